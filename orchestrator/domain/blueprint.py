@@ -1,0 +1,177 @@
+"""
+A blueprint in an environment, checked and ready to run: what the use cases start from.
+
+Everything here was validated when it was loaded; nothing in it refers to a file format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from orchestrator.domain.graph import Graph
+from orchestrator.domain.record import Json
+from orchestrator.domain.references import Template
+from orchestrator.domain.target import Target
+from orchestrator.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """
+    An input variable that a module declares. ``type`` is its type expression as text.
+    """
+
+    name: str
+    type: str | None = None
+    required: bool = True
+    sensitive: bool = False
+    ephemeral: bool = False
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    name: str
+    sensitive: bool = False
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """
+    A ``required_version`` and the place that states it.
+    """
+
+    text: str
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """
+    What a module's configuration says of itself, read without an engine.
+
+    ``directory`` is absolute; ``local_modules`` are the absolute directories of the modules it
+    calls by relative path, transitively. ``backend`` is the type of its backend block ("cloud" for
+    a cloud block). ``provider_blocks`` are the local names it configures itself.
+    """
+
+    directory: str
+    variables: Mapping[str, Variable]
+    outputs: Mapping[str, Output]
+    required_versions: tuple[Constraint, ...] = ()
+    local_modules: tuple[str, ...] = ()
+    provider_sources: Mapping[str, str] = field(default_factory=dict)
+    provider_blocks: tuple[str, ...] = ()
+    backend: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """
+    One ``verify`` check: its kind and its settings as written (they may hold references).
+    """
+
+    kind: Literal["http", "tcp", "command"]
+    settings: Template
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """
+    Which errors of an apply are retried: regular expressions on the diagnostics; tries in all.
+    """
+
+    on: tuple[str, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    type: str
+    config: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    reason: str
+    owner: str
+    review_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWish:
+    """
+    The engine that the blueprint asks for; a version constraint like Terraform's.
+    """
+
+    kind: Literal["terraform", "tofu"] | None = None
+    version: Constraint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    One use of a module. ``needs`` holds explicit and implied upstream steps. ``timeout`` in seconds.
+    """
+
+    name: str
+    module_ref: str
+    module: Module
+    inputs: Mapping[str, Template]
+    needs: frozenset[str]
+    backend: Backend
+    providers: Mapping[str, Template]
+    verify: tuple[CheckSpec, ...] = ()
+    retry: RetryRule | None = None
+    refused_on: tuple[str, ...] = ()
+    timeout: float | None = None
+    identity: Mapping[str, Template] = field(default_factory=dict)
+    search: Mapping[str, Template] = field(default_factory=dict)
+    owned_by: str | None = None
+    retain: Retain | None = None
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputValue:
+    """
+    A blueprint input with its value. ``origin`` says where it came from, for people;
+    ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping).
+    """
+
+    value: Json
+    sensitive: bool
+    origin: str
+    reference: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """
+    A blueprint in an environment, with its inputs: the unit that is claimed, applied, destroyed.
+
+    ``root`` is the absolute project directory, ``path`` the blueprint file relative to it with "/".
+    ``moved_from`` are former paths of this blueprint whose records are still ours.
+    """
+
+    project: str
+    blueprint: str
+    environment: str
+    root: str
+    path: str
+    inputs: Mapping[str, InputValue]
+    steps: Mapping[str, Step]
+    graph: Graph
+    engine: EngineWish
+    operations_url: str | None = None
+    protected: bool = False
+    moved_from: tuple[str, ...] = ()
+
+    def target(self, step: str) -> Target:
+        """
+        The target of one of its steps.
+        """
+        return Target(self.blueprint, self.environment, step)

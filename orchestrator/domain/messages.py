@@ -1,0 +1,175 @@
+"""
+What an engine says while it works, one value per message.
+
+Addresses are Terraform resource instance addresses; times are UTC; actions are those of
+`orchestrator.domain.record.Action`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from orchestrator.domain.record import Action, Diagnostic, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """
+    The plan holds this action. Reads and no-ops are not reported.
+    """
+
+    address: str
+    action: Action
+    type: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drifted:
+    """
+    The refresh found the object changed (``update``) or vanished (``delete``) outside Terraform.
+    """
+
+    address: str
+    action: Action
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlanned:
+    """
+    The plan changes this output.
+    """
+
+    name: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """
+    A create, update or delete began at the provider.
+    """
+
+    address: str
+    action: Action
+    at: datetime
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StillGoing:
+    address: str
+    action: Action
+    at: datetime
+    elapsed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    address: str
+    action: Action
+    at: datetime
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Errored:
+    """
+    A create, update or delete ended in an error; what it left behind is not known from this.
+    """
+
+    address: str
+    action: Action
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosed:
+    diagnostic: Diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioning:
+    """
+    A line that a provisioner printed.
+    """
+
+    address: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summarised:
+    """
+    The engine's own count; only ``apply`` and ``destroy`` of a finished call are trustworthy.
+    """
+
+    operation: str
+    add: int
+    change: int
+    remove: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """
+    Anything else, as text: plain lines, unknown message types, the "Interrupt received" notice.
+    """
+
+    line: str
+
+
+Message = (
+    Planned
+    | Drifted
+    | OutputPlanned
+    | Began
+    | StillGoing
+    | Completed
+    | Errored
+    | Diagnosed
+    | Provisioning
+    | Summarised
+    | Said
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StateObject:
+    """
+    A managed resource instance in provider state. ``id`` is None where the type has none.
+    """
+
+    address: str
+    type: str
+    provider: str
+    id: str | None
+    tainted: bool = False
+    deposed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateOutput:
+    value: Json
+    sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PulledState:
+    """
+    What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
+
+    ``raw`` is the state itself, secrets included: it stays in memory or in a 0600 file.
+    """
+
+    lineage: str | None
+    serial: int
+    objects: tuple[StateObject, ...]
+    outputs: dict[str, StateOutput]
+    raw: bytes = b""
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        return frozenset(item.address for item in self.objects)

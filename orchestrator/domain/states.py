@@ -1,0 +1,157 @@
+"""
+The lifecycle of a target, as data.
+
+``TABLE`` is the machine: what may follow what, and why. Everything that moves a status calls
+`advance`; an illegal move raises and changes nothing. The diagram in docs/ is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """
+    What is stored of a target. No record at all is ``None`` in code and reads ``pending``.
+    """
+
+    RUNNING = "running"
+    OK = "ok"
+    ERROR = "error"
+    RETAINED = "retained"
+    ABSENT = "absent"
+    DESTROYED = "destroyed"
+
+
+class StepStatus(StrEnum):
+    """
+    What became of a step in a run: a target's statuses, and the two of work that did not run.
+    """
+
+    RUNNING = "running"
+    OK = "ok"
+    ERROR = "error"
+    RETAINED = "retained"
+    ABSENT = "absent"
+    DESTROYED = "destroyed"
+    PENDING = "pending"
+    SKIPPED = "skipped"
+
+
+class Condition(StrEnum):
+    """
+    Of a ``running`` record, derived when it is read, never stored.
+    """
+
+    LIVE = "live"
+    INTERRUPTED = "interrupted"
+    SILENT = "silent"
+
+
+class Verdict(StrEnum):
+    """
+    Of a blueprint in an environment.
+    """
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    ERROR = "error"
+    PENDING = "pending"
+    OK = "ok"
+    DESTROYED = "destroyed"
+    DESTROYED_WITH_RETAINED = "destroyed_with_retained"
+    PARTIAL = "partial"
+
+
+class Trigger(StrEnum):
+    """
+    What happened to a target.
+    """
+
+    START = "start"  # a mutation is about to begin: the marker
+    SUCCEED = "succeed"  # the mutation ended well and its checks hold
+    FAIL = "fail"  # the mutation, or a check after it, failed
+    REVERT = "revert"  # proven: the mutation touched nothing, or was surgery
+    GONE = "gone"  # our destroy is confirmed
+    MISSING = "missing"  # confirmed: nothing there, and we did not destroy it
+    UNCHANGED = "unchanged"  # a plan without changes, and the checks hold
+    CHECK_FAIL = "check_fail"  # a check failed without a mutation
+    SETTLE = "settle"  # reconcile found the target sound, without a mutation
+    RETAIN = "retain"
+    RELEASE = "release"
+
+
+class IllegalMove(Exception):
+    """
+    A trigger that the table does not allow in a status: a bug in the caller.
+    """
+
+
+_ANY_BUT_RUNNING = (None, Status.OK, Status.ERROR, Status.RETAINED, Status.ABSENT, Status.DESTROYED)
+
+TABLE: dict[Trigger, dict[Status | None, Status]] = {
+    Trigger.START: dict.fromkeys(_ANY_BUT_RUNNING, Status.RUNNING),
+    Trigger.SUCCEED: {Status.RUNNING: Status.OK},
+    Trigger.FAIL: {Status.RUNNING: Status.ERROR},
+    Trigger.GONE: {Status.RUNNING: Status.DESTROYED, Status.ERROR: Status.DESTROYED},
+    Trigger.MISSING: {
+        Status.RUNNING: Status.ABSENT,
+        Status.ERROR: Status.ABSENT,
+        Status.OK: Status.ABSENT,
+    },
+    Trigger.UNCHANGED: dict.fromkeys(
+        (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.OK
+    )
+    | {Status.RETAINED: Status.RETAINED},
+    Trigger.CHECK_FAIL: dict.fromkeys(
+        (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.ERROR
+    ),
+    Trigger.SETTLE: {Status.ERROR: Status.OK, Status.OK: Status.OK},
+    Trigger.RETAIN: {Status.OK: Status.RETAINED},
+    Trigger.RELEASE: {Status.RETAINED: Status.OK},
+}
+
+
+def advance(status: Status | None, trigger: Trigger, *, before: Status | None = None) -> Status:
+    """
+    The status after ``trigger``.
+
+    ``REVERT`` goes back to ``before``, the status the marker was written over. A target that had no
+    record goes to ``absent``: its provider state was seen empty before the marker (law 21 refuses
+    anything else) and nothing began since.
+
+    >>> advance(None, Trigger.START)
+    <Status.RUNNING: 'running'>
+    """
+    if trigger is Trigger.REVERT and status is Status.RUNNING:
+        return Status.ABSENT if before is None else before
+    try:
+        return TABLE[trigger][status]
+    except KeyError:
+        shown = status or "no record"
+        raise IllegalMove(f"{trigger} is not possible from {shown}") from None
+
+
+def verdict(steps: Iterable[tuple[Status | None, Condition | None]]) -> Verdict:
+    """
+    The verdict over the steps' records, first rule that holds (DESIGN 3).
+    """
+    rows = list(steps)
+    statuses = {status for status, _ in rows}
+    conditions = {condition for status, condition in rows if status is Status.RUNNING}
+    if Condition.LIVE in conditions:
+        return Verdict.RUNNING
+    if conditions:
+        return Verdict.INTERRUPTED
+    if Status.ERROR in statuses:
+        return Verdict.ERROR
+    if statuses <= {None}:
+        return Verdict.PENDING
+    if statuses <= {Status.OK, Status.RETAINED}:
+        return Verdict.OK
+    if statuses <= {Status.ABSENT, Status.DESTROYED}:
+        return Verdict.DESTROYED
+    if statuses <= {Status.ABSENT, Status.DESTROYED, Status.RETAINED}:
+        return Verdict.DESTROYED_WITH_RETAINED
+    return Verdict.PARTIAL

@@ -1,0 +1,51 @@
+"""
+Names: of targets, and the patterns that every name matches.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_INSTANCE = re.compile(
+    r'(?P<step>[a-z0-9][a-z0-9_-]{0,62})(?:\["(?P<key>[^"/\x00-\x1f]{1,200})"\])?'
+)
+
+
+def is_name(text: str) -> bool:
+    """
+    Whether ``text`` may name a blueprint, environment, step or project.
+    """
+    return NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """
+    One Terraform root with its own state: the unit of operation state.
+
+    >>> str(Target("web", "prod", "network"))
+    'web/prod/network'
+    >>> Target.parse("web/prod/network").step
+    'network'
+    """
+
+    blueprint: str
+    environment: str
+    step: str
+
+    def __str__(self) -> str:
+        return f"{self.blueprint}/{self.environment}/{self.step}"
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """
+        The target that ``text`` names; ValueError where it is none.
+        """
+        parts = text.split("/", 2)
+        if len(parts) != 3 or not (is_name(parts[0]) and is_name(parts[1])):
+            raise ValueError(f"{text!r} is not <blueprint>/<environment>/<step>")
+        if _INSTANCE.fullmatch(parts[2]) is None:
+            raise ValueError(f"{parts[2]!r} is not the name of a step")
+        return cls(*parts)

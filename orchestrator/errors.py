@@ -1,0 +1,234 @@
+"""
+Every error the tool can end with: one class, one cause, one exit code.
+
+The message says what happened and where; the hint says what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+#: Exit codes from the one that wins to the one that loses, when several apply.
+PRECEDENCE = (1, 23, 21, 130, 143, 11, 10, 13, 12, 20, 22, 6, 5, 4, 3, 2, 0)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """
+    The exit code that stands for all of ``codes``; 0 for none.
+
+    >>> worst([0, 2, 10])
+    10
+    """
+    return min(codes, key=PRECEDENCE.index, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """
+    A place in a file: path as shown to the user, line and column from 1 (0: unknown).
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        if not self.line:
+            return self.file
+        return f"{self.file}:{self.line}:{self.column or 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """
+    One thing wrong with a blueprint, module, input or setting, and where.
+    """
+
+    message: str
+    at: Location | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.at}: " if self.at else ""
+        return f"{where}{self.message}"
+
+
+class OrchestratorError(Exception):
+    """
+    The base of every error that is not a bug.
+    """
+
+    exit_code: ClassVar[int]
+    code: ClassVar[str]
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Invalid(OrchestratorError):
+    """
+    Blueprint, module, input or settings are wrong; all problems at once.
+    """
+
+    exit_code, code = 3, "invalid"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Refused(OrchestratorError):
+    """
+    Nothing is wrong with the input, but a rule of the tool forbids the action; ``reason`` names it.
+    """
+
+    exit_code, code = 4, "refused"
+
+    def __init__(self, reason: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+class ApprovalMissing(OrchestratorError):
+    """
+    A mutation was asked for and nobody approved it.
+    """
+
+    exit_code, code = 5, "approval_missing"
+
+
+class PlanChanged(OrchestratorError):
+    """
+    The plan no longer matches what was approved.
+    """
+
+    exit_code, code = 6, "plan_changed"
+
+
+class EngineFailed(OrchestratorError):
+    """
+    An engine process failed; ``phase`` says in which phase of DESIGN 6.
+    """
+
+    exit_code, code = 10, "engine_failed"
+
+    def __init__(self, phase: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.phase = phase
+
+
+class InDoubt(OrchestratorError):
+    """
+    Objects may exist of which we cannot tell; ``recover`` and ``reconcile`` come first.
+    """
+
+    exit_code, code = 11, "in_doubt"
+
+
+class CheckFailed(OrchestratorError):
+    """
+    Everything was applied, but a ``verify`` check failed.
+    """
+
+    exit_code, code = 12, "check_failed"
+
+
+class DeadlinePassed(OrchestratorError):
+    """
+    A step ran into its configured ``timeout``; recorded.
+    """
+
+    exit_code, code = 13, "deadline"
+
+
+class Busy(OrchestratorError):
+    """
+    Somebody else works on it: the blueprint is claimed, a target is live, or the state is locked.
+    """
+
+    exit_code, code = 20, "busy"
+
+
+class Fenced(OrchestratorError):
+    """
+    Another writer has appended an entry where we meant to: we no longer own the target.
+    """
+
+    exit_code, code = 21, "fenced"
+
+
+class StoreUnavailable(OrchestratorError):
+    """
+    The operation store cannot be read or written; nothing was mutated.
+    """
+
+    exit_code, code = 22, "store_unavailable"
+
+
+class Spooled(OrchestratorError):
+    """
+    The engine finished and its outcome could not be recorded: it lies in the spool.
+    """
+
+    exit_code, code = 23, "spooled"
+
+
+class Usage(OrchestratorError):
+    """
+    The command line itself is wrong.
+    """
+
+    exit_code, code = 64, "usage"
+
+
+class Stopped(OrchestratorError):
+    """
+    A signal stopped the run; what was under way is recorded.
+    """
+
+    exit_code, code = 130, "stopped"
+
+
+class Terminated(Stopped):
+    """
+    SIGTERM stopped the run; what was under way is recorded.
+    """
+
+    exit_code, code = 143, "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ExitCode:
+    """
+    One row of the documented table.
+    """
+
+    code: int
+    meaning: str
+    classes: tuple[type[OrchestratorError], ...] = field(default=())
+
+
+EXIT_CODES = (
+    ExitCode(0, "done or nothing to do"),
+    ExitCode(1, "our bug (traceback)"),
+    ExitCode(2, "changes present, only with `--detailed-exitcode`"),
+    ExitCode(3, "blueprint, module, input or settings invalid", (Invalid,)),
+    ExitCode(4, "refused: gate, expectation, protection, policy", (Refused,)),
+    ExitCode(5, "approval missing", (ApprovalMissing,)),
+    ExitCode(6, "plan no longer matches what was approved", (PlanChanged,)),
+    ExitCode(10, "engine failed, recorded", (EngineFailed,)),
+    ExitCode(11, "outcome in doubt: `recover`", (InDoubt,)),
+    ExitCode(12, "applied, but a `verify` check failed", (CheckFailed,)),
+    ExitCode(13, "deadline passed, recorded", (DeadlinePassed,)),
+    ExitCode(20, "busy: claimed, or the state is locked", (Busy,)),
+    ExitCode(21, "fenced: another writer took over", (Fenced,)),
+    ExitCode(22, "operation store unavailable or unreadable, nothing mutated", (StoreUnavailable,)),
+    ExitCode(23, "mutated, outcome spooled", (Spooled,)),
+    ExitCode(64, "usage", (Usage,)),
+    ExitCode(130, "stopped by SIGINT and recorded", (Stopped,)),
+    ExitCode(143, "stopped by SIGTERM and recorded", (Terminated,)),
+)

@@ -1,0 +1,504 @@
+"""
+What the use cases need from outside, as small protocols whose docstrings state laws.
+
+Adapters do not inherit from these; each passes the contract suite in tests/contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, Protocol
+
+from orchestrator.domain.blueprint import Module, Variable
+from orchestrator.domain.events import Event, PlanReady
+from orchestrator.domain.messages import Message, PulledState
+from orchestrator.domain.record import (
+    Check,
+    Claim,
+    Identity,
+    Json,
+    Lease,
+    OperationRecord,
+    RunRecord,
+)
+from orchestrator.domain.target import Target
+
+
+class Clock(Protocol):
+    """
+    Time arrives as an argument.
+    """
+
+    def now(self) -> datetime:
+        """
+        The time in UTC.
+        """
+
+    def monotonic(self) -> float:
+        """
+        Seconds that only grow.
+        """
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Ids(Protocol):
+    """
+    Randomness arrives as an argument.
+    """
+
+    def run_id(self, now: datetime) -> str:
+        """
+        A new run id; ids sort by time.
+        """
+
+    def entry_id(self) -> str: ...
+
+
+class Sink(Protocol):
+    """
+    Takes events. May be called from several threads at once, and must not raise.
+    """
+
+    def emit(self, event: Event) -> None: ...
+
+
+class Approver(Protocol):
+    """
+    Asks a person. Called by one thread at a time.
+    """
+
+    def approve(self, command: str, step: str, plan: PlanReady) -> bool:
+        """
+        Whether the plan may be carried out.
+        """
+
+
+class StopToken(Protocol):
+    """
+    Whether somebody asked us to stop. ``killing`` only after the third Ctrl-C.
+    """
+
+    @property
+    def stopping(self) -> bool: ...
+
+    @property
+    def killing(self) -> bool: ...
+
+
+class OperationStore(Protocol):
+    """
+    Operation records, claims, leases and blobs. Safe to use from several threads.
+
+    Any method raises StoreUnavailable where the store cannot be reached, written, or holds what
+    cannot be read; what cannot be read is never treated as empty.
+    """
+
+    @property
+    def url(self) -> str:
+        """
+        Where it is, without credentials.
+        """
+
+    def probe(self) -> None:
+        """
+        Prove by a real, durable write that it can be written; leaves nothing behind.
+        """
+
+    def newest(self, target: Target) -> OperationRecord | None:
+        """
+        The newest entry of the target; None where there has never been one.
+        """
+
+    def append(self, record: OperationRecord) -> None:
+        """
+        Append entry N for its target if N-1 is the newest and N does not exist.
+
+        Durable when it returns. Of two appends with one sequence exactly one returns; the other
+        raises Fenced and changes nothing. Appending the same ``entry_id`` again returns: the answer
+        to our own write was lost.
+        """
+
+    def history(self, target: Target) -> list[OperationRecord]:
+        """
+        All entries of the target, newest first.
+        """
+
+    def records(
+        self, blueprint: str | None = None, environment: str | None = None
+    ) -> list[OperationRecord]:
+        """
+        The newest entry of every target there, sorted by target.
+        """
+
+    def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
+        """
+        Take the claim of a blueprint and environment; None on success, else the holder's.
+
+        With ``replaces`` it is taken only if exactly that one is held.
+        Taking a claim that the same run holds succeeds.
+        """
+
+    def drop_claim(self, claim: Claim) -> None:
+        """
+        Give the claim up. Nothing happens where another run holds it.
+        """
+
+    def claim(self, blueprint: str, environment: str) -> Claim | None: ...
+
+    def put_lease(self, lease: Lease) -> None:
+        """
+        Write the heartbeat of a run, stamped by the store's clock.
+        """
+
+    def lease(self, run_id: str) -> Lease | None:
+        """
+        The lease of a run, its age by the store's clock.
+        """
+
+    def drop_lease(self, run_id: str) -> None: ...
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        """
+        Store bytes under a name, durable when it returns; the same name again replaces them.
+        """
+
+    def blob(self, name: str) -> bytes | None: ...
+
+    def blobs(self, prefix: str) -> list[str]:
+        """
+        The names that begin with ``prefix``, sorted.
+        """
+
+    def close(self) -> None: ...
+
+
+class Spool(Protocol):
+    """
+    Outcomes that could not be recorded, on local disk, until they are.
+    """
+
+    def put(self, record: OperationRecord) -> Path:
+        """
+        Keep the record durably; returns the file.
+        """
+
+    def pending(self) -> list[OperationRecord]:
+        """
+        What waits, oldest first.
+        """
+
+    def drop(self, record: OperationRecord) -> None: ...
+
+
+class RunFiles(Protocol):
+    """
+    The evidence directories of runs: 0700, files 0600, written whole or not at all.
+    """
+
+    def directory(self, run_id: str) -> Path: ...
+
+    def attempt(self, run_id: str, step: str, number: int) -> Path:
+        """
+        The directory of a step's attempt, made if need be.
+        """
+
+    def write(self, path: Path, text: str) -> None:
+        """
+        Write a file durably by rename.
+        """
+
+    def write_run(self, run: RunRecord) -> None: ...
+
+    def read_run(self, run_id: str) -> RunRecord | None: ...
+
+    def runs(self) -> list[str]:
+        """
+        The ids of the runs on this machine, newest first.
+        """
+
+
+class Liveness(StrEnum):
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"  # another host, boot of an unknown host, or pid namespace
+
+
+class Processes(Protocol):
+    """
+    Who we are and whether another process still is.
+    """
+
+    def me(self) -> Identity: ...
+
+    def liveness(self, identity: Identity) -> Liveness:
+        """
+        GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
+        host has booted since.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """
+    The engine in use: ``program`` is the argv prefix that starts it, ``why`` says how it was chosen.
+    """
+
+    kind: Literal["terraform", "tofu"]
+    version: str
+    program: tuple[str, ...]
+    source: Literal["option", "blueprint", "record", "path", "embedded"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """
+    ``init -reconfigure``; with ``lock_readonly`` the lock file may not change.
+    """
+
+    lock_readonly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    ``plan -json -out``.
+    """
+
+    out: Path
+    mode: Literal["normal", "destroy", "refresh-only"] = "normal"
+    var_file: Path | None = None
+    refresh: bool = True
+    replace: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+    lock: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """
+    ``apply -json`` of a plan file. ``var_file`` only where the module has ephemeral variables.
+    """
+
+    plan: Path
+    var_file: Path | None = None
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """
+    ``state pull``.
+    """
+
+
+Request = Init | Plan | Apply | Pull
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """
+    Where an engine call runs and leaves its evidence.
+
+    ``directory`` is the working directory, ``evidence`` the attempt's directory; ``name`` is unique
+    in it. ``delete_after`` are files the wrapper removes when the call ends, whoever is alive then.
+    ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT, and after
+    the grace SIGKILL; no timeout means no deadline.
+    """
+
+    directory: Path
+    evidence: Path
+    name: str
+    mask: Callable[[str], str] = str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    delete_after: tuple[Path, ...] = ()
+    timeout: float | None = None
+    grace: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    How an engine call ended. ``exit_code`` is None where the engine or its wrapper was killed.
+
+    ``messages`` are all it said; ``whole`` tells that the event file ends as a whole line and the
+    answer file is there. ``stopped``: we sent SIGINT. ``lock`` holds what the engine said of a state
+    lock held by somebody else, in one line.
+    """
+
+    exit_code: int | None
+    messages: tuple[Message, ...]
+    whole: bool
+    stopped: bool = False
+    timed_out: bool = False
+    lock: str | None = None
+    seconds: float = 0.0
+    stdout: Path | None = None
+    stderr_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """
+    What is left on disk of an engine call of an earlier process.
+
+    ``began`` is False only where it is certain that the engine never started and never will.
+    """
+
+    began: bool
+    liveness: Liveness
+    answer: Answer
+    identity: Identity | None = None
+
+
+class Engine(Protocol):
+    """
+    One terraform or tofu program.
+
+    The engine runs in a session of its own with its output in files, so that our death does not
+    end it; it gets at most one SIGINT from us, however often we are asked to stop.
+    """
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def call(
+        self,
+        request: Request,
+        site: Site,
+        *,
+        stop: StopToken,
+        observe: Callable[[Message], None],
+    ) -> Answer:
+        """
+        Run it to its end. ``observe`` gets each message once, in order, masked, as it appears.
+
+        EngineFailed(phase="engine") where it cannot be started at all.
+        """
+
+    def recollect(self, site: Site) -> Recollection:
+        """
+        What an earlier call at this site left. A call that had not begun is made impossible.
+        """
+
+    def state(self, answer: Answer) -> PulledState:
+        """
+        The state that a ``Pull`` printed; EngineFailed where it is none.
+        """
+
+    def state_before(self, plan: Path) -> PulledState | None:
+        """
+        The provider state that a saved plan was made on, as it was before the refresh; None where
+        the plan file does not tell.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    A module and the local modules it uses, content-addressed.
+
+    ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
+    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back.
+    """
+
+    digest: str
+    module_path: str
+    archive: bytes
+    variables: Mapping[str, Variable]
+    provider_sources: Mapping[str, str]
+    provider_blocks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """
+    A sensitive leaf in provider configuration: passed as a variable, never written in a file.
+    """
+
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class RootSetup:
+    """
+    What is generated around a snapshot: backend and provider configuration (values may hold Secret),
+    and the lock file to start from.
+    """
+
+    backend_type: str
+    backend_config: Mapping[str, Json]
+    providers: Mapping[str, Json] = field(default_factory=dict)
+    lock_file: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """
+    A working directory, ready for ``init``.
+
+    ``location`` names the provider state as DESIGN 6 records it; ``variables`` are extra values for
+    the variable file (secrets of provider configuration). ``init_needed`` is False where the last
+    init of this directory still holds.
+    """
+
+    directory: Path
+    location: str
+    backend_type: str
+    variables: Mapping[str, Json]
+    init_needed: bool
+
+
+class WorkDirs(Protocol):
+    """
+    Snapshots of modules and the working directories made from them.
+    """
+
+    def snapshot(self, module: Module) -> Snapshot:
+        """
+        Pack a module. Invalid where it reaches for files outside itself and its local modules.
+        """
+
+    def unpack(self, archive: bytes) -> Snapshot:
+        """
+        A stored snapshot, parsed as untrusted; Invalid where it is damaged.
+        """
+
+    def prepare(self, target: Target, snapshot: Snapshot, setup: RootSetup, engine: str) -> Root:
+        """
+        Lay out the target's working directory. What the engine left there (``.terraform``,
+        ``errored.tfstate``, lock file) stays. ``engine`` is its kind and version, as text.
+        """
+
+    def initialised(self, root: Root) -> None:
+        """
+        Remember that ``init`` succeeded in it.
+        """
+
+    def lock_file(self, root: Root) -> bytes | None: ...
+
+    def errored_state(self, root: Root) -> Path | None:
+        """
+        The ``errored.tfstate`` that lies in the directory.
+        """
+
+
+class Checks(Protocol):
+    """
+    The ``verify`` checks: http, tcp, command.
+    """
+
+    def run(
+        self, kind: str, settings: Mapping[str, Json], *, directory: Path, stop: StopToken
+    ) -> Check:
+        """
+        Run one check until it holds or its ``within`` has passed. Never raises for a failing check.
+        """
