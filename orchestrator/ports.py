@@ -245,7 +245,7 @@ class Processes(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """
-    The engine in use: ``program`` is the argv prefix that starts it, ``why`` says how it was chosen.
+    The engine in use: ``program`` is the argv that starts it, ``why`` says how it was chosen.
     """
 
     kind: Literal["terraform", "tofu"]
@@ -330,8 +330,8 @@ class Answer:
     How an engine call ended. ``exit_code`` is None where the engine or its wrapper was killed.
 
     ``messages`` are all it said; ``whole`` tells that the event file ends as a whole line and the
-    answer file is there. ``stopped``: we sent SIGINT. ``lock`` holds what the engine said of a state
-    lock held by somebody else, in one line.
+    answer file is there. ``stopped``: we sent SIGINT. ``lock`` holds what the engine said of a
+    state lock held by somebody else, in one line.
     """
 
     exit_code: int | None
@@ -430,8 +430,8 @@ class Secret:
 @dataclass(frozen=True, slots=True)
 class RootSetup:
     """
-    What is generated around a snapshot: backend and provider configuration (values may hold Secret),
-    and the lock file to start from.
+    What is generated around a snapshot: backend and provider configuration (values may hold
+    Secret), and the lock file to start from.
     """
 
     backend_type: str

@@ -114,7 +114,7 @@ class EngineWish:
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    One use of a module. ``needs`` holds explicit and implied upstream steps. ``timeout`` in seconds.
+    One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` seconds.
     """
 
     name: str
