@@ -7,6 +7,7 @@ Adapters do not inherit from these; each passes the contract suite in tests/cont
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -89,6 +90,12 @@ class StopToken(Protocol):
     @property
     def killing(self) -> bool: ...
 
+    @property
+    def exit_code(self) -> int:
+        """
+        What a run ends with that was stopped by it: 130 or 143; 0 while nobody asked.
+        """
+
 
 class OperationStore(Protocol):
     """
@@ -139,7 +146,7 @@ class OperationStore(Protocol):
         """
         Take the claim of a blueprint and environment; None on success, else the holder's.
 
-        With ``replaces`` it is taken only if exactly that one is held.
+        With ``replaces`` it is taken only if exactly that one is held, or none any more.
         Taking a claim that the same run holds succeeds.
         """
 
@@ -219,6 +226,22 @@ class RunFiles(Protocol):
     def runs(self) -> list[str]:
         """
         The ids of the runs on this machine, newest first.
+        """
+
+    def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
+        """
+        The attempts of a step that left files on this machine, by number.
+        """
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        """
+        A private directory for the evidence of a reading command, removed at the end.
+        """
+
+    def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
+        """
+        The process of an attempt's mutating engine call, read without touching anything; None
+        where its files are not on this machine or it never began.
         """
 
 
@@ -416,6 +439,7 @@ class Snapshot:
     variables: Mapping[str, Variable]
     provider_sources: Mapping[str, str]
     provider_blocks: tuple[str, ...] = ()
+    provider_uses: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

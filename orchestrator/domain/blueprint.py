@@ -28,6 +28,7 @@ class Variable:
     required: bool = True
     sensitive: bool = False
     ephemeral: bool = False
+    nullable: bool = True
     at: Location | None = None
 
 
@@ -56,6 +57,10 @@ class Module:
     ``directory`` is absolute; ``local_modules`` are the absolute directories of the modules it
     calls by relative path, transitively. ``backend`` is the type of its backend block ("cloud" for
     a cloud block). ``provider_blocks`` are the local names it configures itself.
+    ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
+    and sources of every provider that it or its local modules use, None where modules from
+    elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
+    referred to as ``dir//sub``.
     """
 
     directory: str
@@ -66,6 +71,8 @@ class Module:
     provider_sources: Mapping[str, str] = field(default_factory=dict)
     provider_blocks: tuple[str, ...] = ()
     backend: str | None = None
+    provider_uses: Mapping[str, str] | None = None
+    package: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ class Step:
     search: Mapping[str, Template] = field(default_factory=dict)
     owned_by: str | None = None
     retain: Retain | None = None
+    verify_absence: Literal["state", "provider"] | None = None
     at: Location | None = None
 
 
@@ -139,13 +147,15 @@ class Step:
 class InputValue:
     """
     A blueprint input with its value. ``origin`` says where it came from, for people;
-    ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping).
+    ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping);
+    ``digest`` is what the rerun file it came from says that the value was.
     """
 
     value: Json
     sensitive: bool
     origin: str
     reference: Json = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,8 @@ class Deployment:
     A blueprint in an environment, with its inputs: the unit that is claimed, applied, destroyed.
 
     ``root`` is the absolute project directory, ``path`` the blueprint file relative to it with "/".
-    ``moved_from`` are former paths of this blueprint whose records are still ours.
+    ``moved_from`` are former paths of this blueprint whose records are still ours. ``env`` holds
+    the environment variables that the blueprint refers to and that are set.
     """
 
     project: str
@@ -169,6 +180,7 @@ class Deployment:
     operations_url: str | None = None
     protected: bool = False
     moved_from: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def target(self, step: str) -> Target:
         """

@@ -152,6 +152,18 @@ class Doubt(Frozen):
     why: str
 
 
+class Settled(Frozen):
+    """
+    A doubt that is none any more, and how it was settled: by a person, or by evidence.
+    """
+
+    doubt: Doubt
+    how: Literal["forgotten", "in_state", "refreshed", "repeated"]
+    reason: str | None = None
+    run_id: str
+    at: datetime
+
+
 class Resources(Frozen):
     """
     What the last mutation planned, what its journal proves, and what the provider state holds.
@@ -262,6 +274,7 @@ class OperationRecord(Frozen):
     verification: Verification | None = None
     absence: Absence | None = None
     lineage: Lineage | None = None
+    settled: tuple[Settled, ...] = ()
 
     def to_json(self) -> str:
         """

@@ -75,9 +75,11 @@ class Trigger(StrEnum):
     REVERT = "revert"  # proven: the mutation touched nothing, or was surgery
     GONE = "gone"  # our destroy is confirmed
     MISSING = "missing"  # confirmed: nothing there, and we did not destroy it
+    UNCONFIRMED = "unconfirmed"  # provider state is empty, but objects are in doubt
     UNCHANGED = "unchanged"  # a plan without changes, and the checks hold
     CHECK_FAIL = "check_fail"  # a check failed without a mutation
     SETTLE = "settle"  # reconcile found the target sound, without a mutation
+    OBSERVE = "observe"  # evidence was taken down; it settles nothing
     RETAIN = "retain"
     RELEASE = "release"
 
@@ -104,10 +106,12 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
         (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.OK
     )
     | {Status.RETAINED: Status.RETAINED},
+    Trigger.UNCONFIRMED: dict.fromkeys((Status.OK, Status.ERROR), Status.ERROR),
     Trigger.CHECK_FAIL: dict.fromkeys(
         (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.ERROR
     ),
     Trigger.SETTLE: {Status.ERROR: Status.OK, Status.OK: Status.OK},
+    Trigger.OBSERVE: {s: s for s in (Status.OK, Status.ERROR, Status.RETAINED)},
     Trigger.RETAIN: {Status.OK: Status.RETAINED},
     Trigger.RELEASE: {Status.RETAINED: Status.OK},
 }

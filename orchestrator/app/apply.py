@@ -1,0 +1,131 @@
+"""
+``apply``: bring every selected step to what its module says, upstreams first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.app.bench import READY, as_it_is
+from orchestrator.app.crew import Crew
+from orchestrator.app.guards import check_doubts
+from orchestrator.app.orders import Order
+from orchestrator.app.pipeline import Done, Pipeline
+from orchestrator.app.run import run
+from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint import Deployment, Step
+from orchestrator.domain.events import StepRetried
+from orchestrator.domain.states import Status
+from orchestrator.errors import InDoubt, OrchestratorError
+
+
+def apply(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Apply the selected steps; the exit code of DESIGN 9.
+    """
+    return run(services, deployment, order, _work)
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    graph, bench = crew.deployment.graph, crew.bench
+    crew.read_records()
+    proven = [s for s in selected if crew.order.unfinished and bench.status(s) in READY]
+    todo = [step for step in selected if step not in proven]
+    for step in proven:
+        crew.end_skipped(step, "already ok")
+    upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
+    support = [step for step in upstreams if bench.status(step) in READY]
+    early = [step for step in (*support, *todo) if not bench.needs_outputs_first(step)]
+    failures = bench.prepare_all(early, as_it_is)
+    crew.settle_all()
+    failures |= _uncertain(crew, todo)
+    if failures and crew.order.skip_preflight is None:
+        crew.end_before_work(todo, failures)
+        return
+    unstarted = run_steps(
+        graph.subset({*todo, *upstreams}),
+        partial(_apply_step, crew),
+        jobs=crew.order.jobs,
+        stop=crew.services.stop,
+        on_failure=crew.order.on_failure,
+        done=support,
+        missing=upstreams - set(support),
+    )
+    crew.report_unstarted(unstarted)
+
+
+def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+    """
+    The steps of which a doubt or an unsaved provider state must be settled first.
+    """
+    services, deployment = crew.services, crew.deployment
+    found: dict[str, OrchestratorError] = {}
+    for step in steps:
+        try:
+            check_doubts(
+                crew.bench.records.get(step),
+                services.clock.now(),
+                services.limits.settle,
+                f"orchestrator reconcile {deployment.path} -e {deployment.environment}",
+            )
+            crew.check_saved(step)
+        except InDoubt as exc:
+            found[step] = exc
+    return found
+
+
+def _apply_step(crew: Crew, name: str) -> Outcome:
+    """
+    One step to its end, tried again as its ``retry`` allows.
+    """
+    services = crew.services
+    started, attempt = services.clock.monotonic(), 1
+    step = crew.deployment.steps[name]
+    try:
+        if name not in crew.bench.prepared:
+            crew.bench.prepare(name, as_it_is)
+        inputs = crew.bench.inputs(step)
+        while True:
+            done = Pipeline(
+                crew.session,
+                crew.bench.prepared[name],
+                inputs,
+                crew.order.wishes,
+                verb="apply",
+                attempt=attempt,
+            ).run()
+            crew.bench.know(name, done.record, done.state)
+            if not _again(step, done, attempt) or services.stop.stopping:
+                break
+            attempt += 1
+            reason = done.record.last_error or ""
+            services.sink.emit(
+                StepRetried(
+                    at=services.clock.now(),
+                    step=name,
+                    phase="apply",
+                    attempt=attempt,
+                    reason=reason,
+                )
+            )
+            services.clock.sleep(float(2**attempt))
+    except OrchestratorError as exc:
+        return crew.end_with_error(name, started, exc, attempt)
+    return crew.end_with_record(name, started, done, attempt)
+
+
+def _again(step: Step, done: Done, attempt: int) -> bool:
+    """
+    Whether the step's ``retry`` covers this failure: every error matches, and nothing is in doubt.
+    """
+    rule, record = step.retry, done.record
+    if rule is None or attempt >= rule.attempts or record.status is not Status.ERROR:
+        return False
+    fault = record.error
+    if fault is None or fault.code != "engine_failed" or record.resources.in_doubt:
+        return False
+    texts = [f"{found.summary}\n{found.detail}" for found in fault.diagnostics]
+    return bool(texts) and all(any(re.search(p, text) for p in rule.on) for text in texts)

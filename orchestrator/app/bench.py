@@ -1,0 +1,234 @@
+"""
+The steps of a deployment made ready to work on: records, working directories, values between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.app.preparation import (
+    Prepared,
+    check_engine,
+    check_owner,
+    initialise,
+    lay_out,
+    pull,
+    snapshot_of,
+)
+from orchestrator.app.services import Services
+from orchestrator.app.settling import check_not_live
+from orchestrator.domain.blueprint import Deployment, Step
+from orchestrator.domain.events import PhaseStarted
+from orchestrator.domain.inputs import StepInputs, provider_lookup, step_inputs
+from orchestrator.domain.messages import PulledState, StateOutput
+from orchestrator.domain.record import Json, OperationRecord
+from orchestrator.domain.recorded_inputs import recall
+from orchestrator.domain.reference_syntax import Path as PathInValue
+from orchestrator.domain.references import Resolved, Template, Unresolvable
+from orchestrator.domain.states import Status
+from orchestrator.errors import OrchestratorError, StoreUnavailable
+from orchestrator.ports import Snapshot
+
+READY = (Status.OK, Status.RETAINED)
+
+SnapshotOf = Callable[["Bench", Step, OperationRecord | None], Snapshot]
+
+
+def as_it_is(bench: Bench, step: Step, _: OperationRecord | None) -> Snapshot:
+    """
+    The module as it is now: what an apply works from.
+    """
+    return bench.services.workdirs.snapshot(step.module)
+
+
+def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Snapshot:
+    """
+    The snapshot that was applied, as far as the store still has it: what a destroy works from.
+    """
+    return snapshot_of(bench.services, step, record)
+
+
+class Bench:
+    """
+    What one command knows of the steps. Methods may be called from several threads.
+
+    ``evidence`` gives the directory where the calls of a step leave their files.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        deployment: Deployment,
+        *,
+        evidence: Callable[[str], Path],
+        jobs: int,
+        allow_engine_change: bool,
+    ) -> None:
+        self.services = services
+        self.deployment = deployment
+        self.evidence = evidence
+        self.jobs = jobs
+        self.allow_engine_change = allow_engine_change
+        self.prepared: dict[str, Prepared] = {}
+        self.records: dict[str, OperationRecord | None] = {}
+        self._outputs: dict[str, Mapping[str, StateOutput]] = {}
+        self._locks = {step: threading.Lock() for step in deployment.steps}
+
+    def status(self, step: str) -> Status | None:
+        """
+        The recorded status of a step, None without a record.
+        """
+        record = self.records.get(step)
+        return record.status if record else None
+
+    def read_records(self, *, wait: bool, takeover: str | None = None) -> None:
+        """
+        Read the newest records of all steps, each of them ours and none of them live.
+        """
+        for record in self.services.store.records(
+            self.deployment.blueprint, self.deployment.environment
+        ):
+            check_owner(self.deployment, record)
+            name = record.target.step
+            check_not_live(self.services, record, wait=wait, takeover=takeover)
+            self.records[name] = (
+                self.services.store.newest(record.target.target) if wait else record
+            )
+
+    def prepare_all(
+        self, steps: Iterable[str], snapshot: SnapshotOf
+    ) -> dict[str, OrchestratorError]:
+        """
+        Prepare steps side by side; what went wrong, by step.
+        """
+        failures: dict[str, OrchestratorError] = {}
+
+        def one(name: str) -> None:
+            try:
+                self.prepare(name, snapshot)
+            except OrchestratorError as exc:
+                failures[name] = exc
+
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="prepare") as pool:
+            list(pool.map(one, steps))
+        return failures
+
+    def prepare(self, name: str, snapshot: SnapshotOf) -> None:
+        """
+        Make one step ready: guards on its record, snapshot, working directory, ``init``.
+        """
+        services, step = self.services, self.deployment.steps[name]
+        record = self.records.get(name)
+        if record is not None:
+            check_engine(services, record, allow_change=self.allow_engine_change)
+        services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
+        taken = snapshot(self, step, record)
+        lookup = provider_lookup(self.deployment, step, self.outputs)
+        root = lay_out(services, self.deployment, step, taken, record, lookup)
+        evidence = self.evidence(name)
+        initialise(services, name, root, evidence)
+        self.prepared[name] = Prepared(step=step, record=record, snapshot=taken, root=root)
+
+    # Values that flow from step to step
+
+    def outputs(self, name: str) -> Mapping[str, StateOutput]:
+        """
+        The outputs of a step as its provider state holds them now; read once per run.
+        """
+        with self._locks[name]:
+            if name not in self._outputs:
+                if name not in self.prepared:
+                    self.prepare(name, as_recorded)
+                root = self.prepared[name].root
+                state = pull(self.services, root, self.evidence(name), "pull-outputs")
+                self._outputs[name] = state.outputs
+            return self._outputs[name]
+
+    def know(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
+        """
+        Remember a step's new record and, where it was read, its provider state.
+        """
+        self.records[name] = record
+        if name in self.prepared:
+            self.prepared[name] = replace(self.prepared[name], record=record)
+        if state is not None:
+            with self._locks[name]:
+                self._outputs[name] = state.outputs
+
+    def referred_steps(self, step: Step) -> frozenset[str]:
+        """
+        The steps whose outputs a step's inputs or providers refer to.
+        """
+        templates = (*step.inputs.values(), *step.providers.values())
+        return frozenset(_steps_in(templates))
+
+    def needs_outputs_first(self, name: str) -> bool:
+        """
+        Whether even its working directory waits for outputs: its providers refer to some.
+        """
+        return bool(_steps_in(self.deployment.steps[name].providers.values()))
+
+    def inputs(self, step: Step) -> StepInputs:
+        """
+        The values for the step's module now; what is sensitive in them is masked from here on.
+        """
+        return self._masked(step_inputs(self.deployment, step, self.outputs))
+
+    def recorded_inputs(self, prepared: Prepared) -> StepInputs:
+        """
+        The values that the step was applied with; secrets, which are never recorded, as of today.
+
+        Invalid where a secret can no longer be had.
+        """
+        step, record = prepared.step, prepared.record
+        text = self._recorded_text(record) if record else None
+        if text is None:
+            return self.inputs(step)
+        look_up = provider_lookup(self.deployment, step, self.outputs)
+
+        def today(path: PathInValue, origin: str) -> Json:
+            name, *rest = path
+            template = step.inputs.get(str(name))
+            if template is None:
+                raise Unresolvable(f"the blueprint no longer sets {name!r}")
+            return template.resolve(look_up).at(tuple(rest)).value
+
+        recalled = recall(text, today)
+        for changed in recalled.changed(self.services.key):
+            self.services.note(
+                f"the secret {changed} is not the one it was applied with", step=step.name
+            )
+        known = prepared.snapshot.variables
+        values = {name: value for name, value in recalled.values.items() if name in known}
+        secrets = {path: why for path, why in recalled.secrets.items() if path[0] in known}
+        return self._masked(StepInputs(values, secrets))
+
+    def _recorded_text(self, record: OperationRecord) -> str | None:
+        if record.resolved_inputs_file is None:
+            return None
+        stored = self.services.store.blob(record.resolved_inputs_file)
+        if stored is None:
+            raise StoreUnavailable(
+                f"{record.target.target}: the recorded inputs {record.resolved_inputs_file} are "
+                "not in the operation store",
+                hint="is it the store that the target was applied with?",
+            )
+        return stored.decode()
+
+    def _masked(self, inputs: StepInputs) -> StepInputs:
+        for path in inputs.secrets:
+            self.services.masker.add(Resolved(dict(inputs.values)).at(path).value)
+        return inputs
+
+
+def _steps_in(templates: Iterable[Template]) -> set[str]:
+    return {
+        reference.names[0]
+        for template in templates
+        for reference in template.references
+        if reference.kind == "step_output"
+    }

@@ -1,0 +1,150 @@
+"""
+The end of a run: its verdict, what is alive, and the commands that make sense now.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from orchestrator.app.conditions import Watch
+from orchestrator.app.session import Session
+from orchestrator.domain.events import Alive, NextCommand, RunFinished
+from orchestrator.domain.record import Fault, OperationRecord, StepRun
+from orchestrator.domain.states import Status, StepStatus, Verdict, verdict
+from orchestrator.errors import OrchestratorError, StoreUnavailable, worst
+
+#: Codes of faults whose exit code is not that of a failed engine.
+EXIT_BY_CODE = {
+    "state_locked": 20,
+    "check_failed": 12,
+    "deadline": 13,
+}
+
+
+def codes_of(record: OperationRecord, stopped: int) -> list[int]:
+    """
+    The exit codes that a step's outcome stands for; ``stopped`` is the run's own of a signal.
+    """
+    if record.status in (Status.OK, Status.DESTROYED, Status.ABSENT, Status.RETAINED):
+        attempt = record.last_attempt
+        if attempt is None or attempt.error is None:
+            return [0]
+        return [EXIT_BY_CODE.get(attempt.error.code, 10)]
+    code = record.error.code if record.error else "engine_failed"
+    codes = [stopped] if code == "stopped" and stopped else [EXIT_BY_CODE.get(code, 10)]
+    if record.resources.in_doubt:
+        codes.append(11)
+    return codes
+
+
+def close(session: Session, error: OrchestratorError | None, *, started: float) -> int:
+    """
+    Finish the run record and tell the whole story; returns the exit code.
+    """
+    services = session.services
+    if error is not None:
+        session.fail(error.exit_code)
+    if services.stop.stopping:
+        session.fail(services.stop.exit_code)
+    exit_code = worst(session.codes)
+    fault = None
+    if error is not None:
+        fault = Fault(
+            code=error.code,
+            phase="record",
+            summary=services.masker.mask(error.message.splitlines()[0]),
+        )
+    session.finish(exit_code, fault)
+    found = _records(session)
+    services.sink.emit(
+        RunFinished(
+            at=services.clock.now(),
+            run_id=session.run_id,
+            command=session.run.command,
+            exit_code=exit_code,
+            verdict=str(found[1]) if found else "unknown",
+            steps=session.run.steps,
+            alive=_alive(found[0] if found else ()),
+            next=_next(session, session.run.steps, found[1] if found else None),
+            error=services.masker.mask(error.message) if error else None,
+            hint=error.hint if error else "",
+            seconds=services.clock.monotonic() - started,
+            directory=str(session.directory),
+        )
+    )
+    return exit_code
+
+
+def _records(session: Session) -> tuple[list[OperationRecord], Verdict] | None:
+    services, deployment = session.services, session.deployment
+    watch = Watch(services.store, services.files, services.processes, services.limits.silence)
+    try:
+        records = {
+            record.target.step: record
+            for record in services.store.records(deployment.blueprint, deployment.environment)
+        }
+        rows = []
+        for step in deployment.steps:
+            record = records.get(step)
+            rows.append((record.status, watch.condition(record)) if record else (None, None))
+    except StoreUnavailable:
+        return None
+    return [records[step] for step in deployment.steps if step in records], verdict(rows)
+
+
+def _alive(records: Iterable[OperationRecord]) -> tuple[Alive, ...]:
+    return tuple(
+        Alive(
+            step=record.target.step,
+            objects=tuple(ref.address for ref in record.resources.inventory),
+            tainted=record.resources.tainted,
+            in_doubt=record.resources.in_doubt,
+        )
+        for record in records
+        if record.resources.inventory or record.resources.in_doubt
+    )
+
+
+def _next(
+    session: Session, rows: Iterable[StepRun], now: Verdict | None
+) -> tuple[NextCommand, ...]:
+    """
+    The exact commands that help, most useful first; none where all went well.
+    """
+    deployment, verb = session.deployment, session.run.command
+    base = f"{shlex.quote(deployment.path)} -e {deployment.environment}"
+    rows = list(rows)
+    unfinished = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.PENDING)]
+    if not unfinished and now is not Verdict.INTERRUPTED:
+        return ()
+    found = []
+    if any(row.in_doubt for row in rows):
+        found.append(
+            NextCommand(
+                command=f"orchestrator reconcile {base}",
+                why="settle what is in doubt; an apply is refused until then",
+            )
+        )
+    if any(row.error and row.error.code == "check_failed" for row in rows):
+        found.append(
+            NextCommand(
+                command=f"orchestrator verify {base}",
+                why="run the checks again; everything was applied",
+            )
+        )
+    if verb in ("apply", "destroy"):
+        doing = "go on from here" if verb == "apply" else "go on with what is left"
+        found.append(
+            NextCommand(
+                command=f"orchestrator {verb} {base}", why=f"{doing}, once the cause is fixed"
+            )
+        )
+    found.append(
+        NextCommand(command=f"orchestrator status {base}", why="what is recorded of every step")
+    )
+    if verb == "apply":
+        found.append(
+            NextCommand(command=f"orchestrator destroy {base}", why="take down all that exists")
+        )
+    return tuple(found)

@@ -1,0 +1,44 @@
+"""
+Whether somebody still works on a ``running`` record. Reads only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.states import Condition, Status
+from orchestrator.ports import Liveness, OperationStore, Processes, RunFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """
+    The ports that tell who is alive; ``silence`` is the age in seconds at which a heartbeat is old.
+    """
+
+    store: OperationStore
+    files: RunFiles
+    processes: Processes
+    silence: float
+
+    def condition(self, record: OperationRecord) -> Condition | None:
+        """
+        The derived condition of DESIGN 3; None for a record that is not ``running``.
+
+        Owner and engine are gone only if both are proven gone from here. Where that cannot be
+        proven, a fresh heartbeat means live and an old one silent.
+        """
+        if record.status is not Status.RUNNING:
+            return None
+        lease = self.store.lease(record.run_id)
+        engine = self.files.engine_identity(record.run_id, record.target.step, record.attempt)
+        owner = lease.owner if lease else None
+        known = [identity for identity in (owner, engine) if identity is not None]
+        states = {self.processes.liveness(identity) for identity in known}
+        if Liveness.ALIVE in states:
+            return Condition.LIVE
+        if not known or Liveness.UNKNOWN in states:
+            fresh = lease is not None and lease.age < self.silence
+            return Condition.LIVE if fresh else Condition.SILENT
+        return Condition.INTERRUPTED

@@ -1,0 +1,241 @@
+"""
+The steps of one run on their way: settled, carried out, reported.
+
+`Crew` holds what the mutating commands share; each of them adds its own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.app.bench import READY, Bench
+from orchestrator.app.closing import codes_of
+from orchestrator.app.orders import Order
+from orchestrator.app.pipeline import Done
+from orchestrator.app.schedule import Outcome, Unstarted
+from orchestrator.app.session import Session
+from orchestrator.app.settling import settle
+from orchestrator.domain.events import StepFinished
+from orchestrator.domain.record import Fault, StepRun
+from orchestrator.domain.states import Status, StepStatus
+from orchestrator.errors import (
+    Busy,
+    EngineFailed,
+    Fenced,
+    InDoubt,
+    OrchestratorError,
+    Spooled,
+    StoreUnavailable,
+)
+
+
+class Crew:
+    """
+    The work of one run over its steps. Methods may be called from several threads.
+    """
+
+    def __init__(self, session: Session, order: Order) -> None:
+        self.session = session
+        self.services = session.services
+        self.deployment = session.deployment
+        self.order = order
+        self.bench = Bench(
+            session.services,
+            session.deployment,
+            evidence=lambda step: session.services.files.attempt(session.run_id, step, 1),
+            jobs=order.jobs,
+            allow_engine_change=order.allow_engine_change,
+        )
+
+    def read_records(self) -> None:
+        """
+        The newest records of all steps, each of them ours and none of them live.
+        """
+        self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
+
+    def settle_all(self) -> None:
+        """
+        Conclude every interrupted record among the prepared steps, upstreams first.
+        """
+        for name in self.deployment.graph.order:
+            prepared = self.bench.prepared.get(name)
+            if prepared is None or self.bench.status(name) is not Status.RUNNING:
+                continue
+            try:
+                inputs = self.bench.inputs(prepared.step)
+            except OrchestratorError:
+                inputs = None
+            outcome = settle(self.services, self.deployment, prepared, inputs)
+            self.bench.know(name, outcome)
+
+    # What is reported
+
+    def row(self, name: str, **changes: Any) -> StepRun:
+        """
+        The step's row of this run with ``changes``, written to the run record.
+        """
+        row = self.session.result(name).model_copy(update=changes)
+        self.session.report(row)
+        return row
+
+    def end(
+        self,
+        name: str,
+        started: float,
+        status: StepStatus,
+        *,
+        changed: bool = False,
+        **changes: Any,
+    ) -> StepRun:
+        """
+        Report the end of a step, to the run record and to the person.
+        """
+        prepared = self.bench.prepared.get(name)
+        if prepared is not None:
+            changes.setdefault("directory", str(prepared.root.directory))
+        row = self.row(name, status=status, **changes)
+        self.services.sink.emit(
+            StepFinished(
+                at=self.services.clock.now(),
+                step=name,
+                status=status,
+                result=row,
+                changed=changed,
+                seconds=self.services.clock.monotonic() - started,
+                error=row.error,
+            )
+        )
+        return row
+
+    def end_with_record(self, name: str, started: float, done: Done, attempts: int) -> Outcome:
+        """
+        Report the entry that a pipeline wrote.
+        """
+        record, found = done.record, done.record.resources
+        for code in codes_of(record, self.services.stop.exit_code):
+            self.session.fail(code)
+        reverted = record.last_attempt if not done.mutated else None
+        failed = reverted is not None and reverted.run_id == self.session.run_id
+        self.end(
+            name,
+            started,
+            StepStatus.ERROR if failed else StepStatus(str(record.status)),
+            changed=done.mutated,
+            attempts=attempts,
+            sequence=record.sequence,
+            error=reverted.error if failed and reverted else record.error,
+            last_error=record.last_error,
+            absence=record.absence,
+            verification=record.verification,
+            created=found.created,
+            updated=found.updated,
+            replaced=found.replaced,
+            deleted=found.deleted,
+            not_attempted=found.not_attempted,
+            in_doubt=found.in_doubt,
+        )
+        gone = record.status in (Status.DESTROYED, Status.ABSENT)
+        well = record.status in READY if self.order.verb != "destroy" else gone
+        return Outcome(ready=well and not failed)
+
+    def end_with_error(
+        self, name: str, started: float, exc: OrchestratorError, attempts: int
+    ) -> Outcome:
+        """
+        Report an error that left the record as it was (or, spooled, still ``running``).
+        """
+        self.session.fail(exc.exit_code)
+        mask = self.services.masker.mask
+        said = mask(exc.message)
+        fault = Fault.model_validate(
+            {"code": _code(exc), "phase": _phase(exc), "summary": said.splitlines()[0]}
+        )
+        status = StepStatus.RUNNING if isinstance(exc, Spooled | Fenced) else StepStatus.ERROR
+        last_error = f"{said}\n{exc.hint}" if exc.hint else said
+        self.end(name, started, status, attempts=attempts, error=fault, last_error=last_error)
+        return Outcome(ready=False, halt=isinstance(exc, Spooled | Fenced | StoreUnavailable))
+
+    def check_saved(self, name: str) -> None:
+        """
+        InDoubt where the engine left a provider state that it could not save.
+        """
+        prepared = self.bench.prepared.get(name)
+        errored = self.services.workdirs.errored_state(prepared.root) if prepared else None
+        if errored is not None:
+            raise InDoubt(
+                f"{name}: the engine could not save its last provider state; it is in {errored}",
+                hint=f"in {errored.parent} run `state push errored.tfstate` with the engine, or "
+                "put the file aside if the state is sound without it; then run this again",
+            )
+
+    def end_skipped(self, name: str, reason: str) -> None:
+        """
+        Report a step that this run leaves alone.
+        """
+        self.end(name, self.services.clock.monotonic(), StepStatus.SKIPPED, reason=reason)
+
+    def end_settled(self, name: str) -> None:
+        """
+        Report a step whose interrupted call turned out to have reached the run's goal.
+        """
+        record = self.bench.records[name]
+        assert record is not None, "what was settled has a record"
+        self.end(
+            name,
+            self.services.clock.monotonic(),
+            StepStatus(str(record.status)),
+            sequence=record.sequence,
+            absence=record.absence,
+            deleted=record.resources.deleted,
+        )
+
+    def end_before_work(
+        self, steps: Sequence[str], failures: Mapping[str, OrchestratorError]
+    ) -> None:
+        """
+        Report a run that ends before its first mutation: what is wrong, and all the rest pending.
+        """
+        for name in steps:
+            exc = failures.get(name)
+            if exc is not None:
+                self.end_with_error(name, self.services.clock.monotonic(), exc, 0)
+        told = ", ".join(failures)
+        for name in steps:
+            if name not in failures:
+                self.end(
+                    name,
+                    self.services.clock.monotonic(),
+                    StepStatus.PENDING,
+                    reason=f"nothing was started: {told} could not be made ready",
+                )
+
+    def report_unstarted(self, rows: Sequence[Unstarted]) -> None:
+        """
+        Report the steps that never ran: ``pending``, with what they wait for.
+        """
+        now = self.services.clock.monotonic()
+        for item in rows:
+            self.end(
+                item.step,
+                now,
+                StepStatus.PENDING,
+                blocked_by=item.blocked_by,
+                reason=None if item.blocked_by else item.reason or None,
+            )
+
+
+def _code(exc: OrchestratorError) -> str:
+    return str(getattr(exc, "reason", None) or exc.code)
+
+
+def _phase(exc: OrchestratorError) -> str:
+    match exc:
+        case EngineFailed():
+            return exc.phase
+        case Busy():
+            return "lock"
+        case StoreUnavailable() | Spooled() | Fenced():
+            return "record"
+        case _:
+            return "plan"

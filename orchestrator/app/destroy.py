@@ -1,0 +1,137 @@
+"""
+``destroy``: take the selected steps down, dependents first, until they are confirmed gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.app.bench import as_recorded
+from orchestrator.app.crew import Crew
+from orchestrator.app.guards import NOTHING_THERE, check_dependents
+from orchestrator.app.orders import Order
+from orchestrator.app.pipeline import Pipeline
+from orchestrator.app.run import run
+from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.entries import next_entry
+from orchestrator.domain.record import Retained
+from orchestrator.domain.states import Status, Trigger
+from orchestrator.errors import OrchestratorError
+
+
+def destroy(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Destroy the selected steps; the exit code of DESIGN 9.
+    """
+    return run(services, deployment, order, _work)
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    deployment = crew.deployment
+    bench = crew.bench
+    crew.read_records()
+    kept = _kept(crew, selected)
+    statuses = {name: record.status for name, record in bench.records.items() if record}
+    going = [step for step in selected if step not in kept]
+    check_dependents(deployment, going, statuses)
+    todo = [step for step in going if statuses.get(step) not in (None, *NOTHING_THERE)]
+    _report_skipped(crew, selected, kept, todo)
+    failures = bench.prepare_all(todo, as_recorded)
+    crew.settle_all()
+    todo = [step for step in todo if not _settled_away(crew, step)]
+    if failures and crew.order.skip_preflight is None:
+        crew.end_before_work(todo, failures)
+        return
+    unstarted = run_steps(
+        deployment.graph.subset(todo).reversed(),
+        partial(_destroy_step, crew),
+        jobs=crew.order.jobs,
+        stop=crew.services.stop,
+        on_failure=crew.order.on_failure,
+    )
+    crew.report_unstarted(unstarted)
+
+
+def _kept(crew: Crew, selected: Sequence[str]) -> dict[str, str]:
+    """
+    The selected steps that are not destroyed because something is retained, and why.
+    """
+    deployment = crew.deployment
+    retained = {
+        name: step.retain
+        for name, step in deployment.steps.items()
+        if step.retain is not None or crew.bench.status(name) is Status.RETAINED
+    }
+    kept: dict[str, str] = {}
+    for name, retain in retained.items():
+        if crew.bench.status(name) in (None, *NOTHING_THERE):
+            continue
+        if name in selected:
+            why = retain.reason if retain else "retained"
+            kept[name] = f"retained: {why}"
+        for upstream in deployment.graph.upstreams(name):
+            if upstream in selected:
+                kept.setdefault(upstream, f"needed by {name}, which is retained")
+    for name in kept:
+        retain = retained.get(name)
+        record = crew.bench.records.get(name)
+        if retain is not None and record is not None and record.status is Status.OK:
+            entry = next_entry(
+                record,
+                crew.services.stamp(),
+                Trigger.RETAIN,
+                retained=Retained(
+                    reason=retain.reason,
+                    owner=retain.owner,
+                    review_by=retain.review_by,
+                    was=record.status,
+                ),
+            )
+            crew.services.store.append(entry)
+            crew.bench.know(name, entry)
+    return kept
+
+
+def _report_skipped(
+    crew: Crew, selected: Sequence[str], kept: dict[str, str], todo: Sequence[str]
+) -> None:
+    for step in selected:
+        if step in todo:
+            continue
+        status = crew.bench.status(step)
+        reason = kept.get(step) or (f"already {status}" if status else "never applied")
+        crew.end_skipped(step, reason)
+
+
+def _settled_away(crew: Crew, step: str) -> bool:
+    """
+    Whether settling found that an interrupted destroy had reached its end.
+    """
+    status = crew.bench.status(step)
+    if status not in NOTHING_THERE:
+        return False
+    crew.end_settled(step)
+    return True
+
+
+def _destroy_step(crew: Crew, name: str) -> Outcome:
+    started = crew.services.clock.monotonic()
+    try:
+        if name not in crew.bench.prepared:
+            crew.bench.prepare(name, as_recorded)
+        prepared = crew.bench.prepared[name]
+        done = Pipeline(
+            crew.session,
+            prepared,
+            crew.bench.recorded_inputs(prepared),
+            crew.order.wishes,
+            verb="destroy",
+            attempt=1,
+        ).run()
+        crew.bench.know(name, done.record, done.state)
+    except OrchestratorError as exc:
+        return crew.end_with_error(name, started, exc, 1)
+    return crew.end_with_record(name, started, done, 1)

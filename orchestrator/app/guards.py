@@ -1,0 +1,159 @@
+"""
+What forbids a mutation although nothing is wrong with the input: law 21, doubts, saved states.
+
+Each guard is a question about values; none of them reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import Doubt, OperationRecord
+from orchestrator.domain.states import Status
+from orchestrator.errors import InDoubt, Refused
+
+NOTHING_THERE = (Status.ABSENT, Status.DESTROYED)
+
+
+def check_state(
+    target: str,
+    record: OperationRecord | None,
+    state: PulledState,
+    *,
+    serial_may_fall: bool = False,
+) -> str | None:
+    """
+    Refused where provider state is not the one that the record knows; a note where it has moved.
+    """
+    if record is None or record.status in NOTHING_THERE:
+        if state.objects:
+            known = "no record" if record is None else f"recorded `{record.status}`"
+            raise Refused(
+                "unrecorded_state",
+                f"{target}: the provider state holds {len(state.objects)} objects "
+                f"({_some(o.address for o in state.objects)}), but there is {known}",
+                hint="somebody else made them; take them over with `orchestrator adopt`, "
+                "or remove them with the tool that made them",
+            )
+        return None
+    bound = record.provider_state
+    if bound is None or bound.lineage is None:
+        return None
+    if not state.lineage:
+        if not record.resources.inventory:
+            return None
+        raise Refused(
+            "state_missing",
+            f"{target}: the provider state is empty, but the record knows lineage {bound.lineage}, "
+            f"serial {bound.serial}, with {len(record.resources.inventory)} objects",
+            hint="is this the right backend, workspace and account? "
+            "The objects may be alive; restore the state before anything else",
+        )
+    if state.lineage != bound.lineage:
+        raise Refused(
+            "lineage",
+            f"{target}: the provider state has lineage {state.lineage}, not {bound.lineage}",
+            hint="it is another state than the one that was applied; restore the right one",
+        )
+    if bound.serial is None or state.serial == bound.serial:
+        return None
+    if state.serial < bound.serial and not serial_may_fall:
+        raise Refused(
+            "serial_back",
+            f"{target}: the provider state has gone back from serial {bound.serial} to "
+            f"{state.serial}",
+            hint="was an older state restored? If that is meant, "
+            f"`orchestrator reconcile {record.target.blueprint} -e {record.target.environment} "
+            f"--step {record.target.step}` records it",
+        )
+    return (
+        f"the provider state has moved from serial {bound.serial} to {state.serial} "
+        "without this tool"
+    )
+
+
+def check_vanished(
+    target: str, state: PulledState, journal: Journal, *, accepted: str | None
+) -> bool:
+    """
+    Whether every object of the state has vanished; Refused unless a reason accepts it.
+    """
+    known = {item.address for item in state.objects if item.deposed is None}
+    lost = {item.address for item in journal.drifted if item.action == "delete"}
+    if not known or not known <= lost:
+        return False
+    if accepted is None:
+        raise Refused(
+            "vanished",
+            f"{target}: every recorded object has vanished: {_some(known)}",
+            hint="wrong region, account or credentials? If they are really gone, "
+            "say so with --accept-vanished REASON",
+        )
+    return True
+
+
+def check_doubts(
+    record: OperationRecord | None, now: datetime, settle: float, reconcile: str
+) -> None:
+    """
+    InDoubt where the last mutation left objects that an apply could make twice.
+
+    An update or delete in doubt is answered by the refresh of the next plan, once no request of a
+    dead engine can be under way any more: ``settle`` seconds after the entry.
+    """
+    if record is None or not record.resources.in_doubt:
+        return
+    age = (now - record.updated_at).total_seconds()
+    open_doubts = [
+        doubt for doubt in record.resources.in_doubt if doubt.action == "create" or age < settle
+    ]
+    if not open_doubts:
+        return
+    wait = ""
+    if all(doubt.action != "create" for doubt in open_doubts):
+        wait = f"; in {settle - age:.0f} s a refresh can tell"
+    raise InDoubt(
+        f"{record.target.target}: in doubt: {describe_doubts(open_doubts)}{wait}",
+        hint=f"settle it first: {reconcile}",
+    )
+
+
+def describe_doubts(doubts: Iterable[Doubt]) -> str:
+    """
+    The doubts in one line.
+    """
+    return "; ".join(f"{doubt.address} ({doubt.why})" for doubt in doubts)
+
+
+def check_dependents(
+    deployment: Deployment, selected: Sequence[str], statuses: Mapping[str, Status | None]
+) -> None:
+    """
+    Refused where destroying the selection would take away what a live step outside it needs.
+    """
+    needed: dict[str, list[str]] = {}
+    for step in selected:
+        if statuses.get(step) in (None, *NOTHING_THERE):
+            continue
+        for dependent in sorted(deployment.graph.dependents(step)):
+            if dependent in selected or statuses.get(dependent) in (None, *NOTHING_THERE):
+                continue
+            needed.setdefault(dependent, []).append(step)
+    if needed:
+        said = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
+        raise Refused(
+            "dependents",
+            f"outside the selection, still alive: {said}",
+            hint="destroy them too: "
+            + " ".join(f"--step {name}" for name in (*selected, *sorted(needed))),
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    rest = len(ordered) - 3
+    return ", ".join(ordered[:3]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,321 @@
+"""
+One step through one pipeline: plan to a file, guards, approval, marker, mutation, outcome.
+
+Settling and ``init`` come before it (`preparation`, `settling`). Apply and destroy are the same
+pipeline; they differ in the plan's mode and in what ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.app.preparation import Prepared, make_site, pull, stopped
+from orchestrator.app.proposal import Direction, Proposal, Wishes, propose, write_variables
+from orchestrator.app.recording import record_intent, record_outcome
+from orchestrator.app.relay import relay
+from orchestrator.app.session import Session
+from orchestrator.app.verification import run_checks
+from orchestrator.domain.assessment import inventory
+from orchestrator.domain.entries import (
+    Evidence,
+    conclude,
+    gone_without_mutation,
+    mark,
+    unchanged,
+)
+from orchestrator.domain.events import PhaseStarted
+from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import (
+    EngineRef,
+    OperationRecord,
+    ProviderState,
+    TargetRef,
+    Verification,
+)
+from orchestrator.errors import ApprovalMissing, Busy, EngineFailed
+from orchestrator.ports import Answer, Apply
+
+_LOCKED_PROVIDER = re.compile(
+    rb'^provider "(?P<address>[^"]+)" \{[^}]*?^\s*version\s*=\s*"(?P<version>[^"]+)"', re.M | re.S
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """
+    How the pipeline ended: the entry it wrote, the state it saw, whether anything was mutated.
+    """
+
+    record: OperationRecord
+    state: PulledState | None
+    mutated: bool
+
+
+class Pipeline:
+    """
+    One attempt at one step of a run.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        prepared: Prepared,
+        inputs: StepInputs,
+        wishes: Wishes,
+        *,
+        verb: Direction,
+        attempt: int,
+    ) -> None:
+        self.session = session
+        self.services = session.services
+        self.prepared = prepared
+        self.inputs = inputs
+        self.wishes = wishes
+        self.verb = verb
+        self.attempt = attempt
+        self.step = prepared.step
+        self.target = str(session.deployment.target(self.step.name))
+        self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
+        self.var_file = self.evidence / "inputs.tfvars.json"
+
+    def run(self) -> Done:
+        """
+        Carry it out. Errors before the marker leave the record as it was and are raised; what
+        happens after it is in the record that is returned.
+        """
+        try:
+            self._write_inputs()
+            self._phase("plan")
+            proposal = propose(
+                self.services,
+                self.prepared,
+                self.inputs,
+                self.wishes,
+                target=self.target,
+                direction=self.verb,
+                evidence=self.evidence,
+            )
+            if proposal.empty:
+                return self._unchanged()
+            self._approve(proposal)
+            if self.services.stop.stopping:
+                raise stopped(self.services.stop)
+            return self._mutate(proposal)
+        finally:
+            for secret in (self.evidence / "plan.tfplan", self.var_file):
+                secret.unlink(missing_ok=True)
+
+    def _phase(self, name: str) -> None:
+        self.services.sink.emit(
+            PhaseStarted(at=self.services.clock.now(), step=self.step.name, phase=name)
+        )
+
+    def _write_inputs(self) -> None:
+        files, key = self.services.files, self.services.key
+        resolved, rerun = self.inputs.documents(self.session.deployment, key)
+        files.write(self.evidence / "resolved.inputs.yml", resolved)
+        files.write(self.evidence / "rerun-inputs.yml", rerun)
+
+    @property
+    def _ephemeral(self) -> bool:
+        """
+        Whether the module has variables that an apply must be given again.
+        """
+        return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
+
+    def _approve(self, proposal: Proposal) -> None:
+        if self.wishes.approved:
+            return
+        if not self.services.approver.approve(self.verb, self.step.name, proposal.shown):
+            raise ApprovalMissing(
+                f"{self.step.name}: not approved; nothing was changed",
+                hint="run it again and answer yes, or approve with --yes",
+            )
+
+    # What is recorded
+
+    def _facts(self, state: PulledState) -> dict[str, Any]:
+        """
+        What this run knows anew of the target, whether or not anything is mutated.
+
+        A destroy uses the recorded inputs, so it leaves their names alone.
+        """
+        services, prepared, known = self.services, self.prepared, self.prepared.record
+        deployment, root = self.session.deployment, prepared.root
+        target = deployment.target(self.step.name)
+        facts: dict[str, Any] = {
+            "project": deployment.project,
+            "target": TargetRef(
+                blueprint=target.blueprint, environment=target.environment, step=target.step
+            ),
+            "run_id": self.session.run_id,
+            "run_record": f"runs/{self.session.run_id}",
+            "attempt": self.attempt,
+            "source": services.source,
+            "module_digest": prepared.snapshot.digest,
+            "engine": EngineRef(
+                kind=services.engine.info.kind, version=services.engine.info.version
+            ),
+            "providers": _providers(services.workdirs.lock_file(root)),
+            "provider_state": ProviderState(
+                backend=root.backend_type,
+                location=root.location,
+                lineage=state.lineage or None,
+                serial=state.serial if state.lineage else None,
+            ),
+            "lineage": self.session.run.lineage,
+        }
+        if known is None or self.verb == "apply":
+            owner = self.step.owned_by
+            facts |= {
+                "module_ref": self.step.module_ref,
+                "inputs_digest": self.inputs.digest(services.key),
+                "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
+                "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
+                "parent": str(deployment.target(owner)) if owner else None,
+            }
+        return facts
+
+    @property
+    def _place(self) -> str:
+        """
+        The attempt's directory as records name it, relative to the tool's own.
+        """
+        inside = self.evidence.relative_to(self.session.directory).as_posix()
+        return f"runs/{self.session.run_id}/{inside}"
+
+    def _keep_for_later(self) -> None:
+        """
+        What a later run on another machine needs, durable in the store before the marker.
+        """
+        store, snapshot = self.services.store, self.prepared.snapshot
+        name = f"snapshots/{snapshot.digest}"
+        if store.blob(name) is None:
+            store.put_blob(name, snapshot.archive)
+        lock = self.services.workdirs.lock_file(self.prepared.root)
+        if lock is not None:
+            store.put_blob(f"locks/{self.target}/{snapshot.digest}", lock)
+        if self.verb == "apply":
+            for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
+                store.put_blob(f"{self._place}/{file}", (self.evidence / file).read_bytes())
+
+    def _unchanged(self) -> Done:
+        services, known = self.services, self.prepared.record
+        state = pull(services, self.prepared.root, self.evidence, "pull")
+        self._keep_inventory(state)
+        if self.verb == "destroy":
+            assert known is not None, "a target without a record is not destroyed"
+            record = gone_without_mutation(known, services.stamp())
+        else:
+            checks = self._check(state)
+            self._keep_for_later()
+            facts = self._facts(state)
+            record = unchanged(known, facts, state, services.stamp(), verification=checks)
+        services.store.append(record)
+        return Done(record=record, state=state, mutated=False)
+
+    def _check(self, state: PulledState) -> Verification:
+        return run_checks(
+            self.services,
+            self.session.deployment,
+            self.step,
+            self.inputs,
+            state,
+        )
+
+    def _mutate(self, proposal: Proposal) -> Done:
+        services, known = self.services, self.prepared.record
+        marker = mark(
+            known,
+            self._facts(proposal.before),
+            services.stamp(),
+            command=self.verb,
+            planned=proposal.journal.changes,
+            state=proposal.before,
+        )
+        self._keep_for_later()
+        record_intent(services, marker)
+        self._phase(self.verb)
+        if self._ephemeral:
+            write_variables(services, self.var_file, self.inputs, self.prepared.root.variables)
+        site = make_site(
+            services,
+            self.prepared.root,
+            self.evidence,
+            "apply",
+            delete_after=(proposal.file, self.var_file),
+            timeout=self.step.timeout,
+        )
+        request = Apply(
+            plan=proposal.file,
+            var_file=self.var_file if self._ephemeral else None,
+            parallelism=self.wishes.parallelism,
+            lock_timeout=self.wishes.lock_timeout,
+        )
+        observe = relay(self.session, self.step.name, self.target)
+        answer = services.engine.call(request, site, stop=services.stop, observe=observe)
+        self.session.cleared(self.target)
+        evidence = self._gather(answer)
+        checks = None
+        if self.verb == "apply" and evidence.clean and evidence.state is not None:
+            checks = self._check(evidence.state)
+        outcome = conclude(
+            marker,
+            known,
+            evidence,
+            services.stamp(),
+            refused_on=self.step.refused_on,
+            verification=checks,
+            mask=services.masker.mask,
+        )
+        record_outcome(services, outcome)
+        return Done(record=outcome, state=evidence.state, mutated=not evidence.touched_nothing)
+
+    def _gather(self, answer: Answer) -> Evidence:
+        """
+        What is known after the mutation; a provider state that cannot be read is known as that.
+        """
+        services, root = self.services, self.prepared.root
+        state, why = None, None
+        try:
+            state = pull(services, root, self.evidence, "pull")
+            self._keep_inventory(state)
+        except (EngineFailed, Busy) as exc:
+            why = exc.message
+        errored = services.workdirs.errored_state(root)
+        return Evidence(
+            exit_code=answer.exit_code,
+            journal=Journal.of(answer.messages, whole=answer.whole),
+            state=state,
+            stopped=answer.stopped,
+            timed_out=answer.timed_out,
+            lock=answer.lock,
+            state_error=why,
+            errored_state=str(errored) if errored else None,
+        )
+
+    def _keep_inventory(self, state: PulledState) -> None:
+        rows = [ref.model_dump(exclude_none=True) for ref in inventory(state)]
+        with contextlib.suppress(OSError):
+            self.services.files.write(
+                self.evidence / "inventory.json", json.dumps(rows, indent=2) + "\n"
+            )
+
+
+def _providers(lock_file: bytes | None) -> Mapping[str, str]:
+    """
+    Addresses and versions of the providers that a lock file pins.
+    """
+    if lock_file is None:
+        return {}
+    return {
+        found["address"].decode(): found["version"].decode()
+        for found in _LOCKED_PROVIDER.finditer(lock_file)
+    }

@@ -1,0 +1,132 @@
+"""
+A plan on disk and what it says: made the same way by ``plan``, ``apply`` and ``destroy``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.app.guards import check_state, check_vanished
+from orchestrator.app.preparation import Prepared, failure, make_site, patiently, pull, unseen
+from orchestrator.app.services import Services
+from orchestrator.domain.events import PlanReady
+from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import Json, OperationRecord
+from orchestrator.ports import Answer, Plan
+
+Direction = Literal["apply", "destroy"]
+
+#: Holds a provider state against a record: Refused, or a note, or None.
+Hold = Callable[[str, OperationRecord | None, PulledState], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """
+    What the person asked for, as far as plan and mutation of a step are concerned.
+
+    ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
+    engine's own texts.
+    """
+
+    approved: bool = False
+    refresh: bool = True
+    replace: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+    accept_vanished: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """
+    A saved plan. ``before`` is the provider state it was made on.
+    """
+
+    file: Path
+    journal: Journal
+    before: PulledState
+    shown: PlanReady
+
+    @property
+    def empty(self) -> bool:
+        """
+        Whether carrying it out would change neither objects nor outputs.
+        """
+        return not self.journal.changes and not self.journal.outputs
+
+
+def write_variables(
+    services: Services, file: Path, inputs: StepInputs, extra: Mapping[str, Json]
+) -> None:
+    """
+    Write the variable file of a call: 0600, and removed when the call ends.
+    """
+    services.files.write(file, json.dumps({**inputs.values, **extra}))
+
+
+def propose(
+    services: Services,
+    prepared: Prepared,
+    inputs: StepInputs,
+    wishes: Wishes,
+    *,
+    target: str,
+    direction: Direction,
+    evidence: Path,
+    hold: Hold = check_state,
+) -> Proposal:
+    """
+    Plan a step to ``evidence``/plan.tfplan, and hold it against the record (law 21).
+
+    EngineFailed(phase="plan") or Busy where it cannot be planned, Refused where the provider state
+    is not the one that the record knows (``hold`` decides) or all of it has vanished.
+    """
+    file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
+    request = Plan(
+        out=file,
+        mode="destroy" if direction == "destroy" else "normal",
+        var_file=var_file,
+        refresh=wishes.refresh,
+        replace=wishes.replace,
+        targets=wishes.targets,
+        parallelism=wishes.parallelism,
+        lock_timeout=wishes.lock_timeout,
+    )
+
+    def attempt(number: int) -> Answer:
+        write_variables(services, var_file, inputs, prepared.root.variables)
+        site = make_site(
+            services, prepared.root, evidence, f"plan-{number}", delete_after=(var_file,)
+        )
+        return services.engine.call(request, site, stop=services.stop, observe=unseen)
+
+    step = prepared.step.name
+    answer = patiently(services, step, "plan", attempt)
+    if answer.exit_code != 0 or services.stop.stopping:
+        raise failure(answer, "plan", services.stop)
+    journal = Journal.of(answer.messages, whole=answer.whole)
+    before = services.engine.state_before(file)
+    if before is None:
+        before = pull(services, prepared.root, evidence, "pull-before")
+    moved = hold(target, prepared.record, before)
+    if moved is not None:
+        services.note(moved, level="warning", step=step)
+    check_vanished(target, before, journal, accepted=wishes.accept_vanished)
+    shown = PlanReady(
+        at=services.clock.now(),
+        step=step,
+        actions=journal.changes,
+        outputs=journal.outputs,
+        drifted=journal.drifted,
+        inputs=inputs.masked(),
+    )
+    services.sink.emit(shown)
+    return Proposal(file=file, journal=journal, before=before, shown=shown)

@@ -1,0 +1,295 @@
+"""
+The reading commands: ``status``, ``history``, ``runs``. They change nothing (law 16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.app.conditions import Watch
+from orchestrator.domain.documents import (
+    AttemptEvidence,
+    EvidenceFile,
+    GraphDocument,
+    GraphStep,
+    HistoryDocument,
+    HistoryEntry,
+    RunDocument,
+    RunLine,
+    RunsDocument,
+    StatusDocument,
+    StatusListDocument,
+    StepOutcome,
+    StepState,
+)
+from orchestrator.domain.outline import Outline
+from orchestrator.domain.record import OperationRecord, RunRecord
+from orchestrator.domain.states import Status, StepStatus, verdict
+from orchestrator.domain.target import Target
+from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
+from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
+
+READY = (Status.OK, Status.RETAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """
+    The ports of reading commands. ``work`` is where the targets' working directories are.
+    """
+
+    project: str
+    store: OperationStore
+    spool: Spool
+    files: RunFiles
+    processes: Processes
+    silence: float
+    work: Path
+
+    def status(self, outline: Outline, steps: Collection[str] | None = None) -> StatusDocument:
+        """
+        The status of a blueprint in an environment; with ``steps`` only those are listed. The
+        verdict is over what is listed.
+        """
+        watch = Watch(self.store, self.files, self.processes, self.silence)
+        spooled = {str(item.target.target): item for item in self.spool.pending()}
+        records: dict[str, OperationRecord] = {}
+        for found in self.store.records(outline.blueprint, outline.environment):
+            self._check_owner(outline, found)
+            records[found.target.step] = found
+        listed = [step for step in outline.graph.order if steps is None or step in steps]
+        shown, conditions = [], []
+        for step in listed:
+            target = Target(outline.blueprint, outline.environment, step)
+            waiting = spooled.get(str(target))
+            record = records.get(step)
+            overlaid = waiting is not None and (
+                record is None or waiting.sequence == record.sequence + 1
+            )
+            newest = waiting if overlaid else record
+            condition = watch.condition(newest) if newest else None
+            conditions.append((newest.status if newest else None, condition))
+            state = self._state(outline, target, newest, records)
+            shown.append(state.model_copy(update={"condition": condition, "spooled": overlaid}))
+        gone = (Status.ABSENT, Status.DESTROYED)
+        return StatusDocument(
+            project=self.project,
+            blueprint=outline.blueprint,
+            environment=outline.environment,
+            verdict=verdict(conditions),
+            steps=tuple(shown),
+            orphaned=tuple(
+                str(record.target.target)
+                for step, record in sorted(records.items())
+                if step not in outline.graph and record.status not in gone
+            ),
+        )
+
+    def status_all(self, outlines: Iterable[Outline]) -> StatusListDocument:
+        """
+        The status of every blueprint and environment that has a file or a record.
+        """
+        documents = [self.status(outline) for outline in outlines]
+        return StatusListDocument(project=self.project, blueprints=tuple(documents))
+
+    def _check_owner(self, outline: Outline, record: OperationRecord) -> None:
+        target = record.target.target
+        if record.project != self.project:
+            raise Refused(
+                "foreign_record",
+                f"{target} is recorded for project {record.project!r}, this is {self.project!r}",
+                hint="give the blueprint another name, or another operation store",
+            )
+        if record.source.blueprint_path not in (outline.path, *outline.moved_from):
+            raise Refused(
+                "foreign_record",
+                f"{target} is recorded for the blueprint file {record.source.blueprint_path}",
+                hint="if the file was moved, name the old path in `moved_from:`",
+            )
+
+    def _state(
+        self,
+        outline: Outline,
+        target: Target,
+        record: OperationRecord | None,
+        records: Mapping[str, OperationRecord],
+    ) -> StepState:
+        blocked = tuple(
+            up
+            for up in outline.graph.order
+            if up in outline.graph.upstreams(target.step)
+            and (up not in records or records[up].status not in READY)
+        )
+        if record is None:
+            return StepState(
+                step=target.step,
+                target=str(target),
+                status=StepStatus.PENDING,
+                blocked_by=blocked,
+            )
+        lease = self.store.lease(record.run_id) if record.status is Status.RUNNING else None
+        flying = lease.in_flight if lease else ()
+        directory = self.work / target.blueprint / target.environment / target.step
+        return StepState(
+            step=target.step,
+            target=str(target),
+            status=StepStatus(str(record.status)),
+            sequence=record.sequence,
+            run_id=record.run_id,
+            last_run_status=self._last_run_status(record),
+            module_ref=record.module_ref,
+            active_command=record.active_command,
+            failed_command=record.failed_command,
+            last_error=record.last_error,
+            blocked_by=(),
+            in_doubt=record.resources.in_doubt,
+            outputs=record.outputs,
+            sensitive_outputs=record.sensitive_outputs,
+            verification=record.verification,
+            updated_at=record.updated_at,
+            directory=str(directory) if directory.exists() else None,
+            outputs_from=record.outputs_from,
+            in_flight=tuple(item for item in flying if item.target == str(target)),
+            tainted=record.resources.tainted,
+            retained=record.retained,
+        )
+
+    def _last_run_status(self, record: OperationRecord) -> StepStatus | None:
+        run = self._run(record.run_id)
+        rows = run.steps if run else ()
+        return next((row.status for row in rows if row.step == record.target.step), None)
+
+    def history(self, target: Target) -> HistoryDocument:
+        """
+        All entries of a target; Invalid where it has none.
+        """
+        entries = self.store.history(target)
+        if not entries:
+            known = ", ".join(str(record.target.target) for record in self.store.records())
+            raise Invalid(
+                [
+                    Problem(
+                        f"there is no record of {target}", hint=f"recorded are: {known or 'none'}"
+                    )
+                ]
+            )
+        return HistoryDocument(
+            project=entries[0].project,
+            target=str(target),
+            entries=tuple(
+                HistoryEntry.model_validate(
+                    {
+                        name: getattr(entry, name)
+                        for name in HistoryEntry.model_fields
+                        if name != "in_doubt"
+                    }
+                    | {"in_doubt": entry.resources.in_doubt}
+                )
+                for entry in entries
+            ),
+        )
+
+    def runs(self, blueprint: str | None, environment: str | None, limit: int) -> RunsDocument:
+        """
+        The newest runs, of this machine and of the store; at most ``limit``.
+        """
+        names = self.store.blobs("runs/")
+        stored = {name.split("/")[1] for name in names if name.endswith("/run.json")}
+        lines: list[RunLine] = []
+        for run_id in sorted({*self.files.runs(), *stored}, reverse=True):
+            run = self._run(run_id)
+            if run is None or blueprint not in (None, run.blueprint):
+                continue
+            if environment not in (None, run.environment):
+                continue
+            lines.append(_line(run))
+            if len(lines) == limit:
+                break
+        return RunsDocument(project=self.project, runs=tuple(lines))
+
+    def run(self, run_id: str) -> RunDocument:
+        """
+        One run with its evidence; Invalid where there is none of that id.
+        """
+        run = self._run(run_id)
+        if run is None:
+            raise Invalid(
+                [Problem(f"there is no run {run_id}", hint="`orchestrator runs` lists them")]
+            )
+        directory = self.files.directory(run_id)
+        attempts = [
+            AttemptEvidence(
+                step=row.step,
+                number=number,
+                directory=str(place),
+                files=tuple(_evidence(place)),
+            )
+            for row in run.steps
+            for number, place in self.files.attempts(run_id, row.step)
+        ]
+        return RunDocument(run=run, directory=str(directory), attempts=tuple(attempts))
+
+    def _run(self, run_id: str) -> RunRecord | None:
+        local = self.files.read_run(run_id)
+        if local is not None:
+            return local
+        stored = self.store.blob(f"runs/{run_id}/run.json")
+        if stored is None:
+            return None
+        try:
+            return RunRecord.model_validate_json(stored)
+        except ValueError as exc:
+            raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
+
+
+def check_expectation(document: StatusDocument, expected: str | None) -> None:
+    """
+    Refused where the verdict is not the expected one; None expects nothing.
+    """
+    if expected is None or str(document.verdict) == expected:
+        return
+    odd = [f"{row.step} is {row.status}" for row in document.steps if row.status != expected]
+    raise Refused(
+        "expectation",
+        f"{document.blueprint}/{document.environment} is {document.verdict}, not {expected}: "
+        + ", ".join(odd),
+    )
+
+
+def _line(run: RunRecord) -> RunLine:
+    shared = {name: getattr(run, name) for name in RunLine.model_fields if name != "steps"}
+    steps = tuple(StepOutcome(step=row.step, status=row.status) for row in run.steps)
+    return RunLine.model_validate({**shared, "steps": steps})
+
+
+def _evidence(directory: Path) -> list[EvidenceFile]:
+    return [
+        EvidenceFile(name=path.relative_to(directory).as_posix(), size=path.stat().st_size)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    ]
+
+
+def graph_document(outline: Outline) -> GraphDocument:
+    """
+    The steps in the order of an apply; a step's wave is one more than that of what it needs.
+    """
+    waves: dict[str, int] = {}
+    for step in outline.graph.order:
+        waves[step] = 1 + max((waves[up] for up in outline.graph.needs(step)), default=0)
+    return GraphDocument(
+        blueprint=outline.blueprint,
+        environment=outline.environment,
+        steps=tuple(
+            GraphStep(
+                step=step,
+                module_ref=outline.steps[step].module_ref,
+                wave=waves[step],
+                needs=tuple(up for up in outline.graph.order if up in outline.graph.needs(step)),
+                owned_by=outline.steps[step].owned_by,
+            )
+            for step in outline.graph.order
+        ),
+    )

@@ -1,0 +1,198 @@
+"""
+``reconcile``: settle what is uncertain from evidence. It changes records only.
+
+A target becomes ``ok`` only by a clean answer or an empty plan, with passing checks; ``destroyed``
+or ``absent`` only where provider state is empty and nothing is in doubt; else it stays ``error``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.app.bench import as_recorded
+from orchestrator.app.crew import Crew
+from orchestrator.app.guards import NOTHING_THERE, check_state
+from orchestrator.app.orders import Order
+from orchestrator.app.preparation import Prepared, pull
+from orchestrator.app.proposal import Proposal, propose
+from orchestrator.app.run import run
+from orchestrator.app.schedule import OnFailure, Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.app.verification import run_checks
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.entries import reconciled
+from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import Doubt, OperationRecord, Settled, Verification
+from orchestrator.domain.states import StepStatus
+from orchestrator.errors import Invalid, OrchestratorError, Problem, Refused
+
+
+def reconcile(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Reconcile the selected steps; 11 where something stays in doubt, 12 where a check fails.
+    """
+    return run(services, deployment, order, _work)
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    crew.read_records()
+    _check_forget(crew, selected)
+    todo = [s for s in selected if crew.bench.status(s) not in (None, *NOTHING_THERE)]
+    for step in selected:
+        if step not in todo:
+            status = crew.bench.status(step)
+            crew.end_skipped(step, f"already {status}" if status else "never applied")
+    failures = crew.bench.prepare_all(todo, as_recorded)
+    if failures:
+        crew.end_before_work(todo, failures)
+        return
+    crew.settle_all()
+    unstarted = run_steps(
+        crew.deployment.graph.subset(todo),
+        partial(_reconcile_step, crew),
+        jobs=crew.order.jobs,
+        stop=crew.services.stop,
+        on_failure=OnFailure.CONTINUE,
+    )
+    crew.report_unstarted(unstarted)
+
+
+def _check_forget(crew: Crew, selected: Sequence[str]) -> None:
+    """
+    Refuse to forget without a reason, and what is not in doubt.
+    """
+    if not crew.order.forget:
+        return
+    if not crew.order.reason:
+        raise Refused(
+            "reason_missing",
+            "--forget needs a reason",
+            hint="add --reason 'why it may be forgotten'",
+        )
+    known = {
+        doubt.address
+        for step in selected
+        if (record := crew.bench.records.get(step)) is not None
+        for doubt in record.resources.in_doubt
+    }
+    unknown = [address for address in crew.order.forget if address not in known]
+    if unknown:
+        listed = ", ".join(sorted(known)) or "nothing"
+        raise Invalid(
+            [
+                Problem(f"{address} is not in doubt", hint=f"in doubt: {listed}")
+                for address in unknown
+            ]
+        )
+
+
+def _reconcile_step(crew: Crew, name: str) -> Outcome:
+    services, started = crew.services, crew.services.clock.monotonic()
+    try:
+        prepared = crew.bench.prepared[name]
+        record = prepared.record
+        assert record is not None, "only recorded steps are reconciled"
+        if record.status in NOTHING_THERE:
+            crew.end_settled(name)
+            return Outcome(ready=True)
+        entry = _evidence(crew, name, prepared, record)
+        services.store.append(entry)
+    except OrchestratorError as exc:
+        return crew.end_with_error(name, started, exc, 1)
+    crew.bench.know(name, entry)
+    if entry.resources.in_doubt:
+        crew.session.fail(11)
+    elif entry.error is not None and entry.error.code == "check_failed":
+        crew.session.fail(12)
+    crew.end(
+        name,
+        started,
+        StepStatus(str(entry.status)),
+        attempts=1,
+        sequence=entry.sequence,
+        error=entry.error,
+        last_error=entry.last_error,
+        in_doubt=entry.resources.in_doubt,
+        absence=entry.absence,
+        verification=entry.verification,
+    )
+    return Outcome(ready=True)
+
+
+def _evidence(
+    crew: Crew, name: str, prepared: Prepared, record: OperationRecord
+) -> OperationRecord:
+    """
+    The entry that provider state, a plan with the recorded inputs and the checks add up to.
+    """
+    services, evidence = crew.services, crew.bench.evidence(name)
+    crew.check_saved(name)
+    state = pull(services, prepared.root, evidence, "pull")
+    target = str(crew.deployment.target(name))
+    hold = partial(check_state, serial_may_fall=True)
+    hold(target, record, state)
+    proposal, checks = None, None
+    if state.objects:
+        try:
+            inputs = crew.bench.recorded_inputs(prepared)
+            proposal = propose(
+                services,
+                prepared,
+                inputs,
+                crew.order.wishes,
+                target=target,
+                direction="apply",
+                evidence=evidence,
+                hold=hold,
+            )
+        except OrchestratorError as exc:
+            services.note(f"no plan could be made: {exc.message}", level="warning", step=name)
+        else:
+            proposal.file.unlink(missing_ok=True)
+            checks = _checks(crew, prepared, inputs, state, proposal)
+    settled = _settled(crew, record, state, proposal)
+    return reconciled(record, state, settled, services.stamp(), sound=checks)
+
+
+def _checks(
+    crew: Crew, prepared: Prepared, inputs: StepInputs, state: PulledState, proposal: Proposal
+) -> Verification | None:
+    if not proposal.empty:
+        return None
+    return run_checks(crew.services, crew.deployment, prepared.step, inputs, state)
+
+
+def _settled(
+    crew: Crew, record: OperationRecord, state: PulledState, proposal: Proposal | None
+) -> list[Settled]:
+    """
+    The doubts that are none any more: forgotten with a reason, found in provider state, or answered
+    by a refresh after the settling time.
+    """
+    services, now = crew.services, crew.services.clock.now()
+    old = (now - record.updated_at).total_seconds() >= services.limits.settle
+    found = []
+
+    def settle(doubt: Doubt, how: str) -> None:
+        found.append(
+            Settled.model_validate(
+                {
+                    "doubt": doubt,
+                    "how": how,
+                    "reason": crew.order.reason if how == "forgotten" else None,
+                    "run_id": crew.session.run_id,
+                    "at": now,
+                }
+            )
+        )
+
+    for doubt in record.resources.in_doubt:
+        if doubt.address in crew.order.forget:
+            settle(doubt, "forgotten")
+        elif doubt.action == "create" and doubt.address in state.addresses:
+            settle(doubt, "in_state")
+        elif doubt.action != "create" and proposal is not None and old:
+            settle(doubt, "refreshed")
+    return found

@@ -1,0 +1,67 @@
+"""
+A mutating command from order to exit code: approval, session, claim, spool, work, close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.app.closing import close
+from orchestrator.app.crew import Crew
+from orchestrator.app.orders import Order, check_approval
+from orchestrator.app.recording import replay_spool
+from orchestrator.app.services import Services
+from orchestrator.app.session import open_session
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.events import RunStarted
+from orchestrator.errors import OrchestratorError
+
+
+def run(
+    services: Services,
+    deployment: Deployment,
+    order: Order,
+    work: Callable[[Crew, Sequence[str]], None],
+) -> int:
+    """
+    Carry out an order on the selected steps; the exit code.
+
+    Usage, ApprovalMissing and StoreUnavailable are raised before a run exists. Everything after
+    that ends in the run record and in the ``run_finished`` event.
+    """
+    selected = deployment.graph.select(order.steps, order.exclude)
+    check_approval(deployment, order, selected)
+    started = services.clock.monotonic()
+    session = open_session(
+        services,
+        deployment,
+        command=order.verb,
+        steps=selected,
+        arguments=order.arguments(),
+        reason=order.reason,
+        skipped_preflight=order.skip_preflight,
+    )
+    info = services.engine.info
+    services.sink.emit(
+        RunStarted(
+            at=services.clock.now(),
+            run_id=session.run_id,
+            command=order.verb,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            engine=f"{info.kind} {info.version}",
+            engine_why=info.why,
+            steps=selected,
+            store=services.store.url,
+            directory=str(session.directory),
+        )
+    )
+    error: OrchestratorError | None = None
+    try:
+        session.take_claim(order.takeover)
+        with session.alive():
+            replay_spool(services)
+            work(Crew(session, order), selected)
+    except OrchestratorError as exc:
+        error = exc
+    return close(session, error, started=started)

@@ -1,0 +1,91 @@
+"""
+Everything a use case needs from outside, in one value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.domain.entries import Stamp
+from orchestrator.domain.events import Note
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.record import Actor, Source
+from orchestrator.ports import (
+    Approver,
+    Checks,
+    Clock,
+    Engine,
+    Ids,
+    OperationStore,
+    Processes,
+    RunFiles,
+    Sink,
+    Spool,
+    StopToken,
+    WorkDirs,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """
+    Times in seconds: how long an engine that ignores the stop is waited for (None: for ever), how
+    long a dead engine's last request may still be under way, how often and how long a heartbeat
+    counts.
+    """
+
+    grace: float | None = None
+    settle: float = 60.0
+    heartbeat: float = 10.0
+    silence: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """
+    The ports, and the few facts about this invocation that every run records.
+
+    ``key`` is the project's secret for keyed digests.
+    """
+
+    store: OperationStore
+    spool: Spool
+    files: RunFiles
+    processes: Processes
+    clock: Clock
+    ids: Ids
+    sink: Sink
+    engine: Engine
+    workdirs: WorkDirs
+    checks: Checks
+    approver: Approver
+    stop: StopToken
+    masker: Masker
+    actor: Actor
+    source: Source
+    key: bytes
+    root: Path
+    limits: Limits = field(default_factory=Limits)
+
+    def stamp(self) -> Stamp:
+        """
+        A stamp for an entry written now.
+        """
+        return Stamp(at=self.clock.now(), entry_id=self.ids.entry_id(), actor=self.actor)
+
+    def note(self, message: str, *, hint: str = "", level: str = "info", step: str = "") -> None:
+        """
+        Tell the person something they should know.
+        """
+        self.sink.emit(
+            Note.model_validate(
+                {
+                    "at": self.clock.now(),
+                    "step": step,
+                    "level": level,
+                    "message": self.masker.mask(message),
+                    "hint": hint,
+                }
+            )
+        )

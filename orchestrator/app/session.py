@@ -1,0 +1,271 @@
+"""
+A run from its first to its last moment: run record, claim, lease and heartbeat.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.events import SignalSeen
+from orchestrator.domain.record import (
+    Action,
+    Claim,
+    EngineRef,
+    Fault,
+    InFlight,
+    Json,
+    Lease,
+    Lineage,
+    RunRecord,
+    StepRun,
+)
+from orchestrator.domain.states import StepStatus
+from orchestrator.errors import Busy, StoreUnavailable, Terminated
+from orchestrator.ports import Liveness
+
+
+class Session:
+    """
+    One mutating run. Its steps may call it from several threads.
+    """
+
+    def __init__(self, services: Services, deployment: Deployment, run: RunRecord) -> None:
+        self.services = services
+        self.deployment = deployment
+        self.run = run
+        self.codes: list[int] = []
+        self._flying: dict[tuple[str, str, Action], InFlight] = {}
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._closing = False
+        self._claim = Claim(
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            run_id=run.run_id,
+            command=run.command,
+            owner=services.processes.me(),
+            actor=services.actor,
+            taken_at=run.started_at,
+        )
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
+    @property
+    def directory(self) -> Path:
+        return self.services.files.directory(self.run_id)
+
+    def result(self, step: str) -> StepRun:
+        """
+        What is known of a step of this run.
+        """
+        with self._lock:
+            return next(row for row in self.run.steps if row.step == step)
+
+    def report(self, row: StepRun) -> None:
+        """
+        Replace a step's row and write ``run.json``.
+        """
+        with self._lock:
+            steps = tuple(row if known.step == row.step else known for known in self.run.steps)
+            self.run = self.run.model_copy(update={"steps": steps})
+            try:
+                self.services.files.write_run(self.run)
+            except StoreUnavailable as exc:
+                self.services.note(f"run record not written: {exc.message}", level="warning")
+
+    def fail(self, code: int) -> None:
+        """
+        Count an exit code towards the run's own.
+        """
+        with self._lock:
+            self.codes.append(code)
+
+    def took_off(self, target: str, address: str, action: Action, at: datetime) -> None:
+        """
+        An object is under way: the next heartbeat tells.
+        """
+        with self._lock:
+            self._flying[target, address, action] = InFlight(
+                target=target, address=address, action=action, started_at=at
+            )
+        self._wake.set()
+
+    def landed(self, target: str, address: str, action: Action) -> None:
+        with self._lock:
+            self._flying.pop((target, address, action), None)
+        self._wake.set()
+
+    def cleared(self, target: str) -> None:
+        """
+        Nothing of the target is under way any more.
+        """
+        with self._lock:
+            for key in [key for key in self._flying if key[0] == target]:
+                del self._flying[key]
+
+    def take_claim(self, takeover: str | None = None) -> None:
+        """
+        Hold the blueprint and environment. A claim whose owner is proven gone is taken over; with
+        ``takeover``, a reason, also one whose owner cannot be proven dead from here and whose
+        heartbeat is old. Any other is Busy.
+        """
+        store, held = self.services.store, None
+        for _ in range(3):
+            held = store.take_claim(self._claim, replaces=held)
+            if held is None:
+                return
+            state = self.services.processes.liveness(held.owner)
+            silent = state is Liveness.UNKNOWN and takeover and self._silent(held)
+            if state is not Liveness.GONE and not silent:
+                break
+        assert held is not None
+        message, hint = claimed_by(self.services, held)
+        raise Busy(message, hint=hint)
+
+    def _silent(self, held: Claim) -> bool:
+        lease = self.services.store.lease(held.run_id)
+        return lease is None or lease.age >= self.services.limits.silence
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """
+        Keep the lease fresh while the body runs; then give lease and claim back.
+        """
+        self._beat()
+        thread = threading.Thread(target=self._heart, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closing = True
+            self._wake.set()
+            thread.join()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        store = self.services.store
+        try:
+            store.drop_lease(self.run_id)
+            store.drop_claim(self._claim)
+        except StoreUnavailable as exc:
+            self.services.note(
+                f"the claim could not be given back: {exc.message}",
+                hint="the next run takes it over once this process is gone",
+                level="warning",
+            )
+
+    def _heart(self) -> None:
+        """
+        Beat when something took off or landed (at most once a second), at once at the first signal,
+        and every ``heartbeat`` seconds anyhow.
+        """
+        clock, limits = self.services.clock, self.services.limits
+        last, told = clock.monotonic(), False
+        while not self._closing:
+            changed = self._wake.wait(0.2)
+            elapsed = clock.monotonic() - last
+            stopping = self.services.stop.stopping and not told
+            due = stopping or elapsed >= limits.heartbeat or (changed and elapsed >= 1.0)
+            if not due or self._closing:
+                continue
+            self._wake.clear()
+            if stopping:
+                self._tell_signal()
+            told = told or stopping
+            last = clock.monotonic()
+            self._beat()
+
+    def _tell_signal(self) -> None:
+        services = self.services
+        name = "SIGTERM" if services.stop.exit_code == Terminated.exit_code else "SIGINT"
+        services.sink.emit(
+            SignalSeen(
+                at=services.clock.now(),
+                signal=name,
+                message="nothing more is started; what is under way is told to stop and awaited",
+            )
+        )
+
+    def _beat(self) -> None:
+        with self._lock:
+            flying = tuple(self._flying.values())
+        lease = Lease(run_id=self.run_id, owner=self._claim.owner, in_flight=flying)
+        try:
+            self.services.store.put_lease(lease)
+        except StoreUnavailable as exc:
+            self.services.note(f"heartbeat not written: {exc.message}", level="warning")
+
+    def finish(self, exit_code: int, error: Fault | None) -> None:
+        """
+        Write the run record for the last time, and a copy into the store.
+        """
+        with self._lock:
+            ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
+            self.run = self.run.model_copy(update=ended)
+        name, text = f"runs/{self.run_id}/run.json", self.run.to_json()
+        try:
+            self.services.files.write_run(self.run)
+            self.services.store.put_blob(name, text.encode())
+        except StoreUnavailable as exc:
+            self.services.note(f"run record not written: {exc.message}", level="warning")
+
+
+def open_session(
+    services: Services,
+    deployment: Deployment,
+    *,
+    command: str,
+    steps: Iterable[str],
+    arguments: dict[str, Json],
+    reason: str | None = None,
+    skipped_preflight: str | None = None,
+    lineage: Lineage | None = None,
+) -> Session:
+    """
+    A session with its run record written; it holds nothing yet.
+    """
+    now = services.clock.now()
+    info = services.engine.info
+    run = RunRecord(
+        run_id=services.ids.run_id(now),
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        command=command,
+        arguments=arguments,
+        actor=services.actor,
+        reason=reason,
+        lineage=lineage,
+        source=services.source,
+        engine=EngineRef(kind=info.kind, version=info.version),
+        skipped_preflight=skipped_preflight,
+        started_at=now,
+        steps=tuple(
+            StepRun(step=step, target=str(deployment.target(step)), status=StepStatus.PENDING)
+            for step in steps
+        ),
+    )
+    services.files.write_run(run)
+    return Session(services, deployment, run)
+
+
+def claimed_by(services: Services, held: Claim) -> tuple[str, str]:
+    """
+    Message and hint of a claim that somebody else holds.
+    """
+    lease = services.store.lease(held.run_id)
+    seen = f"last heartbeat {lease.age:.0f} s ago" if lease else "no heartbeat"
+    message = (
+        f"{held.blueprint}/{held.environment} is claimed by run {held.run_id} "
+        f"({held.command} by {held.actor.user} on {held.owner.host}, pid {held.owner.pid}, "
+        f"since {held.taken_at:%Y-%m-%d %H:%M:%S} UTC; {seen})"
+    )
+    return message, f"look at it with `orchestrator runs show {held.run_id}`, or wait"

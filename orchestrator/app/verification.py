@@ -1,0 +1,59 @@
+"""
+The checks of a step: after an apply, when one is settled, and by the verb ``verify``.
+"""
+
+from __future__ import annotations
+
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint import Deployment, Step
+from orchestrator.domain.events import CheckEvent, PhaseStarted
+from orchestrator.domain.inputs import StepInputs, own_lookup
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import Check, Verification
+from orchestrator.domain.references import Unresolvable
+
+
+def run_checks(
+    services: Services,
+    deployment: Deployment,
+    step: Step,
+    inputs: StepInputs,
+    state: PulledState,
+) -> Verification:
+    """
+    The verdict over the step's checks; ``unverified`` where it has none.
+    """
+    if not step.verify:
+        return Verification(verdict="unverified", at=services.clock.now())
+    services.sink.emit(PhaseStarted(at=services.clock.now(), step=step.name, phase="verify"))
+    lookup = own_lookup(deployment, step, inputs, state.outputs)
+    results: list[Check] = []
+    for spec in step.verify:
+        try:
+            settings = spec.settings.resolve(lookup).value
+        except Unresolvable as exc:
+            result = Check(name=spec.kind, passed=False, detail=str(exc))
+        else:
+            result = services.checks.run(
+                spec.kind, settings, directory=services.root, stop=services.stop
+            )
+        mask = services.masker.mask
+        result = result.model_copy(
+            update={"name": mask(result.name), "detail": mask(result.detail)}
+        )
+        services.sink.emit(
+            CheckEvent(
+                at=services.clock.now(),
+                step=step.name,
+                name=result.name,
+                passed=result.passed,
+                detail=result.detail,
+            )
+        )
+        results.append(result)
+    passed = all(result.passed for result in results)
+    return Verification(
+        verdict="verified" if passed else "failed",
+        checks=tuple(results),
+        at=services.clock.now(),
+    )

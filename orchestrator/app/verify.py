@@ -1,0 +1,91 @@
+"""
+``verify``: run the checks of what is applied, and record their verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.app.bench import READY, as_recorded
+from orchestrator.app.crew import Crew
+from orchestrator.app.orders import Order
+from orchestrator.app.preparation import pull
+from orchestrator.app.run import run
+from orchestrator.app.schedule import OnFailure, Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.app.verification import run_checks
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.entries import checked
+from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.states import StepStatus
+from orchestrator.errors import OrchestratorError
+
+
+def verify(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Check the selected steps; 12 where a check does not hold.
+    """
+    return run(services, deployment, order, _work)
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    crew.read_records()
+    graph = crew.deployment.graph
+    todo = [step for step in selected if _checkable(crew.bench.records.get(step))]
+    for step in selected:
+        if step not in todo:
+            status = crew.bench.status(step)
+            crew.end_skipped(step, f"nothing to check: {status}" if status else "never applied")
+    failures = crew.bench.prepare_all(todo, as_recorded)
+    if failures:
+        crew.end_before_work(todo, failures)
+        return
+    unstarted = run_steps(
+        graph.subset(todo),
+        partial(_check_step, crew),
+        jobs=crew.order.jobs,
+        stop=crew.services.stop,
+        on_failure=OnFailure.CONTINUE,
+    )
+    crew.report_unstarted(unstarted)
+
+
+def _checkable(record: OperationRecord | None) -> bool:
+    """
+    Whether the target is applied, or would be but for a check.
+    """
+    if record is None:
+        return False
+    return record.status in READY or (
+        record.error is not None and record.error.code == "check_failed"
+    )
+
+
+def _check_step(crew: Crew, name: str) -> Outcome:
+    services, started = crew.services, crew.services.clock.monotonic()
+    prepared = crew.bench.prepared[name]
+    assert prepared.record is not None, "only recorded steps are checked"
+    try:
+        state = pull(services, prepared.root, crew.bench.evidence(name), "pull")
+        inputs = crew.bench.recorded_inputs(prepared)
+        verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
+        entry = checked(prepared.record, verification, services.stamp())
+        services.store.append(entry)
+    except OrchestratorError as exc:
+        return crew.end_with_error(name, started, exc, 1)
+    crew.bench.know(name, entry, state)
+    if verification.verdict == "failed":
+        crew.session.fail(12)
+    crew.end(
+        name,
+        started,
+        StepStatus(str(entry.status)),
+        attempts=1,
+        sequence=entry.sequence,
+        error=entry.error,
+        last_error=entry.last_error,
+        verification=verification,
+        reason="it declares no checks" if verification.verdict == "unverified" else None,
+    )
+    return Outcome(ready=True)

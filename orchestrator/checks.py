@@ -1,0 +1,249 @@
+"""
+Runs the ``verify`` checks: does what was applied answer?
+
+Proxies of the environment are used for http, but never for loopback addresses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, assert_never
+from urllib.parse import urlsplit
+
+from orchestrator.domain.check_settings import (
+    AnyCheck,
+    BadSettings,
+    CommandCheck,
+    HttpCheck,
+    TcpCheck,
+    read_check,
+)
+from orchestrator.domain.record import Check, Json
+from orchestrator.ports import Clock, StopToken
+
+_SHORTEST_TRY = 1.0  # seconds, so that the last try before the end is a fair one
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
+_TICK = 0.05  # seconds between two looks at the stop token
+_BODY = 1024 * 1024  # bytes of an answer that are searched
+_DETAIL = 200  # characters
+
+_STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    passed: bool
+    detail: str
+
+
+class SystemChecks:
+    """
+    Checks against the network and the programs of this machine.
+
+    Names and details of the results are one line each and not masked.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def run(
+        self, kind: str, settings: Mapping[str, Json], *, directory: Path, stop: StopToken
+    ) -> Check:
+        """
+        Try until the check holds, its ``within`` is over, or somebody asks to stop. A try under way
+        when ``within`` ends may take a second more; bad settings are a check that fails.
+        """
+        try:
+            check = read_check(kind, settings)
+        except BadSettings as exc:
+            return Check(name=kind, passed=False, detail=_line(f"settings: {exc}"))
+        end = self._clock.monotonic() + check.pacing.within
+        pause = check.pacing.interval or _FIRST_PAUSE
+        tries = 0
+        while not stop.stopping:
+            tries += 1
+            result = self._attempt(check, self._limit(check, end), directory, stop)
+            left = end - self._clock.monotonic()
+            if result.passed or (left <= 0 and not stop.stopping):
+                detail = result.detail if tries == 1 else f"{result.detail} ({tries} tries)"
+                return Check(name=_line(check.name), passed=result.passed, detail=_line(detail))
+            self._rest(min(pause, left), stop)
+            pause = check.pacing.interval or min(pause * 2, _LONGEST_PAUSE)
+        return Check(name=_line(check.name), passed=False, detail=_STOPPED)
+
+    def _limit(self, check: AnyCheck, end: float) -> float:
+        if not check.pacing.within:
+            return check.pacing.timeout
+        left = max(end - self._clock.monotonic(), _SHORTEST_TRY)
+        return min(check.pacing.timeout, left)
+
+    def _rest(self, seconds: float, stop: StopToken) -> None:
+        end = self._clock.monotonic() + seconds
+        while not stop.stopping and (left := end - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(_TICK, left))
+
+    def _attempt(self, check: AnyCheck, limit: float, directory: Path, stop: StopToken) -> _Try:
+        match check:
+            case HttpCheck():
+                return self._beside(lambda: _http(check, limit), limit, stop)
+            case TcpCheck():
+                return self._beside(lambda: _tcp(check, limit), limit, stop)
+            case CommandCheck():
+                return self._command(check, limit, directory, stop)
+            case _:
+                assert_never(check)
+
+    def _beside(self, work: Callable[[], _Try], limit: float, stop: StopToken) -> _Try:
+        """
+        Do ``work`` in a thread that is left alone when we stop: neither looking up a name nor an
+        answer that drips in byte by byte can be interrupted.
+        """
+        results: list[_Try] = []
+        thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
+        thread.start()
+        end = self._clock.monotonic() + limit + _SHORTEST_TRY
+        while thread.is_alive():
+            if stop.stopping:
+                return _Try(passed=False, detail=_STOPPED)
+            if self._clock.monotonic() > end:
+                return _Try(passed=False, detail=_silent(limit))
+            thread.join(_TICK)
+        return results[0]
+
+    def _command(self, check: CommandCheck, limit: float, directory: Path, stop: StopToken) -> _Try:
+        where = (directory / check.cwd).resolve()
+        if not where.is_relative_to(directory.resolve()):
+            return _Try(passed=False, detail=f"cwd {check.cwd} leaves the project")
+        with tempfile.TemporaryFile() as output:
+            try:
+                process = subprocess.Popen(
+                    check.argv,
+                    cwd=where,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as exc:
+                return _Try(passed=False, detail=f"cannot start {check.argv[0]}: {_why(exc)}")
+            end = self._clock.monotonic() + limit
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    code = process.wait(_TICK)
+                    break
+                if stop.stopping or self._clock.monotonic() > end:
+                    _kill(process)
+                    detail = _STOPPED if stop.stopping else f"killed after {limit:g} s"
+                    return _Try(passed=False, detail=detail)
+            if code == check.exit_code:
+                return _Try(passed=True, detail=f"exit code {code}")
+            said = _last_line(output)
+            detail = f"exit code {code}, expected {check.exit_code}"
+            return _Try(passed=False, detail=f"{detail}: {said}" if said else detail)
+
+
+def _http(check: HttpCheck, limit: float) -> _Try:
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+    class AnswersOnly(HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    proxies = ProxyHandler({}) if _is_loopback(urlsplit(check.url).hostname) else ProxyHandler()
+    request = Request(check.url, method=check.method, headers=dict(check.headers))
+    try:
+        try:
+            response = build_opener(proxies, AnswersOnly).open(request, timeout=limit)
+        except HTTPError as exc:
+            response = exc  # an answer like any other
+        with response:
+            status = response.status
+            body = response.read(_BODY).decode(errors="replace")
+            location = response.headers.get("Location", "")
+    except TimeoutError:
+        return _Try(passed=False, detail=_silent(limit))
+    except (OSError, HTTPException, ValueError) as exc:
+        return _Try(passed=False, detail=_why(exc))
+    if status not in check.statuses:
+        expected = " or ".join(map(str, check.statuses))
+        to = f" to {location} (redirects are not followed)" if location else ""
+        return _Try(passed=False, detail=f"answered {status}{to}, expected {expected}")
+    if check.contains not in body:
+        return _Try(passed=False, detail=f"answered {status} without {check.contains!r}")
+    return _Try(passed=True, detail=f"answered {status}")
+
+
+def _tcp(check: TcpCheck, limit: float) -> _Try:
+    try:
+        with socket.create_connection((check.host, check.port), timeout=limit):
+            return _Try(passed=True, detail="connected")
+    except TimeoutError:
+        return _Try(passed=False, detail=_silent(limit))
+    except (OSError, ValueError) as exc:
+        return _Try(passed=False, detail=_why(exc))
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    # The process is not reaped yet, so its id, and that of its session, is still its own.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _is_loopback(host: str | None) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def _silent(limit: float) -> str:
+    return f"no answer within {limit:.3g} s"
+
+
+def _why(exc: BaseException) -> str:
+    """
+    What went wrong, for people: the innermost reason, without numbers of the system.
+    """
+    import ssl
+    from http.client import RemoteDisconnected
+    from urllib.error import URLError
+
+    if isinstance(exc, URLError) and isinstance(exc.reason, BaseException):
+        return _why(exc.reason)
+    if isinstance(exc, TimeoutError):
+        return "no answer in time"
+    if isinstance(exc, RemoteDisconnected):
+        return "the connection was closed without an answer"
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"the TLS certificate was not accepted: {exc.verify_message}"
+    if isinstance(exc, ssl.SSLError):
+        return f"TLS failed: {(exc.reason or 'unknown reason').lower().replace('_', ' ')}"
+    if isinstance(exc, socket.gaierror):
+        return f"the host name cannot be resolved: {exc.strerror}"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror.lower()
+    return str(exc) or type(exc).__name__
+
+
+def _last_line(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
+    lines = output.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _DETAIL else f"{text[: _DETAIL - 1]}…"

@@ -1,0 +1,61 @@
+"""
+``orchestrator engine info``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation, paper
+
+
+@click.group("engine", short_help="The engine that is used.")
+def command() -> None:
+    """
+    About the engine: `orchestrator engine info`.
+    """
+
+
+@command.command("info")
+@click.argument("blueprint", metavar="[BLUEPRINT]", required=False)
+@options.environment
+@options.engine
+@options.json_document
+@click.pass_obj
+def info(
+    invocation: Invocation,
+    blueprint: str | None,
+    environment: str | None,
+    engine: str | None,
+    as_json: bool,
+) -> int:
+    """
+    Print which engine would be used, for BLUEPRINT or in general, and why.
+
+    \b
+    Example:
+      orchestrator engine info
+      orchestrator engine info web-service -e prod --json
+    """
+    from orchestrator import wiring
+    from orchestrator.domain.documents import EngineDocument
+    from orchestrator.loading.values import Need
+    from orchestrator.views.engine import engine_text
+
+    where = invocation.place()
+    found = None
+    if blueprint is not None:
+        found = wiring.deployment(where, options.choice(blueprint, environment), Need.CHECKS)
+    used = wiring.engine_info(where, engine, found)
+    document = EngineDocument(
+        kind=used.kind,
+        version=used.version,
+        program=used.program,
+        source=used.source,
+        why=used.why,
+    )
+    click.echo(document.to_json() if as_json else engine_text(document, paper(sys.stdout)))
+    return 0

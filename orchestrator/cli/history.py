@@ -1,0 +1,44 @@
+"""
+``orchestrator history``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation, paper
+
+
+@click.command("history", short_help="Every entry of a target's record.")
+@click.argument("target", metavar="TARGET")
+@options.verbose
+@options.json_document
+@click.pass_obj
+def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -> int:
+    """
+    Show every entry of TARGET (<blueprint>/<environment>/<step>), newest first.
+
+    \b
+    Example:
+      orchestrator history web-service/default/server
+    """
+    from orchestrator import wiring
+    from orchestrator.domain.target import Target
+    from orchestrator.errors import Usage
+    from orchestrator.views.runs import history_text
+
+    try:
+        wanted = Target.parse(target)
+    except ValueError as exc:
+        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    where = invocation.place()
+    outline = wiring.outline_of(where, wanted)
+    backend, url = (outline.backend.type, outline.operations_url) if outline else ("local", None)
+    with wiring.reader(where, backend, url) as reader:
+        document = reader.history(wanted)
+    shown = paper(sys.stdout, verbose=verbose)
+    click.echo(document.to_json() if as_json else history_text(document, shown))
+    return 0

@@ -1,0 +1,93 @@
+"""
+How the tool was called: directory, streams, what the terminal can show.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from orchestrator.ports import Sink
+    from orchestrator.views.page import Paper
+    from orchestrator.wiring import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """
+    What the options before the command say.
+    """
+
+    directory: Path
+    log_level: str
+
+    def place(self) -> Place:
+        """
+        The project that the tool was called in.
+        """
+        from orchestrator import wiring
+
+        return wiring.place(self.directory.absolute())
+
+    def sink(self, *, json: bool, verbose: bool) -> Sink:
+        """
+        Where the events of a running command go: stdout, for people or as JSON lines.
+        """
+        from orchestrator.views.human import HumanView
+        from orchestrator.views.jsonl import JsonLinesView
+
+        shown: Sink
+        if json:
+            shown = JsonLinesView(sys.stdout)
+        else:
+            shown = HumanView(sys.stdout, paper(sys.stdout, verbose=verbose))
+        if self.log_level == "off":
+            return shown
+        from orchestrator.views.log import LoggedSink
+
+        return LoggedSink(shown, sys.stderr, level=self.log_level)
+
+    def quiet_sink(self) -> Sink:
+        """
+        For reading commands: their result is a document, only notes and diagnostics are shown.
+        """
+        from orchestrator.views.human import NotesView
+
+        shown: Sink = NotesView(sys.stderr, paper(sys.stderr))
+        if self.log_level == "off":
+            return shown
+        from orchestrator.views.log import LoggedSink
+
+        return LoggedSink(shown, sys.stderr, level=self.log_level)
+
+
+def paper(stream: TextIO, *, verbose: bool = False) -> Paper:
+    """
+    Width, colours and characters for a stream. ``NO_COLOR`` and a stream that is no terminal mean
+    no colours.
+    """
+    from datetime import UTC, datetime
+
+    from orchestrator.views.page import Paper
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    return Paper(
+        now=datetime.now(UTC),
+        width=max(60, min(width, 160)),
+        color=stream.isatty() and not os.environ.get("NO_COLOR"),
+        verbose=verbose,
+    ).on(stream)
+
+
+def is_interactive() -> bool:
+    """
+    Whether a person can be asked: both ends are a terminal and it is no automation.
+    """
+    if os.environ.get("CI") or os.environ.get("TF_IN_AUTOMATION"):
+        return False
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()

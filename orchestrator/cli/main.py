@@ -1,0 +1,149 @@
+"""
+The command line: one group, its commands loaded when they are called, and the only except-ladder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from orchestrator import __version__
+from orchestrator.cli.invocation import Invocation
+from orchestrator.errors import OrchestratorError
+
+#: Every command and the module that holds it; the module's ``command`` is the Click command.
+COMMANDS = {
+    "apply": "apply",
+    "destroy": "destroy",
+    "engine": "engine",
+    "graph": "graph",
+    "history": "history",
+    "init": "init",
+    "plan": "plan",
+    "reconcile": "reconcile",
+    "runs": "runs",
+    "schema": "schema",
+    "status": "status",
+    "validate": "validate",
+    "verify": "verify",
+}
+
+
+class Commands(click.Group):
+    """
+    A group that imports a command only when it is called: start-up stays short.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"orchestrator.cli.{COMMANDS[cmd_name]}")
+        found: click.Command = module.command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as exc:
+            from orchestrator.domain.suggestions import did_you_mean
+
+            hint = did_you_mean(args[0], COMMANDS)
+            raise click.UsageError(f"{exc.message} {hint}".strip(), ctx) from exc
+
+
+@click.command(
+    cls=Commands,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "ORCHESTRATOR",
+        "max_content_width": 100,
+    },
+)
+@click.option(
+    "-C",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    metavar="DIR",
+    help="Work as if called in DIR.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "off"]),
+    default="off",
+    help="Also log every event to stderr, for finding faults of the tool.",
+)
+@click.version_option(__version__, prog_name="orchestrator")
+@click.pass_context
+def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
+    """
+    Run the Terraform/OpenTofu modules of a blueprint in order, and keep a durable record of what
+    was attempted, where it stopped and what is safe next.
+
+    \b
+    Example:
+      orchestrator apply web-service
+      orchestrator status web-service
+      orchestrator destroy web-service
+    """
+    ctx.obj = Invocation(directory=directory, log_level=log_level)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run the command line; the exit code of DESIGN 9. Bugs are re-raised with their traceback.
+    """
+    try:
+        result = cli.main(args=arguments, prog_name="orchestrator", standalone_mode=False)
+        code = result if isinstance(result, int) else 0
+    except click.exceptions.Exit as exc:
+        code = exc.exit_code
+    except click.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except click.ClickException as exc:
+        exc.show()
+        code = 64
+    except OrchestratorError as exc:
+        _show(exc, json="--json" in (arguments if arguments is not None else sys.argv))
+        code = exc.exit_code
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        return 141
+    return _flushed(code)
+
+
+def _show(exc: OrchestratorError, *, json: bool) -> None:
+    from orchestrator.cli.invocation import paper
+    from orchestrator.views.errors import error_document, error_text
+
+    click.echo(error_text(exc, paper(sys.stderr)), err=True)
+    if json:
+        click.echo(error_document(exc).to_json())
+
+
+def _flushed(code: int) -> int:
+    """
+    The code; where nobody reads our output any more, Python's own flush at exit must not fail.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout)
+    return code
+
+
+def _silence(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,155 @@
+"""
+The options that commands share, and what they add up to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from orchestrator.wiring import Choice
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    def apply(function: Function) -> Function:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+blueprint = click.argument("blueprint", metavar="BLUEPRINT")
+
+environment = click.option(
+    "-e",
+    "--env",
+    "--environment",
+    "environment",
+    metavar="NAME",
+    envvar="ORCHESTRATOR_ENVIRONMENT",
+    help="The environment; needed if the blueprint declares some and no `default`.",
+)
+
+inputs = _stack(
+    click.option(
+        "-i",
+        "--var",
+        "variables",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="The value of an input; may be repeated.",
+    ),
+    click.option(
+        "--input-file",
+        "--var-file",
+        "input_files",
+        type=click.Path(path_type=Path, dir_okay=False),
+        multiple=True,
+        help="Values of inputs: YAML, JSON, .tfvars or .tfvars.json.",
+    ),
+)
+
+selection = _stack(
+    click.option(
+        "-s",
+        "--step",
+        "steps",
+        metavar="STEP",
+        multiple=True,
+        help="Exactly these steps; STEP+ with dependents, +STEP with upstreams, globs.",
+    ),
+    click.option("--exclude", metavar="STEP", multiple=True, help="All but these steps."),
+)
+
+engine = click.option(
+    "--engine",
+    metavar="PATH|terraform|tofu|embedded",
+    envvar="ORCHESTRATOR_ENGINE",
+    help="The engine; `orchestrator engine info` tells which is used and why.",
+)
+
+allow_engine_change = click.option(
+    "--allow-engine-change",
+    is_flag=True,
+    help="Let another kind of engine take over provider state.",
+)
+
+json_lines = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")
+json_document = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+verbose = click.option("-v", "--verbose", is_flag=True, help="More details.")
+reason = click.option("--reason", metavar="TEXT", help="Why; kept in the run record.")
+wait = click.option("--wait", is_flag=True, help="Wait for a live run instead of giving up.")
+takeover = click.option(
+    "--takeover",
+    metavar="REASON",
+    help="Take over from a run that cannot be proven dead from here and gives no sign of life.",
+)
+
+jobs = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 64),
+    envvar="ORCHESTRATOR_JOBS",
+    help="Steps at once.",
+)
+
+approval = _stack(
+    click.option(
+        "-y",
+        "--yes",
+        "--auto-approve",
+        "approved",
+        is_flag=True,
+        allow_from_autoenv=False,
+        help="Approve what is planned; needed where nobody can be asked.",
+    ),
+    click.option(
+        "--confirm",
+        metavar="NAME",
+        allow_from_autoenv=False,
+        help="The name of a protected environment.",
+    ),
+)
+
+engine_passthrough = _stack(
+    click.option("--parallelism", type=click.IntRange(1), help="The engine's own parallelism."),
+    click.option(
+        "--lock-timeout",
+        metavar="DURATION",
+        help="How long the engine waits for a state lock, such as 5m.",
+    ),
+    click.option("--refresh/--no-refresh", default=True, help="Whether the engine refreshes."),
+)
+
+accept_vanished = click.option(
+    "--accept-vanished",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Go on although every recorded object has vanished.",
+)
+
+
+def choice(
+    blueprint: str,
+    environment: str | None,
+    variables: tuple[str, ...] = (),
+    input_files: tuple[Path, ...] = (),
+) -> Choice:
+    """
+    The blueprint that the arguments name.
+    """
+    from orchestrator.wiring import Choice
+
+    return Choice(
+        blueprint=blueprint,
+        environment=environment,
+        variables=variables,
+        input_files=input_files,
+    )

@@ -1,0 +1,67 @@
+"""
+``orchestrator runs`` and ``orchestrator runs show``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli.invocation import Invocation, paper
+
+
+@click.group("runs", short_help="The runs, newest first.", invoke_without_command=True)
+@click.option("--blueprint", metavar="NAME", help="Only runs of this blueprint.")
+@click.option("-e", "--env", "environment", metavar="NAME", help="Only runs in this environment.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    blueprint: str | None,
+    environment: str | None,
+    limit: int,
+    as_json: bool,
+) -> int | None:
+    """
+    List the runs, newest first; `runs show RUN` tells one whole.
+
+    \b
+    Example:
+      orchestrator runs --blueprint web-service
+      orchestrator runs show 20261129T123000Z-3f9a1c
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    from orchestrator import wiring
+    from orchestrator.views.runs import runs_text
+
+    invocation: Invocation = ctx.obj
+    with wiring.reader(invocation.place()) as reader:
+        document = reader.runs(blueprint, environment, limit)
+    click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
+    return 0
+
+
+@command.command("show")
+@click.argument("run_id", metavar="RUN")
+@click.option("-v", "--verbose", is_flag=True, help="More details.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_obj
+def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> int:
+    """
+    Show one run: what became of each step, and where the evidence lies.
+
+    \b
+    Example:
+      orchestrator runs show 20261129T123000Z-3f9a1c
+    """
+    from orchestrator import wiring
+    from orchestrator.views.runs import run_text
+
+    with wiring.reader(invocation.place()) as reader:
+        document = reader.run(run_id)
+    shown = paper(sys.stdout, verbose=verbose)
+    click.echo(document.to_json() if as_json else run_text(document, shown))
+    return 0

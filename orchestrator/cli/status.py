@@ -1,0 +1,68 @@
+"""
+``orchestrator status``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation, paper
+
+
+@click.command("status", short_help="What is recorded of every step.")
+@click.argument("blueprint", metavar="[BLUEPRINT]", required=False)
+@options.environment
+@options.selection
+@click.option("--all", "everything", is_flag=True, help="Every blueprint and environment.")
+@click.option(
+    "--expect",
+    type=click.Choice(["ok", "destroyed"]),
+    help="Exit with 4 unless this is the verdict.",
+)
+@options.verbose
+@options.json_document
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    blueprint: str | None,
+    environment: str | None,
+    steps: tuple[str, ...],
+    exclude: tuple[str, ...],
+    everything: bool,
+    expect: str | None,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """
+    Show what is recorded of BLUEPRINT: what was attempted, where it stopped, what is in doubt.
+
+    \b
+    Example:
+      orchestrator status web-service -e staging
+      orchestrator status web-service --expect ok --json
+      orchestrator status --all
+    """
+    from orchestrator import wiring
+    from orchestrator.app.queries import check_expectation
+    from orchestrator.views.status import status_list_text, status_text
+
+    where = invocation.place()
+    shown = paper(sys.stdout, verbose=verbose)
+    if everything or blueprint is None:
+        outlines = wiring.outlines(where)
+        with wiring.reader(where) as reader:
+            listed = reader.status_all(outlines)
+        click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
+        for document in listed.blueprints:
+            check_expectation(document, expect)
+        return 0
+    outline = wiring.outline(where, options.choice(blueprint, environment))
+    selected = outline.graph.select(steps, exclude) if steps or exclude else None
+    with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
+        document = reader.status(outline, selected)
+    click.echo(document.to_json() if as_json else status_text(document, shown))
+    check_expectation(document, expect)
+    return 0

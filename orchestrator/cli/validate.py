@@ -1,0 +1,71 @@
+"""
+``orchestrator validate``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation, paper
+
+
+@click.command("validate", short_help="Check blueprints and their modules.")
+@click.argument("blueprints", metavar="[BLUEPRINT]...", nargs=-1)
+@options.environment
+@options.inputs
+@options.json_document
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    blueprints: tuple[str, ...],
+    environment: str | None,
+    variables: tuple[str, ...],
+    input_files: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """
+    Check BLUEPRINTs with their modules, inputs and references; all of the project if none is named.
+    All problems at once, each with its place. No engine runs.
+
+    \b
+    Example:
+      orchestrator validate
+      orchestrator validate web-service -e prod
+    """
+    from orchestrator import wiring
+    from orchestrator.domain.documents import CheckedBlueprint, ValidationDocument
+    from orchestrator.errors import Invalid, Problem
+    from orchestrator.loading.values import Need
+    from orchestrator.views.errors import problem_documents, validation_text
+
+    where = invocation.place()
+    checked: list[CheckedBlueprint] = []
+    problems: list[Problem] = []
+    for name in blueprints or wiring.blueprint_names(where):
+        try:
+            names = (environment,) if environment else wiring.environments(where, name)
+            for each in names:
+                choice = options.choice(name, each, variables, input_files)
+                found = wiring.deployment(where, choice, Need.CHECKS)
+        except Invalid as exc:
+            problems += [problem for problem in exc.problems if problem not in problems]
+        else:
+            checked.append(
+                CheckedBlueprint(
+                    blueprint=found.blueprint,
+                    file=found.path,
+                    environments=names,
+                    steps=tuple(found.steps),
+                )
+            )
+    document = ValidationDocument(
+        valid=not problems,
+        blueprints=tuple(checked),
+        problems=problem_documents(problems),
+    )
+    click.echo(document.to_json() if as_json else validation_text(document, paper(sys.stdout)))
+    return Invalid.exit_code if problems else 0

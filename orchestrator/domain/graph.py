@@ -1,0 +1,182 @@
+"""
+Which step needs which: order, closures and selections.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import graphlib
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Usage
+
+
+class CycleFound(ValueError):
+    """
+    Steps need each other in a circle; each step of ``path`` needs the next, the last is the first.
+    """
+
+    def __init__(self, path: Sequence[str]) -> None:
+        self.path = tuple(path)
+        super().__init__("steps need each other: " + " -> ".join(self.path))
+
+
+class Graph:
+    """
+    Steps and the steps that each of them needs. Immutable; equal if both are equal.
+
+    CycleFound where steps need each other, ValueError where one needs what is no step.
+
+    >>> graph = Graph({"app": ["net"], "net": [], "dns": ["app"]})
+    >>> graph.order
+    ('net', 'app', 'dns')
+    >>> sorted(graph.upstreams("dns"))
+    ['app', 'net']
+    """
+
+    __slots__ = ("_dependents", "_needs", "_order")
+
+    def __init__(self, needs: Mapping[str, Collection[str]]) -> None:
+        self._needs = {step: frozenset(upstream) for step, upstream in needs.items()}
+        for step, upstreams in self._needs.items():
+            for upstream in upstreams - self._needs.keys():
+                raise ValueError(f"step {step!r} needs {upstream!r}, which is no step")
+        dependents: dict[str, set[str]] = {step: set() for step in self._needs}
+        for step, upstreams in self._needs.items():
+            for upstream in upstreams:
+                dependents[upstream].add(step)
+        self._dependents = {step: frozenset(found) for step, found in dependents.items()}
+        self._order = _sorted(self._needs)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """
+        Every step after those it needs; otherwise as declared.
+        """
+        return self._order
+
+    def needs(self, step: str) -> frozenset[str]:
+        """
+        The steps that this one needs directly.
+        """
+        return self._needs[step]
+
+    def upstreams(self, step: str) -> frozenset[str]:
+        """
+        All steps that this one needs, directly or not.
+        """
+        return _closure(step, self._needs)
+
+    def dependents(self, step: str) -> frozenset[str]:
+        """
+        All steps that need this one, directly or not.
+        """
+        return _closure(step, self._dependents)
+
+    def reversed(self) -> Graph:
+        """
+        The graph for taking things down: each step needs its dependents.
+        """
+        return Graph({step: self._dependents[step] for step in reversed(self._needs)})
+
+    def subset(self, steps: Collection[str]) -> Graph:
+        """
+        The graph of some steps; what they need through a step left out they need directly.
+        """
+        kept = set(steps)
+        return Graph({s: self.upstreams(s) & kept for s in self._needs if s in kept})
+
+    def ready(self, done: Collection[str]) -> tuple[str, ...]:
+        """
+        The steps not done whose needs are all done, in order: what a scheduler may start now.
+        """
+        finished = set(done)
+        return tuple(s for s in self._order if s not in finished and self._needs[s] <= finished)
+
+    def select(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
+        """
+        The steps that the patterns name without the excluded ones, in order; no patterns: all.
+
+        A pattern is a name or glob; ``S+`` adds the dependents, ``+S`` the upstreams. Usage where
+        one matches nothing.
+        """
+        chosen = self._matching(patterns) if patterns else set(self._needs)
+        left_out = self._matching(exclude)
+        return tuple(step for step in self._order if step in chosen and step not in left_out)
+
+    def _matching(self, patterns: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for pattern in patterns:
+            name = pattern.removeprefix("+").removesuffix("+")
+            matches = [step for step in self._needs if fnmatch.fnmatchcase(step, name)]
+            if not matches:
+                is_glob = any(character in name for character in "*?[")
+                what = "no step matches" if is_glob else "there is no step"
+                raise Usage(f"{what} {name!r}", hint=did_you_mean(name, self._needs))
+            for step in matches:
+                found.add(step)
+                if pattern.startswith("+"):
+                    found |= self.upstreams(step)
+                if pattern.endswith("+"):
+                    found |= self.dependents(step)
+        return found
+
+    def __contains__(self, step: object) -> bool:
+        return step in self._needs
+
+    def __len__(self) -> int:
+        return len(self._needs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self._needs == other._needs
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._needs.items()))
+
+    def __repr__(self) -> str:
+        shown = {step: sorted(self._needs[step]) for step in self._needs}
+        return f"Graph({shown})"
+
+
+def _sorted(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    position = {step: number for number, step in enumerate(needs)}
+    sorter = graphlib.TopologicalSorter(
+        {step: sorted(upstreams, key=position.__getitem__) for step, upstreams in needs.items()}
+    )
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as exc:
+        raise CycleFound(_from_first(exc.args[1], position)) from None
+    order: list[str] = []
+    waiting: list[tuple[int, str]] = []
+    while sorter.is_active():
+        for step in sorter.get_ready():
+            heapq.heappush(waiting, (position[step], step))
+        _, step = heapq.heappop(waiting)
+        order.append(step)
+        sorter.done(step)
+    return tuple(order)
+
+
+def _from_first(cycle: Sequence[str], position: Mapping[str, int]) -> list[str]:
+    """
+    The cycle so that each needs the next, beginning with the step declared first.
+
+    graphlib lists it the other way round: each is needed by the next.
+    """
+    ring = list(reversed(cycle))[:-1]
+    start = ring.index(min(ring, key=position.__getitem__))
+    return [*ring[start:], *ring[:start], ring[start]]
+
+
+def _closure(step: str, edges: Mapping[str, Collection[str]]) -> frozenset[str]:
+    found: set[str] = set()
+    waiting = list(edges[step])
+    while waiting:
+        current = waiting.pop()
+        if current not in found:
+            found.add(current)
+            waiting.extend(edges[current])
+    return frozenset(found)

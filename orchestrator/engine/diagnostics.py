@@ -1,0 +1,93 @@
+"""
+Diagnostics that the engine prints as plain text, and what a lock diagnostic says of the holder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from orchestrator.domain.record import Diagnostic
+
+_HEAD = re.compile(r"(Error|Warning): (.*)")
+_PLACE = re.compile(r"  on (.+) line (\d+)")
+_WITH = re.compile(r"  with (\S.*),$")
+_CODE = re.compile(r"\s+\d+: ")
+_PREFACE = re.compile(r"(Terraform|OpenTofu) encountered problems during initialisation")
+_FRAME = re.compile(r"[╷│╵] ?")
+_LOCKED = "Error acquiring the state lock"
+_LOCK_FIELD = re.compile(r"^\s*(ID|Operation|Who|Created|Path):[ \t]*(\S.*)$", re.MULTILINE)
+
+
+def parse_text(text: str) -> tuple[Diagnostic, ...]:
+    """
+    The diagnostics in plain engine output, with or without their frames, in order.
+
+    >>> parse_text("Error: No such thing\\n\\n  on main.tf line 3, in output:\\n\\nReally.\\n")
+    (Diagnostic(severity='error', summary='No such thing', detail='Really.', ..., at='main.tf:3'),)
+    """
+    found: list[Diagnostic] = []
+    head: re.Match[str] | None = None
+    body: list[str] = []
+    blank = True  # a head follows an empty line: elsewhere "Error: " is part of a detail
+    for raw in text.splitlines():
+        line = _FRAME.sub("", raw, count=1).rstrip() if raw[:1] in "╷│╵" else raw.rstrip()
+        match = _HEAD.fullmatch(line) if blank else None
+        blank = not line
+        if match is None:
+            body.append(line)
+            continue
+        if head is not None:
+            found.append(_diagnostic(head, body))
+        head, body = match, []
+    if head is not None:
+        found.append(_diagnostic(head, body))
+    telling = [item for item in found if not _PREFACE.match(item.summary)]
+    return tuple(telling or found)
+
+
+def lock_holder(diagnostics: Iterable[Diagnostic]) -> str | None:
+    """
+    Who holds the state lock, in one line, from the diagnostic that says it is held.
+
+    PostgreSQL tells the asker's own id and name instead of the holder's: they are left out.
+    """
+    for diagnostic in diagnostics:
+        if diagnostic.summary != _LOCKED:
+            continue
+        if re.search("already locked", diagnostic.detail, re.IGNORECASE):
+            return "PostgreSQL advisory lock: it ends with the session that holds it"
+        known = dict(_LOCK_FIELD.findall(diagnostic.detail))
+        parts = [
+            f"{label} {known[key].strip()}"
+            for key, label in (
+                ("ID", "id"),
+                ("Who", "who"),
+                ("Operation", "operation"),
+                ("Created", "created"),
+            )
+            if key in known
+        ]
+        return ", ".join(parts) or " ".join(diagnostic.detail.split())[:200] or _LOCKED
+    return None
+
+
+def _diagnostic(head: re.Match[str], body: list[str]) -> Diagnostic:
+    address = place = None
+    wrapped = body.index("") if "" in body else len(body)  # long summaries are wrapped, too
+    detail: list[str] = []
+    for line in body[wrapped:]:
+        where = _PLACE.match(line)
+        if where and place is None:
+            place = f"{where[1]}:{where[2]}"
+        elif (owner := _WITH.match(line)) and address is None:
+            address = owner[1]
+        elif not (_CODE.match(line) and place and not any(detail)):
+            detail.append(line)
+    return Diagnostic(
+        severity="error" if head[1] == "Error" else "warning",
+        summary=" ".join([head[2], *body[:wrapped]]),
+        detail="\n".join(detail).strip(),
+        address=address,
+        at=place,
+    )

@@ -1,0 +1,54 @@
+"""
+The environment that engines run in: what silently changes where and what is applied stays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from orchestrator.errors import Refused
+
+_FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
+_OURS = "ORCHESTRATOR_INPUT_"  # inputs, some of them secret: they reach the engine in a file
+
+
+def child_environment(
+    environ: Mapping[str, str], *, allow: Collection[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """
+    The environment for engine processes, and notes for the user on what was left out.
+
+    Refused for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
+    """
+    refused = [name for name in sorted(environ) if _is_refused(name, environ[name], allow)]
+    if refused:
+        raise Refused(
+            "environment",
+            f"{', '.join(refused)} in the environment would silently change where or what is "
+            "applied",
+            hint="unset it, or name it under `environment: {allow: [...]}` in orchestrator.yaml",
+        )
+    dropped = [
+        name for name in sorted(environ) if name == "TF_DATA_DIR" or name.startswith("TF_VAR_")
+    ]
+    notes = []
+    if dropped:
+        notes.append(f"not passed on to the engine: {', '.join(dropped)}")
+    config = environ.get("TF_CLI_CONFIG_FILE")
+    if config and not Path(config).exists():
+        notes.append(f"TF_CLI_CONFIG_FILE names a file that does not exist: {config}")
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name not in dropped and not name.startswith(_OURS)
+    }
+    return kept | _FIXED, notes
+
+
+def _is_refused(name: str, value: str, allow: Collection[str]) -> bool:
+    if name in allow or not value:
+        return False
+    if name == "TF_WORKSPACE":
+        return value != "default"
+    return name == "TF_CLI_ARGS" or name.startswith("TF_CLI_ARGS_")

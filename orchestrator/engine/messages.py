@@ -1,0 +1,219 @@
+"""
+The lines of ``plan -json`` and ``apply -json`` as domain messages.
+
+Free text is masked here: diagnostics, provisioner lines, and whatever is passed on as it is.
+Addresses, actions and ids are never touched: they are what records are compared by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from orchestrator.domain.messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Drifted,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+    Provisioning,
+    Said,
+    StillGoing,
+    Summarised,
+)
+from orchestrator.domain.record import Action, Diagnostic
+
+Mask = Callable[[str], str]
+
+#: The engine's words for actions. A move touches state only, like a forget.
+ACTIONS: Mapping[str, Action] = {
+    "create": "create",
+    "update": "update",
+    "delete": "delete",
+    "replace": "replace",
+    "read": "read",
+    "noop": "noop",
+    "import": "import",
+    "remove": "forget",
+    "forget": "forget",
+    "move": "noop",
+}
+_MUTATIONS = ("create", "update", "delete")
+_UI_MAJOR = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """
+    A line of the engine: masked text for people, and the messages it stands for.
+    """
+
+    text: str
+    messages: tuple[Message, ...] = ()
+
+
+def parse_line(line: str, mask: Mask = str) -> Spoken:
+    """
+    What one line of ``-json`` output says. A line that is no JSON object, or whose type is not
+    known, is passed on as `Said`; types that only tell of reading give text but no message.
+    """
+    try:
+        data = json.loads(line)
+        text = str(data["@message"])
+        kind = data["type"]
+    except (ValueError, KeyError, TypeError):
+        plain = mask(line)
+        return Spoken(plain, (Said(plain),) if plain.strip() else ())
+    parser = _PARSERS.get(kind, _said)
+    try:
+        messages = tuple(parser(data, mask))
+    except (KeyError, TypeError, ValueError):  # a known type in a shape we do not know
+        messages = tuple(_said(data, mask))
+    for message in messages:
+        if isinstance(message, Diagnosed):
+            return Spoken(render(message.diagnostic), messages)
+    return Spoken(mask(text), messages)
+
+
+def render(diagnostic: Diagnostic) -> str:
+    """
+    A diagnostic as text, as the engine prints it without colour.
+    """
+    lines = [f"{diagnostic.severity.capitalize()}: {diagnostic.summary}"]
+    place = ", ".join(filter(None, (diagnostic.address, diagnostic.at)))
+    if place:
+        lines.append(f"  with {place}")
+    lines += [f"  {line}" for line in diagnostic.detail.splitlines()]
+    return "\n".join(lines)
+
+
+def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
+    change = data["change"]
+    resource, word = change["resource"], change["action"]
+    if word in ("read", "noop"):
+        return []
+    reason = "move" if word == "move" else change.get("reason")
+    return [Planned(resource["addr"], ACTIONS[word], resource["resource_type"], reason)]
+
+
+def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
+    change = data["change"]
+    if change["action"] not in ("update", "delete"):
+        return []
+    resource = change["resource"]
+    return [Drifted(resource["addr"], ACTIONS[change["action"]], resource["resource_type"])]
+
+
+def _outputs(data: dict[str, Any], mask: Mask) -> list[Message]:
+    return [
+        OutputPlanned(name, ACTIONS[output["action"]])
+        for name, output in data["outputs"].items()
+        if output.get("action", "noop") not in ("noop", "")
+    ]
+
+
+def _began(data: dict[str, Any], mask: Mask) -> list[Message]:
+    address, action, hook = _hook(data)
+    if action not in _MUTATIONS:
+        return []
+    return [Began(address, action, _at(data), hook.get("id_value"))]
+
+
+def _going(data: dict[str, Any], mask: Mask) -> list[Message]:
+    address, action, hook = _hook(data)
+    if action not in _MUTATIONS:
+        return []
+    return [StillGoing(address, action, _at(data), float(hook["elapsed_seconds"]))]
+
+
+def _completed(data: dict[str, Any], mask: Mask) -> list[Message]:
+    address, action, hook = _hook(data)
+    if action not in _MUTATIONS:
+        return []
+    return [Completed(address, action, _at(data), hook.get("id_value"))]
+
+
+def _errored(data: dict[str, Any], mask: Mask) -> list[Message]:
+    address, action, _ = _hook(data)
+    return [Errored(address, action, _at(data))] if action in _MUTATIONS else []
+
+
+def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
+    said = data["diagnostic"]
+    place = said.get("range")
+    return [
+        Diagnosed(
+            Diagnostic(
+                severity="warning" if said["severity"] == "warning" else "error",
+                summary=mask(said["summary"]),
+                detail=mask(said.get("detail") or ""),
+                address=said.get("address") or None,
+                at=f"{place['filename']}:{place['start']['line']}" if place else None,
+            )
+        )
+    ]
+
+
+def _provisioning(data: dict[str, Any], mask: Mask) -> list[Message]:
+    hook = data["hook"]
+    return [Provisioning(hook["resource"]["addr"], mask(hook["output"]))]
+
+
+def _summarised(data: dict[str, Any], mask: Mask) -> list[Message]:
+    count = data["changes"]
+    return [Summarised(count["operation"], count["add"], count["change"], count["remove"])]
+
+
+def _version(data: dict[str, Any], mask: Mask) -> list[Message]:
+    ui = str(data["ui"])
+    if ui.split(".")[0] == _UI_MAJOR:
+        return []
+    summary = f"The engine speaks version {ui} of its output format; known is {_UI_MAJOR}"
+    return [Diagnosed(Diagnostic(severity="warning", summary=summary))]
+
+
+def _quiet(data: dict[str, Any], mask: Mask) -> list[Message]:
+    return []
+
+
+def _said(data: dict[str, Any], mask: Mask) -> list[Message]:
+    return [Said(mask(str(data["@message"])))]
+
+
+def _hook(data: dict[str, Any]) -> tuple[str, Action, dict[str, Any]]:
+    hook = data["hook"]
+    return hook["resource"]["addr"], ACTIONS.get(hook["action"], "noop"), hook
+
+
+def _at(data: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(data["@timestamp"]).astimezone(UTC)
+
+
+_PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
+    "version": _version,
+    "planned_change": _planned,
+    "resource_drift": _drifted,
+    "outputs": _outputs,
+    "apply_start": _began,
+    "apply_progress": _going,
+    "apply_complete": _completed,
+    "apply_errored": _errored,
+    "diagnostic": _diagnosed,
+    "provision_progress": _provisioning,
+    "change_summary": _summarised,
+    "provision_start": _quiet,
+    "provision_complete": _quiet,
+    "provision_errored": _quiet,
+    "refresh_start": _quiet,
+    "refresh_complete": _quiet,
+    "ephemeral_op_start": _quiet,
+    "ephemeral_op_progress": _quiet,
+    "ephemeral_op_complete": _quiet,
+    "ephemeral_op_errored": _quiet,
+}

@@ -1,0 +1,117 @@
+"""
+Provider state as ``state pull`` prints it, and as a saved plan holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from orchestrator.domain.messages import PulledState, StateObject, StateOutput
+
+_NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})
+_FORMAT = 4
+_PROVIDER = re.compile(r'provider\["([^"]+)"\]')
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+
+
+def parse_state(raw: bytes) -> PulledState:
+    """
+    The state in ``raw``; ValueError where it is none, or of another format than version 4.
+
+    Nothing but white space is a state that was never written. Text before and after the first JSON
+    object is ignored: engines print warnings there.
+    """
+    text = raw.decode()
+    if not text.strip():
+        return _NEVER_WRITTEN
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    data, _ = json.JSONDecoder().raw_decode(text, start)
+    try:
+        if data["version"] != _FORMAT:
+            raise ValueError(f"state of version {data['version']}; this program reads {_FORMAT}")
+        return PulledState(
+            lineage=data["lineage"] or None,
+            serial=int(data["serial"]),
+            objects=tuple(_objects(data.get("resources") or ())),
+            outputs={
+                name: StateOutput(output.get("value"), bool(output.get("sensitive")))
+                for name, output in (data.get("outputs") or {}).items()
+            },
+            raw=raw,
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"not a provider state: {exc!r}") from exc
+
+
+def state_in_plan(plan: Path) -> PulledState | None:
+    """
+    The provider state that a saved plan was made on, before its refresh; None where the file does
+    not tell (encrypted, or of another format).
+
+    The plan holds the refreshed state with lineage and serial, and the one before without them.
+    """
+    try:
+        with zipfile.ZipFile(plan) as archive:
+            refreshed = json.loads(archive.read("tfstate"))
+            before = json.loads(archive.read("tfstate-prev"))
+        bound = before | {"lineage": refreshed["lineage"], "serial": refreshed["serial"]}
+        return parse_state(json.dumps(bound).encode())
+    except (OSError, zipfile.BadZipFile, RuntimeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def instance_key(key: int | str | None) -> str:
+    """
+    The key of an instance as the engine prints it in addresses.
+
+    >>> instance_key(0), instance_key('a"b'), instance_key("${x}"), instance_key(None)
+    ('[0]', '["a\\\\"b"]', '["$${x}"]', '')
+    """
+    if key is None:
+        return ""
+    if not isinstance(key, str):
+        return f"[{key}]"
+    quoted = "".join(_quote(char, key[at + 1 : at + 2]) for at, char in enumerate(key))
+    return f'["{quoted}"]'
+
+
+def _quote(char: str, following: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char in "$%" and following == "{":
+        return char * 2
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _provider(reference: str) -> str:
+    """
+    The source address in ``module.m.provider["registry.example/acme/cloud"].alias``.
+    """
+    match = _PROVIDER.search(reference)
+    return match[1] if match else reference
+
+
+def _objects(resources: Any) -> Iterator[StateObject]:
+    for resource in resources:
+        if resource["mode"] != "managed":
+            continue
+        module = f"{resource['module']}." if resource.get("module") else ""
+        for instance in resource["instances"]:
+            key = instance_key(instance.get("index_key"))
+            identifier = (instance.get("attributes") or {}).get("id")
+            yield StateObject(
+                address=f"{module}{resource['type']}.{resource['name']}{key}",
+                type=resource["type"],
+                provider=_provider(resource["provider"]),
+                id=identifier if isinstance(identifier, str) else None,
+                tainted=instance.get("status") == "tainted",
+                deposed=instance.get("deposed"),
+            )

@@ -1,0 +1,297 @@
+"""
+Terraform and OpenTofu as an `Engine`: one wrapper process per call, evidence in files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.domain.messages import Diagnosed, Message, PulledState, Said
+from orchestrator.domain.record import Diagnostic
+from orchestrator.engine.arguments import argument_vector, verb
+from orchestrator.engine.child import Child
+from orchestrator.engine.diagnostics import lock_holder
+from orchestrator.engine.evidence import (
+    Beginning,
+    CallFiles,
+    Ending,
+    Fence,
+    discard,
+    identity_seed,
+)
+from orchestrator.engine.ladder import Ladder
+from orchestrator.engine.process import SystemProcesses
+from orchestrator.engine.state import parse_state, state_in_plan
+from orchestrator.engine.transcript import Transcript
+from orchestrator.engine.wrapper import providers_left, session_members
+from orchestrator.errors import EngineFailed, Fenced
+from orchestrator.ports import (
+    Answer,
+    EngineInfo,
+    Liveness,
+    Processes,
+    Recollection,
+    Request,
+    Site,
+    StopToken,
+)
+
+_POLL = 0.03  # seconds between looks at the output; the end itself is noticed at once
+_LAST_WORDS = 5.0  # seconds a wrapper may take to write the answer of an engine that has ended
+
+#: The answer where a stop came first: the engine never started, and never will.
+NEVER_BEGAN = Answer(exit_code=None, messages=(), whole=True, stopped=True)
+
+
+class TerraformEngine:
+    """
+    One terraform or tofu program; satisfies `orchestrator.ports.Engine`.
+
+    ``environment`` is what every call starts from, from `child_environment`; a site's own variables
+    win over it. Where a stop was asked for before the engine began, `call` answers `NEVER_BEGAN`:
+    no exit code, yet whole, and ``stdout`` None.
+    """
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        *,
+        environment: Mapping[str, str],
+        processes: Processes | None = None,
+    ) -> None:
+        self._info = info
+        self._environment = dict(environment)
+        self._processes = processes or SystemProcesses()
+
+    @property
+    def info(self) -> EngineInfo:
+        """
+        The program in use.
+        """
+        return self._info
+
+    def call(
+        self,
+        request: Request,
+        site: Site,
+        *,
+        stop: StopToken,
+        observe: Callable[[Message], None],
+    ) -> Answer:
+        """
+        Run it to its end; EngineFailed where it cannot be started, Fenced where the call was made
+        impossible by somebody else.
+
+        An exception out of ``observe``, KeyboardInterrupt included, leaves the engine running.
+        """
+        if stop.stopping:
+            discard(site.delete_after)
+            return NEVER_BEGAN
+        files = CallFiles.of(site)
+        began = time.monotonic()
+        with Transcript(files, verb(request), site.mask, log=self._open_log(files)) as transcript:
+            child = self._start(request, files, site)
+            ladder = Ladder(child, site, stop, began)
+            try:
+                _watch(child, ladder, transcript, observe)
+            except BaseException:
+                child.abandon()
+                raise
+            child.finish()
+        discard(site.delete_after)  # for a wrapper that was killed
+        if child.fenced:
+            return replace(NEVER_BEGAN, timed_out=ladder.timed_out)
+        self._check_ours(files, child.pid)
+        return _answer(
+            files,
+            transcript,
+            files.ending(),
+            stopped=ladder.interrupted,
+            timed_out=ladder.timed_out,
+            seconds=time.monotonic() - began,
+        )
+
+    def recollect(self, site: Site) -> Recollection:
+        """
+        What an earlier call at this site left. A call that had not begun is made impossible.
+
+        An engine that has ended while its wrapper is about to write the answer is waited for.
+        """
+        files = CallFiles.of(site)
+        try:
+            beginning = None if files.fence() else files.beginning()
+        except ValueError:
+            answer = Answer(exit_code=None, messages=(), whole=False)
+            return Recollection(began=True, liveness=Liveness.UNKNOWN, answer=answer)
+        if not isinstance(beginning, Beginning):
+            discard(site.delete_after)
+            return Recollection(began=False, liveness=Liveness.GONE, answer=NEVER_BEGAN)
+        liveness = self._settled(files, beginning)
+        if liveness is Liveness.GONE:
+            discard(site.delete_after)
+            _reap(beginning)
+        ending = files.ending()
+        log = None if liveness is Liveness.ALIVE else self._open_log(files)
+        return Recollection(
+            began=ending is None or ending.began,
+            liveness=liveness,
+            answer=_reread(files, beginning.verb, site, log=log),
+            identity=beginning.engine,
+        )
+
+    def state(self, answer: Answer) -> PulledState:
+        """
+        The state that a ``Pull`` printed; EngineFailed where it is none.
+        """
+        if answer.exit_code != 0 or answer.stdout is None:
+            raise EngineFailed(
+                "readback",
+                f"{self._info.kind} could not read the provider state: {_reason(answer)}",
+                hint="check the backend's configuration and credentials",
+            )
+        try:
+            return parse_state(answer.stdout.read_bytes())
+        except (OSError, ValueError) as exc:
+            raise EngineFailed(
+                "readback",
+                f"what {self._info.kind} state pull printed is no provider state: {exc}",
+            ) from exc
+
+    def state_before(self, plan: Path) -> PulledState | None:
+        """
+        The provider state that a saved plan was made on, as it was before the refresh; None where
+        the plan file does not tell.
+        """
+        return state_in_plan(plan)
+
+    def _open_log(self, files: CallFiles) -> int:
+        try:
+            return files.open_log()
+        except OSError as exc:
+            raise EngineFailed("engine", f"cannot write {files.log}: {exc.strerror}") from exc
+
+    def _start(self, request: Request, files: CallFiles, site: Site) -> Child:
+        try:
+            return Child.start(
+                files,
+                self._processes,
+                seed=identity_seed(self._processes, verb(request)),
+                program=argument_vector(self._info, request),
+                directory=site.directory,
+                environment=self._environment | dict(site.environment),
+                delete_after=site.delete_after,
+            )
+        except OSError as exc:
+            raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {exc}") from exc
+
+    def _check_ours(self, files: CallFiles, wrapper: int) -> None:
+        match files.beginning():
+            case None:
+                said = files.stderr.read_text(errors="replace").strip().splitlines()
+                why = said[-1] if said else "its wrapper ended without a word"
+                raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {why}")
+            case Fence():
+                raise Fenced(f"another process has ruled out the engine call {files.identity}")
+            case Beginning(wrapper=owner) if owner.pid != wrapper:
+                raise Fenced(f"the engine call {files.identity} was made before")
+        ending = files.ending()
+        if ending is not None and not ending.began:
+            why = files.stderr.read_text(errors="replace").strip()
+            raise EngineFailed("engine", why, hint="check --engine and the program's permissions")
+
+    def _settled(self, files: CallFiles, beginning: Beginning) -> Liveness:
+        deadline = time.monotonic() + _LAST_WORDS
+        while True:
+            if files.ending() is not None:
+                return Liveness.GONE
+            engine = self._processes.liveness(beginning.engine)
+            if engine is not Liveness.GONE:
+                return engine
+            wrapper = self._processes.liveness(beginning.wrapper)
+            if wrapper is not Liveness.ALIVE:
+                return wrapper if files.ending() is None else Liveness.GONE
+            if time.monotonic() > deadline:
+                return Liveness.ALIVE
+            time.sleep(_POLL)
+
+
+def _answer(
+    files: CallFiles,
+    transcript: Transcript,
+    ending: Ending | None,
+    *,
+    stopped: bool = False,
+    timed_out: bool = False,
+    seconds: float = 0.0,
+) -> Answer:
+    said = tuple(m.diagnostic for m in transcript.messages if isinstance(m, Diagnosed))
+    return Answer(
+        exit_code=ending.exit_code if ending else None,
+        messages=transcript.messages,
+        whole=ending is not None and _is_whole(ending, transcript),
+        stopped=stopped,
+        timed_out=timed_out,
+        lock=lock_holder(said),
+        seconds=seconds,
+        stdout=files.stdout,
+        stderr_text=transcript.stderr_text,
+    )
+
+
+def _is_whole(ending: Ending, transcript: Transcript) -> bool:
+    """
+    Whether the events are all there. An engine ended by a signal before its first word, which
+    comes before anything else it does, has done nothing.
+    """
+    if ending.signal is not None:
+        return transcript.verb in ("plan", "apply") and transcript.silent
+    return transcript.ends_whole
+
+
+def _watch(
+    child: Child, ladder: Ladder, transcript: Transcript, observe: Callable[[Message], None]
+) -> None:
+    over = False
+    while not over:
+        over = child.wait(_POLL) or ladder.given_up()
+        for message in transcript.more():
+            observe(message)
+        if not over:
+            ladder.climb()
+    for message in transcript.end():
+        observe(message)
+
+
+def _reread(files: CallFiles, verb_name: str, site: Site, *, log: int | None) -> Answer:
+    with Transcript(files, verb_name, site.mask, log=log) as transcript:
+        transcript.more()
+        transcript.end()
+    return _answer(files, transcript, files.ending())
+
+
+def _reap(beginning: Beginning) -> None:
+    """
+    End the providers that outlived engine and wrapper, if nothing else is left in their session:
+    where its number was reused, a live engine is.
+    """
+    session = beginning.wrapper.pid
+    left = providers_left(session)
+    if set(left) == set(session_members(session)):
+        for pid in left:
+            os.kill(pid, 9)
+
+
+def _reason(answer: Answer) -> str:
+    errors: list[Diagnostic] = [
+        m.diagnostic
+        for m in answer.messages
+        if isinstance(m, Diagnosed) and m.diagnostic.severity == "error"
+    ]
+    if errors:
+        return f"{errors[0].summary}: {' '.join(errors[0].detail.split())}".rstrip(": ")
+    said = [m.line for m in answer.messages if isinstance(m, Said)]
+    return said[-1] if said else f"exit code {answer.exit_code}"

@@ -1,0 +1,105 @@
+"""
+Version constraints as Terraform reads them, and the check of an engine against them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from orchestrator.domain.blueprint import Constraint
+from orchestrator.errors import Problem
+from orchestrator.ports import EngineInfo
+
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_TERM = re.compile(r"\s*(=|!=|>=|<=|>|<|~>)?\s*(\S+)\s*")
+
+Numbers = tuple[int, ...]
+
+
+class BadConstraint(ValueError):
+    """
+    A constraint that Terraform would not accept either.
+    """
+
+
+def check_versions(
+    info: EngineInfo, constraints: Sequence[tuple[str, Constraint]]
+) -> list[Problem]:
+    """
+    What is wrong with running modules with this engine; ``constraints`` name their owners.
+    """
+    problems = []
+    for owner, constraint in constraints:
+        try:
+            fits = satisfies(info.version, constraint.text)
+        except BadConstraint as exc:
+            problems.append(
+                Problem(f"{owner}: version constraint {constraint.text!r}: {exc}", constraint.at)
+            )
+            continue
+        if not fits:
+            problems.append(
+                Problem(
+                    f"{owner} requires {info.kind} {constraint.text}; "
+                    f"the engine is {info.kind} {info.version} ({info.why})",
+                    constraint.at,
+                    hint="choose another engine with --engine PATH, or change the constraint",
+                )
+            )
+    return problems
+
+
+def satisfies(version: str, constraint: str) -> bool:
+    """
+    Whether the version fits the comma-separated constraint; BadConstraint where that is none.
+
+    A pre-release engine counts as the release it leads to, as in Terraform.
+
+    >>> satisfies("1.11.4", "~> 1.6, != 1.11.3"), satisfies("2.0.0", "~> 1.6")
+    (True, False)
+    """
+    have = _numbers(version, "the engine's version")
+    answers = [_fits(have, term) for term in constraint.split(",")]  # all of them are read
+    return all(answers)
+
+
+def _fits(have: Numbers, term: str) -> bool:
+    match = _TERM.fullmatch(term)
+    if match is None:
+        raise BadConstraint(f"{term.strip()!r} is no constraint")
+    operator, text = match[1] or "=", match[2]
+    parsed = _VERSION.fullmatch(text)
+    if parsed is None:
+        raise BadConstraint(f"{text!r} is no version")
+    if parsed[2]:
+        raise BadConstraint(f"leave out the pre-release part of {text!r}: engines refuse it")
+    given = tuple(map(int, parsed[1].split(".")))
+    want = _padded(given)
+    match operator:
+        case "=":
+            return have == want
+        case "!=":
+            return have != want
+        case ">":
+            return have > want
+        case ">=":
+            return have >= want
+        case "<":
+            return have < want
+        case "<=":
+            return have <= want
+        case _:  # ~>: only the last number given may grow
+            fixed = len(given) - 1
+            return have >= want and have[:fixed] == given[:fixed]
+
+
+def _numbers(text: str, what: str) -> Numbers:
+    parsed = _VERSION.fullmatch(text)
+    if parsed is None:
+        raise BadConstraint(f"{what} {text!r} is no version")
+    return _padded(tuple(map(int, parsed[1].split("."))))
+
+
+def _padded(numbers: Numbers) -> Numbers:
+    return numbers + (0,) * (3 - len(numbers))

@@ -1,0 +1,246 @@
+# Runs as a script, on every call: importing pathlib alone would double its start.
+# ruff: noqa: PTH104, PTH108, PTH112, PTH120, PTH123, PTH208
+"""
+Starts an engine and outlives whoever asked for it.
+
+Run as ``python -I -S wrapper.py LIFELINE EVIDENCE NAME IDENTITY COUNT DELETE... PROGRAM...`` in a
+session of its own, its stdout and stderr being the files that the engine writes to. IDENTITY is a
+flat JSON object with what the caller knows (host, boot, pid namespace, verb); LIFELINE is a file
+descriptor that nobody writes to: the caller sees it close when this script ends.
+
+The engine's process exists, but waits, until ``NAME.identity.json`` is durable. That file is
+created exclusively: whoever creates it first, this script or a successor that wants the call not to
+happen, decides. At the end the files to delete are gone and ``NAME.answer.json`` tells how the
+engine ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+# The public module costs 6 ms more, for its enums, on every engine call.
+from _signal import (  # type: ignore[import-not-found,unused-ignore]
+    SIG_DFL,
+    SIG_SETMASK,
+    SIGHUP,
+    SIGINT,
+    SIGPIPE,
+    SIGQUIT,
+    SIGTERM,
+    SIGXFSZ,
+    pthread_sigmask,
+)
+from _signal import signal as handle  # type: ignore[import-not-found,unused-ignore]
+
+#: Exit codes of the script itself.
+DONE, FENCED, BROKEN = 0, 3, 4
+
+_COOKIE = b"TF_PLUGIN_MAGIC_COOKIE="
+
+
+def start_ticks(pid: int) -> int:
+    """
+    When the process began, in kernel clock ticks since boot; 0 where the system does not tell.
+    """
+    fields = _stat(pid)
+    return int(fields[19]) if len(fields) > 19 else 0
+
+
+def is_zombie(pid: int) -> bool:
+    """
+    Whether the process has ended and only waits for its parent; False where nobody tells.
+    """
+    return _stat(pid)[:1] == [b"Z"]
+
+
+def create_exclusively(path: str, text: str) -> bool:
+    """
+    Create the file durably with all of its text; False where it exists, which is left alone.
+    """
+    draft = f"{path}.{os.getpid()}.tmp"
+    try:
+        _write(draft, text)
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        _remove(draft)
+    _sync_directory(path)
+    return True
+
+
+def providers_left(session: int) -> list[int]:
+    """
+    The processes of a session that were started as provider plugins; empty without ``/proc``.
+
+    Daemons that a provisioner left on purpose do not carry the plugins' cookie.
+    """
+    return [pid for pid in session_members(session) if _is_provider(pid)]
+
+
+def session_members(session: int) -> list[int]:
+    """
+    The living processes of a session; empty without ``/proc``.
+    """
+    if not os.path.isdir("/proc/self"):
+        return []
+    members = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.getsid(int(entry)) == session and not is_zombie(int(entry)):
+                    members.append(int(entry))
+            except OSError:
+                continue
+    return members
+
+
+def _stat(pid: int) -> list[bytes]:
+    """
+    The fields of the kernel's line on a process from its state on; the name before may hold spaces.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _is_provider(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(item.startswith(_COOKIE) for item in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    """
+    Remove a file if that is possible: the answer matters more.
+    """
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def _survive(_number: int, _frame: object) -> None:
+    """
+    Take a signal and go on. Not SIG_IGN: the engine would inherit that and never stop.
+    """
+
+
+def _become_engine(release: int, fault: int, program: list[str]) -> None:
+    """
+    In the child: wait for the release, then be the engine. Default dispositions come first, so
+    that a signal sent before the engine listens ends it instead of being lost.
+    """
+    try:
+        for number in (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ):
+            handle(number, SIG_DFL)
+        pthread_sigmask(SIG_SETMASK, ())
+        if os.read(release, 1):
+            os.execv(program[0], program)
+    except OSError as exc:
+        os.write(fault, b"!")
+        os.write(2, f"cannot start {program[0]}: {exc.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _release(descriptor: int) -> None:
+    """
+    Let the child be the engine. If somebody killed it meanwhile, waitpid will tell.
+    """
+    try:
+        os.write(descriptor, b"!")
+    except BrokenPipeError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _run(evidence: str, name: str, identity: str, delete: list[str], program: list[str]) -> int:
+    release_read, release_write = os.pipe()
+    fault_read, fault_write = os.pipe()
+    engine = os.fork()
+    if engine == 0:
+        os.close(release_write)
+        _become_engine(release_read, fault_write, program)
+    os.close(release_read)
+    os.close(fault_write)
+
+    me = os.getpid()
+    processes = (
+        f'"pid": {engine}, "started": {start_ticks(engine)}, '
+        f'"wrapper": {{"pid": {me}, "started": {start_ticks(me)}}}'
+    )
+    path = f"{evidence}/{name}.identity.json"
+    if not create_exclusively(path, f"{identity[:-1]}, {processes}}}\n"):
+        os.close(release_write)
+        os.waitpid(engine, 0)
+        for item in delete:
+            _remove(item)
+        return FENCED
+    _release(release_write)
+    faulty = os.read(fault_read, 1) != b""
+
+    code = os.waitstatus_to_exitcode(os.waitpid(engine, 0)[1])
+    for item in delete:
+        _remove(item)
+    os.fsync(1)  # the answer must not be durable before the events it stands for
+    if code != 0:  # an engine that ended well has stopped its providers itself
+        for pid in providers_left(me):
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                continue
+    answer = (
+        f'{{"exit_code": {"null" if code < 0 or faulty else code}, '
+        f'"signal": {-code if code < 0 else "null"}, "began": {"false" if faulty else "true"}, '
+        f'"ended_at": "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}"}}\n'
+    )
+    path = f"{evidence}/{name}.answer.json"
+    _write(f"{path}.tmp", answer)
+    os.rename(f"{path}.tmp", path)
+    _sync_directory(path)
+    return DONE
+
+
+def main(argv: list[str]) -> int:
+    """
+    Run one engine call; the exit code is DONE, FENCED or BROKEN and says nothing of the engine.
+    """
+    for number in (SIGINT, SIGTERM, SIGHUP):
+        handle(number, _survive)
+    os.umask(0o077)
+    lifeline, evidence, name, identity, count, *rest = argv
+    os.set_inheritable(int(lifeline), False)  # noqa: FBT003 - takes no keywords
+    try:
+        return _run(evidence, name, identity, rest[: int(count)], rest[int(count) :])
+    except OSError as exc:
+        os.write(2, f"the engine's wrapper failed: {exc}\n".encode())
+        return BROKEN
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,166 @@
+"""
+How a step behaves: checks, retries, deadlines, identities. A module's ``module.yaml`` gives the
+defaults, the step what differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.domain.blueprint import CheckSpec, RetryRule
+from orchestrator.domain.document import Node, Problems, parse_document
+from orchestrator.domain.durations import seconds
+from orchestrator.errors import Invalid
+from orchestrator.loading.files import read_text
+from orchestrator.loading.placed import Placed, placed
+from orchestrator.loading.schema import given
+
+KEYS = ("verify", "identity", "search", "retry", "refused_on", "timeout")
+FILE = "module.yaml"
+_SEARCH = ("data", "arguments", "ids")
+_RETRY_ATTEMPTS, _MAX_ATTEMPTS = 3, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """
+    What the keys of `KEYS` say. ``timeout`` is in seconds.
+    """
+
+    checks: tuple[tuple[CheckSpec, Placed], ...] = ()
+    retry: RetryRule | None = None
+    refused_on: tuple[str, ...] = ()
+    timeout: float | None = None
+    identity: Mapping[str, Placed] = field(default_factory=dict)
+    search: Mapping[str, Placed] = field(default_factory=dict)
+
+
+def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping[str, Node]:
+    """
+    The fields of the ``module.yaml`` in a module's directory; empty without one.
+    """
+    path = directory / FILE
+    if not path.is_file():
+        return {}
+    name = f"{shown}/{FILE}"
+    try:
+        node = parse_document(read_text(path, shown=name), file=name)
+    except Invalid as exc:
+        problems.extend(exc.problems)
+        return {}
+    return given(problems.fields(node, KEYS, what=name))
+
+
+def parse_behaviour(
+    fields: Mapping[str, Node], defaults: Mapping[str, Node], problems: Problems
+) -> Behaviour:
+    """
+    What a step's fields say over the module's defaults, key by key; null takes a default away.
+    """
+    merged = given({**defaults, **{key: fields[key] for key in KEYS if key in fields}})
+    retry, refused = merged.get("retry"), merged.get("refused_on")
+    return Behaviour(
+        checks=_checks(merged.get("verify"), problems),
+        retry=_retry(retry, problems) if retry else None,
+        refused_on=_patterns(refused, problems, what="refused_on") if refused else (),
+        timeout=_timeout(merged.get("timeout"), problems),
+        identity=_by_address(merged.get("identity"), problems, what="identity"),
+        search=_searches(merged.get("search"), problems),
+    )
+
+
+def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Placed], ...]:
+    if node is None:
+        return ()
+    if node.kind != "list":
+        problems.add(f"verify must be a list, not {node.shape}", node.at)
+        return ()
+    found = []
+    for item in node.items:
+        fields = problems.fields(item, ("http", "tcp", "command"), what="a check")
+        if len(fields) != 1:
+            problems.add("a check is one of http, tcp, command", item.at)
+            continue
+        ((kind, settings),) = fields.items()
+        if settings.kind != "map":
+            problems.add(f"{kind} must be a map of settings, not {settings.shape}", settings.at)
+            continue
+        value = placed(settings, problems)
+        match kind:
+            case "http":
+                spec = CheckSpec("http", value.template)
+            case "tcp":
+                spec = CheckSpec("tcp", value.template)
+            case _:
+                spec = CheckSpec("command", value.template)
+        found.append((spec, value))
+    return tuple(found)
+
+
+def _retry(node: Node, problems: Problems) -> RetryRule | None:
+    fields = given(problems.fields(node, ("on", "attempts"), what="retry"))
+    on, attempts = fields.get("on"), fields.get("attempts")
+    if on is None:
+        problems.add("retry says `on`: which errors are tried again", node.at)
+        return None
+    tries = _RETRY_ATTEMPTS
+    if attempts is not None:
+        value = attempts.value
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_ATTEMPTS:
+            message = f"retry.attempts must be a whole number from 1 to {_MAX_ATTEMPTS}"
+            problems.add(message, attempts.at)
+        else:
+            tries = value
+    return RetryRule(_patterns(on, problems, what="retry.on"), tries)
+
+
+def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
+    found = problems.entries(node, what=what)
+    for text, item in found:
+        try:
+            re.compile(text)
+        except re.error as exc:
+            problems.add(f"{what}: not a regular expression: {exc}", item.at)
+    return tuple(text for text, _ in found)
+
+
+def _timeout(node: Node | None, problems: Problems) -> float | None:
+    if node is None:
+        return None
+    try:
+        return seconds(node.plain)
+    except ValueError as exc:
+        problems.add(f"timeout: {exc}", node.at)
+        return None
+
+
+def _by_address(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, Placed]:
+    if node is None:
+        return {}
+    if node.kind != "map":
+        problems.add(f"{what} must be a map by resource address, not {node.shape}", node.at)
+        return {}
+    for address in node.fields:
+        if "." not in address or re.search(r"\s|\$\{", address):
+            message = f"{address!r} is not a resource address such as aws_s3_bucket.this"
+            problems.add(message, node.key_at[address])
+    return {address: placed(item, problems) for address, item in node.fields.items()}
+
+
+def _searches(node: Node | None, problems: Problems) -> Mapping[str, Placed]:
+    found = _by_address(node, problems, what="search")
+    for address, value in found.items():
+        fields = given(problems.fields(value.node, _SEARCH, what=f"search for {address}"))
+        for key in ("data", "ids"):
+            if key in fields:
+                problems.text(fields[key], what=f"search.{key}")
+            else:
+                problems.add(f"the search for {address} says `{key}`", value.node.at)
+        arguments = fields.get("arguments")
+        if arguments is not None and arguments.kind != "map":
+            message = f"search.arguments must be a map, not {arguments.shape}"
+            problems.add(message, arguments.at)
+    return found

@@ -1,0 +1,169 @@
+"""
+The configuration files of one directory, merged the way Terraform merges them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.loading.hcl import Attribute, Block, Document, Quote, parse_hcl
+from orchestrator.loading.hcl_json import parse_json
+
+
+@dataclass(slots=True)
+class Configuration:
+    """
+    A directory's blocks by name, override files applied. ``backend`` is "cloud" for a cloud block.
+    """
+
+    variables: dict[str, Block] = field(default_factory=dict)
+    outputs: dict[str, Block] = field(default_factory=dict)
+    calls: dict[str, Block] = field(default_factory=dict)
+    providers: list[Block] = field(default_factory=list)
+    resources: list[Block] = field(default_factory=list)
+    required_versions: list[Attribute] = field(default_factory=list)
+    required_providers: dict[str, Attribute] = field(default_factory=dict)
+    backend: str | None = None
+    quotes: list[Quote] = field(default_factory=list)
+
+
+def read_configuration(
+    directory: Path, shown: str, *, called_at: Location | None = None
+) -> Configuration:
+    """
+    The configuration in ``directory``; Invalid with the problems of all its files.
+
+    ``called_at`` is the place that names the directory: where it is reported if it is no module.
+    """
+    problems: list[Problem] = []
+    configuration = Configuration()
+    overrides: list[Document] = []
+    for path in _files(directory, shown, called_at or Location(shown)):
+        name = f"{shown}/{path.name}"
+        try:
+            document = _parse(path, name)
+        except Invalid as exc:
+            problems.extend(exc.problems)
+            continue
+        configuration.quotes.extend(document.quotes)
+        if _OVERRIDE.fullmatch(path.name):
+            overrides.append(document)
+        else:
+            problems.extend(_add(configuration, document))
+    for document in overrides:
+        problems.extend(_override(configuration, document))
+    if problems:
+        raise Invalid(problems)
+    return configuration
+
+
+_OVERRIDE = re.compile(r"(?:.*_)?override\.tf(?:\.json)?")
+
+
+def _files(directory: Path, shown: str, at: Location) -> list[Path]:
+    try:
+        names = sorted(entry.name for entry in directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise Invalid([Problem(f"there is no module directory {shown}", at)]) from exc
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot read {shown}: {exc.strerror}", at)]) from exc
+    # What Terraform passes over: hidden files and those that editors leave.
+    found = [
+        directory / name
+        for name in names
+        if name.endswith((".tf", ".tf.json")) and not name.startswith((".", "#"))
+    ]
+    if not found:
+        raise Invalid([Problem(f"{shown} holds no .tf files: it is not a module", at)])
+    return found
+
+
+def _parse(path: Path, shown: str) -> Document:
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
+    return parse_json(data, shown) if path.name.endswith(".json") else parse_hcl(data, shown)
+
+
+_LABELS = {"variable": 1, "output": 1, "module": 1, "provider": 1, "resource": 2, "data": 2}
+
+
+def _mislabelled(document: Document) -> list[Problem]:
+    return [
+        Problem(f"a {block.type} block has {count} name{'s' * (count > 1)} before its brace", at)
+        for block in document.blocks
+        if (count := _LABELS.get(block.type)) is not None and len(block.labels) != count
+        for at in [block.at]
+    ]
+
+
+def _add(configuration: Configuration, document: Document) -> list[Problem]:
+    if problems := _mislabelled(document):
+        return problems
+    named = {
+        "variable": configuration.variables,
+        "output": configuration.outputs,
+        "module": configuration.calls,
+    }
+    for block in document.blocks:
+        match block.type:
+            case "variable" | "output" | "module":
+                known = named[block.type]
+                name = block.labels[0]
+                if name in known:
+                    message = f'{block.type} "{name}" was declared before, at {known[name].at}'
+                    problems.append(Problem(message, block.at))
+                known[name] = block
+            case "provider":
+                configuration.providers.append(block)
+            case "resource" | "data" | "ephemeral":
+                configuration.resources.append(block)
+            case "terraform":
+                _settings(configuration, block)
+    return problems
+
+
+def _settings(configuration: Configuration, block: Block) -> None:
+    if version := block.attributes.get("required_version"):
+        configuration.required_versions.append(version)
+    for providers in block.inner("required_providers"):
+        configuration.required_providers.update(providers.attributes)
+    for backend in block.inner("backend"):
+        configuration.backend = "".join(backend.labels[:1])
+    if any(block.inner("cloud")):
+        configuration.backend = "cloud"
+
+
+def _override(configuration: Configuration, document: Document) -> list[Problem]:
+    """
+    Merge an override file: arguments replace those of the block of the same name.
+    """
+    if problems := _mislabelled(document):
+        return problems
+    named = {
+        "variable": configuration.variables,
+        "output": configuration.outputs,
+        "module": configuration.calls,
+    }
+    for block in document.blocks:
+        match block.type:
+            case "variable" | "output" | "module":
+                known = named[block.type]
+                base = known.get(block.labels[0])
+                if base is None:
+                    message = f'there is no {block.type} "{block.labels[0]}" to override'
+                    problems.append(Problem(message, block.at))
+                else:
+                    merged = {**base.attributes, **block.attributes}
+                    known[block.labels[0]] = replace(base, attributes=merged)
+            case "provider":
+                configuration.providers.append(block)
+            case "terraform":
+                if "required_version" in block.attributes:
+                    configuration.required_versions.clear()
+                _settings(configuration, block)
+    return problems

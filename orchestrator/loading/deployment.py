@@ -1,0 +1,119 @@
+"""
+From a blueprint's name to a checked `Deployment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.domain.blueprint import Constraint, Deployment, EngineWish
+from orchestrator.domain.document import Node, Problems
+from orchestrator.loading.behaviour import parse_behaviour
+from orchestrator.loading.candidates import Given
+from orchestrator.loading.drafts import parse_step
+from orchestrator.loading.environments import merge_step
+from orchestrator.loading.linking import CheckValidator, Linker, ModuleReader
+from orchestrator.loading.modules import read_module
+from orchestrator.loading.reading import (
+    ProjectSettings,
+    environment_variables,
+    operations_url,
+    read,
+    resolve_inputs,
+    used_inputs,
+)
+from orchestrator.loading.schema import given
+from orchestrator.loading.sources import run_command
+from orchestrator.loading.values import Need, check_written
+
+
+def load(
+    path_or_name: str,
+    *,
+    root: Path,
+    settings: ProjectSettings,
+    environ: Mapping[str, str],
+    environment: str | None = None,
+    variables: Sequence[str] = (),
+    input_files: Sequence[Path] = (),
+    directory: Path | None = None,
+    need: Need = Need.VALUES,
+    run_command: Callable[[Sequence[str]], str] = run_command,
+    read_module: ModuleReader = read_module,
+    validate_check: CheckValidator | None = None,
+) -> Deployment:
+    """
+    The blueprint in an environment, with its inputs and modules, checked as a whole.
+
+    Relative paths of the command line start at ``directory`` (default: ``root``). ``variables`` are
+    the NAME=VALUE of ``-i``. Invalid with all problems found.
+    """
+    reading = read(path_or_name, root, settings, environment, directory)
+    problems, blueprint = reading.problems, reading.blueprint
+    for item in blueprint.environments.values():
+        for name, node in item.steps.items():
+            merged = merge_step(blueprint.steps[name], node)
+            draft = parse_step(name, merged, blueprint.step_at[name], reading.effective, problems)
+            parse_behaviour(draft.fields, {}, problems)
+    check_written(blueprint, problems)
+    linker = Linker(
+        blueprint=blueprint,
+        project=reading.project,
+        base=reading.path.parent,
+        read_module=read_module,
+        validate_check=validate_check,
+        problems=problems,
+    )
+    linked = linker.link(reading.drafts)
+    need = need if reading.chosen else Need.CHECKS
+    values = linked.values()
+    inputs = resolve_inputs(
+        reading,
+        Given(variables, input_files, environ, directory or root),
+        need=need,
+        used=used_inputs(values),
+        run_command=run_command,
+    )
+    linked.check_values(inputs, problems)
+    env = environment_variables(values, environ, need=need, problems=problems)
+    url = operations_url(reading, environ, need=need)
+    engine = _engine(reading.effective.common.engine, problems)
+    problems.check()
+    return Deployment(
+        project=settings.project,
+        blueprint=blueprint.name,
+        environment=reading.effective.name,
+        root=str(reading.project.root),
+        path=reading.project.show(reading.path),
+        inputs=inputs,
+        steps=linked.steps(),
+        graph=linked.graph,
+        engine=engine,
+        operations_url=url or settings.operations_url,
+        protected=reading.effective.protected,
+        moved_from=blueprint.moved_from,
+        env=env,
+    )
+
+
+def _engine(node: Node | None, problems: Problems) -> EngineWish:
+    if node is None:
+        return EngineWish()
+    fields = given(problems.fields(node, ("kind", "version"), what="engine"))
+    kind, version = fields.get("kind"), fields.get("version")
+    constraint = None
+    if version is not None:
+        text = problems.text(version, what="engine.version")
+        constraint = Constraint(text, version.at) if text else None
+    match kind.value if kind else None:
+        case "terraform":
+            return EngineWish("terraform", constraint)
+        case "tofu":
+            return EngineWish("tofu", constraint)
+        case None:
+            return EngineWish(None, constraint)
+        case _:
+            at = kind.at if kind else node.at
+            problems.add("engine.kind must be `terraform` or `tofu`", at)
+            return EngineWish(None, constraint)

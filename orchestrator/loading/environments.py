@@ -1,0 +1,155 @@
+"""
+A blueprint as one environment sees it: ``extends`` followed, what it sets laid over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from orchestrator.domain.document import Node, Problems
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Invalid, Problem
+from orchestrator.loading.schema import Blueprint, Common, Environment
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """
+    The blueprint in an environment. ``chain`` are the environments that make it, weakest first.
+    """
+
+    name: str
+    chain: tuple[Environment, ...]
+    common: Common
+    protected: bool
+    steps: Mapping[str, Node]
+
+
+def choose(blueprint: Blueprint, wanted: str | None, *, shown: str) -> str:
+    """
+    The name of the environment to use; Invalid where it is not declared, or none can be chosen.
+    """
+    names = list(blueprint.environments)
+    if wanted is None:
+        if not names or DEFAULT in names:
+            return DEFAULT
+        hint = "choose one with -e: " + ", ".join(names)
+        what = f"{shown} declares environments and none is chosen"
+        raise Invalid([Problem(what, blueprint.at, hint)])
+    if wanted in names or (not names and wanted == DEFAULT):
+        return wanted
+    hint = did_you_mean(wanted, names) if names else "it declares none: leave -e out"
+    raise Invalid([Problem(f"{shown} has no environment {wanted!r}", blueprint.at, hint)])
+
+
+def check_extends(blueprint: Blueprint, problems: Problems) -> None:
+    """
+    Add a problem for each ``extends`` that names what is not there, or leads back to itself.
+    """
+    for environment in blueprint.environments.values():
+        base = environment.extends
+        if base is not None and base not in blueprint.environments:
+            message = f"environment {environment.name!r} extends {base!r}, which is not declared"
+            problems.add(message, environment.at, did_you_mean(base, blueprint.environments))
+        names = [item.name for item in _chain(blueprint, environment.name)]
+        if _closes(blueprint, names):
+            path = " -> ".join([*reversed(names), environment.name])
+            problems.add(f"environments extend each other: {path}", environment.at)
+
+
+def _chain(blueprint: Blueprint, name: str) -> list[Environment]:
+    """
+    The environment after those it extends. A circle is followed once.
+    """
+    found: list[Environment] = []
+    current = blueprint.environments.get(name)
+    while current is not None and current not in found:
+        found.append(current)
+        current = blueprint.environments.get(current.extends) if current.extends else None
+    return found[::-1]
+
+
+def _closes(blueprint: Blueprint, names: list[str]) -> bool:
+    return bool(names) and blueprint.environments[names[0]].extends == names[-1]
+
+
+def effective(blueprint: Blueprint, name: str) -> Effective:
+    """
+    The blueprint with what environment ``name`` and those it extends set over it.
+    """
+    chain = _chain(blueprint, name)
+    common, protected, steps = blueprint.common, False, dict(blueprint.steps)
+    for environment in chain:
+        common = _over(common, environment.common)
+        if environment.protected is not None:
+            protected = environment.protected
+        for step, node in environment.steps.items():
+            steps[step] = merge_step(steps[step], node)
+    return Effective(name, tuple(chain), common, protected, steps)
+
+
+def _over(base: Common, over: Common) -> Common:
+    return Common(
+        engine=over.engine or base.engine,
+        backend=merge_backend(base.backend, over.backend),
+        operations=over.operations or base.operations,
+        providers=merge_deep(base.providers, over.providers),
+        verify_absence=over.verify_absence or base.verify_absence,
+    )
+
+
+def merge_deep(base: Node | None, over: Node | None) -> Node | None:
+    """
+    The one laid over the other, maps in maps merged alike.
+    """
+    if base is None or over is None:
+        return over or base
+    return base.merged(over)
+
+
+def merge_backend(base: Node | None, over: Node | None) -> Node | None:
+    """
+    The backend with another's settings over it; of another type it replaces it whole.
+    """
+    if base is None or over is None:
+        return over or base
+    kind = over.fields.get("type")
+    known = base.fields.get("type")
+    if kind is not None and (known is None or kind.value != known.value):
+        return over
+    return base.merged(over)
+
+
+def merge_step(base: Node, over: Node) -> Node:
+    """
+    A step with what an environment sets over it: inputs one by one, anything else as a whole,
+    but backends and providers setting by setting.
+    """
+    if base.kind != "map" or over.kind != "map":
+        return over if over.kind == "map" else base
+    fields = dict(base.fields)
+    for key, node in over.fields.items():
+        known = fields.get(key)
+        match key:
+            case "inputs" | "identity" | "search" if known is not None:
+                fields[key] = _shallow(known, node)
+            case "backend" if known is not None:
+                fields[key] = merge_backend(known, node) or node
+            case "providers" if known is not None:
+                fields[key] = known.merged(node)
+            case _:
+                fields[key] = node
+    return replace(base, fields=fields, key_at={**base.key_at, **over.key_at})
+
+
+def _shallow(base: Node, over: Node) -> Node:
+    if base.kind != "map" or over.kind != "map":
+        return over
+    return replace(
+        over,
+        fields={**base.fields, **over.fields},
+        key_at={**base.key_at, **over.key_at},
+    )

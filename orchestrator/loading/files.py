@@ -1,0 +1,122 @@
+"""
+Files that hold values of inputs: YAML, JSON, ``.tfvars`` and ``.tfvars.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.domain.document import Node, node_of, parse_document
+from orchestrator.domain.record import Json
+from orchestrator.errors import Invalid, Location, Problem
+
+_HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.*)", re.DOTALL)
+
+
+def read_text(path: Path, *, shown: str) -> str:
+    """
+    The text of a UTF-8 file; Invalid where it cannot be read as one.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as exc:
+        raise Invalid([Problem("there is no such file", Location(shown))]) from exc
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(shown))]) from exc
+
+
+def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
+    """
+    The values in an input file by name, and where each name stands.
+
+    Invalid where the file cannot be read, its name tells no format, or it holds no map.
+    """
+    text = read_text(path, shown=shown)
+    match path.suffixes[-2:]:
+        case [*_, ".yaml" | ".yml"]:
+            return _yaml(text, shown)
+        case [*_, ".json"]:
+            return _placed(_json(text, shown), text, shown)
+        case [*_, ".tfvars"]:
+            return _placed(_tfvars(text, shown), text, shown)
+        case _:
+            hint = "name it .yaml, .yml, .json, .tfvars or .tfvars.json"
+            raise Invalid([Problem("the name does not tell a format", Location(shown), hint)])
+
+
+def _yaml(text: str, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
+    node = parse_document(text, file=shown)
+    if node.kind == "scalar" and node.value is None:
+        return {}, {}
+    if node.kind != "map":
+        raise Invalid([Problem(f"must hold a map of inputs, not {node.shape}", node.at)])
+    return node.fields, node.key_at
+
+
+def _json(text: str, shown: str) -> Json:
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as exc:
+        at = Location(shown, exc.lineno, exc.colno)
+        raise Invalid([Problem(f"not valid JSON: {exc.msg}", at)]) from exc
+    except UnicodeEncodeError as exc:
+        raise Invalid(
+            [Problem("holds half a character (a lone surrogate)", Location(shown))]
+        ) from exc
+    except (ValueError, RecursionError) as exc:
+        raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
+    return value
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"duplicate key {twice!r}")
+    return found
+
+
+def _no_constant(text: str) -> Json:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _tfvars(text: str, shown: str) -> Json:
+    import pygohcl
+
+    if "\0" in text:  # the parser is C underneath: it would not see what follows
+        raise Invalid([Problem("holds a NUL character", Location(shown))])
+    try:
+        return pygohcl.attributes_loads(text)
+    except pygohcl.HCLParseError as exc:
+        found = _HCL_PLACE.match(str(exc))
+        if found is None:
+            raise Invalid([Problem(f"not valid: {exc}", Location(shown))]) from exc
+        at = Location(shown, int(found[1]), int(found[2]))
+        raise Invalid([Problem(f"not valid: {found[3].strip()}", at)]) from exc
+
+
+def _placed(
+    values: Json, text: str, shown: str
+) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
+    if not isinstance(values, dict):
+        raise Invalid([Problem("must hold a map of inputs", Location(shown, 1, 1))])
+    places = {name: _place(name, text, shown) for name in values}
+    return {name: node_of(value, places[name]) for name, value in values.items()}, places
+
+
+def _place(name: str, text: str, shown: str) -> Location:
+    """
+    Where a top-level name first stands as a key; these formats do not tell it by themselves.
+    """
+    found = re.search(rf'(?:^|[{{,\s])("?{re.escape(name)}"?)\s*[:=]', text)
+    if found is None:
+        return Location(shown)
+    line = text.count("\n", 0, found.start(1)) + 1
+    return Location(shown, line, found.start(1) - text.rfind("\n", 0, found.start(1)))

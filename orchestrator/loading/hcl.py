@@ -1,0 +1,287 @@
+"""
+The structure of a Terraform configuration file, with the place of everything in it.
+
+HashiCorp's own parser (pygohcl) decides whether a file is valid HCL, but its result has no
+positions, merges blocks and does not tell a string from an expression. So the structure is read
+here, from text which that parser has accepted: this scanner never has to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.errors import Invalid, Location, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """
+    An argument. ``text`` is its expression without comments; ``literal`` is the value of a plain
+    quoted string, None for any other expression.
+    """
+
+    name: str
+    text: str
+    literal: str | None
+    at: Location
+
+    @property
+    def plain(self) -> str:
+        """
+        The literal, or else the expression's text.
+        """
+        return self.text if self.literal is None else self.literal
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """
+    A block with its labels; ``blocks`` are the blocks in it, in order.
+    """
+
+    type: str
+    labels: tuple[str, ...]
+    at: Location
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    blocks: tuple[Block, ...] = ()
+
+    def inner(self, kind: str) -> Iterator[Block]:
+        """
+        The blocks in it that are of type ``kind``.
+        """
+        return (block for block in self.blocks if block.type == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """
+    A quoted string or heredoc as written, wherever it stands; ``caller`` is the function whose
+    first argument it is.
+    """
+
+    text: str
+    caller: str
+    at: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """
+    One configuration file.
+    """
+
+    blocks: tuple[Block, ...]
+    quotes: tuple[Quote, ...] = ()
+
+
+def parse_hcl(data: bytes, shown: str) -> Document:
+    """
+    The blocks of a ``.tf`` file; Invalid, with file:line:column, where it is not valid HCL.
+    """
+    text = decode(data, shown)
+    _judge(text, shown)
+    scanner = _Scanner(text, shown)
+    _, blocks, _ = scanner.body(0)
+    return Document(tuple(blocks), tuple(scanner.quotes))
+
+
+def decode(data: bytes, shown: str) -> str:
+    """
+    The text of a configuration file; Invalid where it is not UTF-8 text.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        before = data[: exc.start]
+        at = Location(shown, before.count(b"\n") + 1, exc.start - before.rfind(b"\n"))
+        raise Invalid([Problem("not UTF-8 text", at)]) from exc
+    # A NUL would end the text early for HashiCorp's parser: the rest would go unread.
+    if "\0" in text:
+        raise Invalid([Problem("holds a NUL character", Lines(text, shown).at(text.index("\0")))])
+    return text
+
+
+class Lines:
+    """
+    Turns offsets in a text into line and column.
+    """
+
+    def __init__(self, text: str, shown: str) -> None:
+        self._shown = shown
+        self._starts = [0, *(m.end() for m in re.finditer("\n", text))]
+
+    def at(self, offset: int) -> Location:
+        """
+        Where the character at ``offset`` stands.
+        """
+        line = bisect_right(self._starts, offset)
+        return Location(self._shown, line, offset - self._starts[line - 1] + 1)
+
+
+_DIAGNOSTIC = re.compile(r"(?:^invalid HCL: |, )tmp\.hcl:(\d+),(\d+)-(?:\d+,)?\d+: ", re.S)
+
+
+def _judge(text: str, shown: str) -> None:
+    import pygohcl
+
+    try:
+        pygohcl.loads(text)
+    except pygohcl.HCLParseError as exc:
+        _, *found = _DIAGNOSTIC.split(str(exc))
+        problems = [
+            Problem(message.replace("tmp.hcl", shown), Location(shown, int(line), int(column)))
+            for line, column, message in zip(found[::3], found[1::3], found[2::3], strict=True)
+        ]
+        raise Invalid(problems or [Problem(str(exc), Location(shown))]) from exc
+    except pygohcl.HCLInternalError:
+        # Valid HCL that has no JSON form; we do not use the JSON.
+        return
+
+
+_BETWEEN = re.compile(r"(?:[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.S)
+_COMMENT = re.compile(r"#[^\n]*|//[^\n]*|/\*.*?\*/", re.S)
+_IDENTIFIER = re.compile(r"[^\W\d][\w-]*")
+_NOTABLE = re.compile(r'["#/<\n(){}\[\]]')
+_HEREDOC = re.compile(r"<<-?([^\W\d][\w-]*)\r?\n")
+_CALLER = re.compile(r"([a-z0-9_]+)\(\s*\Z")
+_ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[nrt"\\])|([$%])\2\{')
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code = match[1]
+    if code is None:
+        return match[2] + "{"
+    return _ESCAPED.get(code) or chr(int(code[1:], 16))
+
+
+class _Scanner:
+    """
+    Walks text that is known to be valid HCL.
+    """
+
+    def __init__(self, text: str, shown: str) -> None:
+        self._text = text
+        self._lines = Lines(text, shown)
+        self.quotes: list[Quote] = []
+
+    def body(self, pos: int) -> tuple[dict[str, Attribute], list[Block], int]:
+        """
+        What stands from ``pos`` to the end of the body, and the offset after its closing brace.
+        """
+        attributes: dict[str, Attribute] = {}
+        blocks: list[Block] = []
+        while (pos := self._skip(pos)) < len(self._text):
+            if self._text[pos] == "}":
+                return attributes, blocks, pos + 1
+            start, name, pos = pos, *self._identifier(pos)
+            pos = self._skip(pos)
+            if self._text[pos : pos + 1] == "=":
+                attributes[name], pos = self._attribute(name, start, pos + 1)
+            else:
+                labels, pos = self._labels(pos)
+                inner, nested, pos = self.body(pos)
+                at = self._lines.at(start)
+                blocks.append(Block(name, tuple(labels), at, inner, tuple(nested)))
+        return attributes, blocks, pos
+
+    def _skip(self, pos: int) -> int:
+        match = _BETWEEN.match(self._text, pos)
+        return match.end() if match else pos
+
+    def _identifier(self, pos: int) -> tuple[str, int]:
+        match = _IDENTIFIER.match(self._text, pos)
+        if match is None:
+            raise Invalid([Problem("expected an argument or a block", self._lines.at(pos))])
+        return match[0], match.end()
+
+    def _labels(self, pos: int) -> tuple[list[str], int]:
+        labels = []
+        while self._text[(pos := self._skip(pos)) : pos + 1] != "{":
+            if self._text[pos : pos + 1] == '"':
+                end = self._string(pos)
+                labels.append(_ESCAPE.sub(_unescape, self._text[pos + 1 : end - 1]))
+                pos = end
+            else:
+                label, pos = self._identifier(pos)
+                labels.append(label)
+        return labels, pos + 1
+
+    def _attribute(self, name: str, start: int, pos: int) -> tuple[Attribute, int]:
+        comments: list[tuple[int, int]] = []
+        end = self._expression(pos, comments, inline=False)
+        parts, last = [], pos
+        for begin, stop in comments:
+            parts.append(self._text[last:begin])
+            last = stop
+        text = "".join([*parts, self._text[last:end]]).strip()
+        return Attribute(name, text, self._literal(text), self._lines.at(start)), end
+
+    def _literal(self, text: str) -> str | None:
+        plain = r'"(?:[^"\\$%]|\\.|[$%](?!\{)|\$\$\{|%%\{)*"'
+        if not re.fullmatch(plain, text):
+            return None
+        return _ESCAPE.sub(_unescape, text[1:-1])
+
+    def _expression(self, pos: int, comments: list[tuple[int, int]], *, inline: bool) -> int:
+        """
+        The offset of what ends the expression: a newline (unless ``inline``, within a template), or
+        a closing bracket that it did not open.
+        """
+        depth = 0
+        while match := _NOTABLE.search(self._text, pos):
+            pos, char = match.start(), match[0]
+            if char == '"':
+                pos = self._string(pos)
+            elif comment := _COMMENT.match(self._text, pos):
+                comments.append(comment.span())
+                pos = comment.end()
+            elif heredoc := _HEREDOC.match(self._text, pos):
+                pos = self._heredoc(heredoc)
+            elif (char == "\n" and not depth and not inline) or (char in ")}]" and not depth):
+                return pos
+            else:
+                depth += (char in "([{") - (char in ")]}")
+                pos += 1
+        return len(self._text)
+
+    def _string(self, pos: int) -> int:
+        start, caller = pos, _CALLER.search(self._text, max(0, pos - 80), pos)
+        index = len(self.quotes)
+        pos += 1
+        while self._text[pos] != '"':
+            pos = self._template(pos)
+        quote = Quote(
+            self._text[start + 1 : pos], caller[1] if caller else "", self._lines.at(start)
+        )
+        self.quotes.insert(index, quote)
+        return pos + 1
+
+    def _heredoc(self, opening: re.Match[str]) -> int:
+        start = pos = opening.end()
+        closing = re.compile(rf"[ \t]*{re.escape(opening[1])}(?=[ \t]*(?:\r?\n|\Z))")
+        index = len(self.quotes)
+        while (end := closing.match(self._text, pos)) is None and pos < len(self._text):
+            while pos < len(self._text) and self._text[pos] != "\n":
+                pos = self._template(pos, escapes=False)
+            pos += 1
+        quote = Quote(self._text[start:pos], "", self._lines.at(start))
+        self.quotes.insert(index, quote)
+        return end.end() if end else pos
+
+    def _template(self, pos: int, *, escapes: bool = True) -> int:
+        """
+        The offset after the character, escape or ``${...}`` sequence at ``pos``.
+        """
+        text = self._text
+        if text[pos] == "\\" and escapes:
+            return pos + 2
+        if text[pos] in "$%":
+            if text.startswith(text[pos] * 2 + "{", pos):
+                return pos + 3
+            if text.startswith("{", pos + 1):
+                return self._expression(pos + 2, [], inline=True) + 1
+        return pos + 1

@@ -1,0 +1,253 @@
+"""
+Steps joined with their modules and with each other: every name that one uses of another is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.domain.blueprint import Backend, InputValue, Module, Step, Variable
+from orchestrator.domain.document import Problems, node_of
+from orchestrator.domain.graph import Graph
+from orchestrator.domain.references import Resolved, Template, Unresolvable
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Invalid, Location
+from orchestrator.loading.behaviour import Behaviour, parse_behaviour, read_defaults
+from orchestrator.loading.drafts import Draft
+from orchestrator.loading.modules import split_reference
+from orchestrator.loading.needs import backend_rules, link_needs
+from orchestrator.loading.placed import Placed, Rules
+from orchestrator.loading.project import Project
+from orchestrator.loading.schema import Blueprint
+from orchestrator.loading.types import ANY, Type, convert, parse_type
+
+
+class ModuleReader(Protocol):
+    """
+    Reads a module as `orchestrator.loading.modules.read_module` does.
+    """
+
+    def __call__(self, directory: Path, *, shown: str, package: Path | None = None) -> Module: ...
+
+
+CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Linker:
+    """
+    What joining the steps of one blueprint takes. ``base`` is the directory of the blueprint.
+
+    ``validate_check`` says what is wrong with the settings of a check of a kind.
+    """
+
+    blueprint: Blueprint
+    project: Project
+    base: Path
+    read_module: ModuleReader
+    validate_check: CheckValidator | None
+    problems: Problems
+
+    def link(self, drafts: Mapping[str, Draft]) -> Linked:
+        """
+        The drafts with their modules; what is wrong is added to the problems.
+        """
+        cache: dict[tuple[Path, str | None], Module | None] = {}
+        modules = {name: self._module(draft, cache) for name, draft in drafts.items()}
+        behaviours = {name: self._behaviour(draft, modules[name]) for name, draft in drafts.items()}
+        for name, draft in drafts.items():
+            self._check_references(draft, behaviours[name], modules)
+            module = modules[name]
+            if module is not None:
+                self._check_variables(draft, module)
+        graph = link_needs(drafts, self.problems)
+        return Linked(self.blueprint, drafts, modules, behaviours, graph)
+
+    def _module(
+        self, draft: Draft, cache: dict[tuple[Path, str | None], Module | None]
+    ) -> Module | None:
+        if draft.module is None:
+            return None
+        at = draft.module.at
+        name, package = split_reference(draft.module.text)
+        directory = self._directory(name, at)
+        around = self._directory(package, at) if package else None
+        if directory is None or (package and around is None):
+            return None
+        key = (directory, str(around) if around else None)
+        if key not in cache:
+            cache[key] = self._read(directory, around)
+        return cache[key]
+
+    def _directory(self, name: str, at: Location) -> Path | None:
+        return self.project.module_directory(name, at, base=self.base, problems=self.problems)
+
+    def _read(self, directory: Path, package: Path | None) -> Module | None:
+        try:
+            return self.read_module(directory, shown=self.project.show(directory), package=package)
+        except Invalid as exc:
+            self.problems.extend(exc.problems)
+            return None
+
+    def _behaviour(self, draft: Draft, module: Module | None) -> Behaviour:
+        if module is None:
+            return parse_behaviour(draft.fields, {}, self.problems)
+        directory = Path(module.directory)
+        shown = self.project.show(directory)
+        defaults = read_defaults(directory, shown=shown, problems=self.problems)
+        return parse_behaviour(draft.fields, defaults, self.problems)
+
+    def _check_references(
+        self, draft: Draft, behaviour: Behaviour, modules: Mapping[str, Module | None]
+    ) -> None:
+        declared = self.blueprint.inputs
+        general = Rules("a step", inputs=declared, steps=modules, itself=draft.name)
+        for value in (*draft.inputs.values(), *draft.providers.values()):
+            general.check(value, self.problems)
+        module = modules[draft.name]
+        variables = module.variables if module else draft.inputs
+        own = Rules("identity and search", inputs=variables)
+        for value in (*behaviour.identity.values(), *behaviour.search.values()):
+            own.check(value, self.problems)
+        outputs = module.outputs if module else None
+        for spec, value in behaviour.checks:
+            if outputs is not None:
+                rules = Rules("verify", inputs=variables, outputs=outputs)
+                rules.check(value, self.problems)
+            if self.validate_check is not None and value.literal:
+                settings = value.template.resolve(_nothing).value
+                for message in self.validate_check(spec.kind, settings):
+                    self.problems.add(f"{spec.kind}: {message}", value.node.at)
+
+    def _check_variables(self, draft: Draft, module: Module) -> None:
+        what = f"the module of step {draft.name!r}"
+        for name, value in draft.inputs.items():
+            variable = module.variables.get(name)
+            if variable is None:
+                hint = did_you_mean(name, module.variables)
+                at = draft.input_at[name]
+                self.problems.add(f"{what} has no variable {name!r}", at, hint)
+            elif value.literal:
+                convert(_type_of(variable), value.node, self.problems, what=f"variable {name!r}")
+        for variable in module.variables.values():
+            if variable.required and variable.name not in draft.inputs:
+                at = draft.module.at if draft.module else draft.at
+                message = f"step {draft.name!r} does not set {variable.name!r}"
+                hint = f"the module requires it: {variable.at}" if variable.at else ""
+                self.problems.add(message, at, hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """
+    Steps, their modules, behaviour and order. What could not be read is None, and a problem.
+    """
+
+    blueprint: Blueprint
+    drafts: Mapping[str, Draft]
+    modules: Mapping[str, Module | None]
+    behaviours: Mapping[str, Behaviour]
+    graph: Graph
+
+    def values(self) -> list[Placed]:
+        """
+        All templates of all steps.
+        """
+        found: list[Placed] = []
+        for name, draft in self.drafts.items():
+            behaviour = self.behaviours[name]
+            found.extend(draft.inputs.values())
+            found.extend(draft.providers.values())
+            found.append(draft.backend.config)
+            found.extend(behaviour.identity.values())
+            found.extend(behaviour.search.values())
+            found.extend(value for _, value in behaviour.checks)
+        return found
+
+    def check_values(self, inputs: Mapping[str, InputValue], problems: Problems) -> None:
+        """
+        Add a problem where an input's value does not fit the variable it is given to, and where a
+        backend's configuration may not refer to what it does.
+        """
+        rules = backend_rules(self.blueprint, inputs)
+        for name, draft in self.drafts.items():
+            module = self.modules[name]
+            rules.check(draft.backend.config, problems)
+            for variable_name, item in draft.inputs.items():
+                variable = module.variables.get(variable_name) if module else None
+                if variable is not None:
+                    _check_fit(variable, item, inputs, problems)
+
+    def steps(self) -> dict[str, Step]:
+        """
+        The steps, in the order they are declared. Only for a blueprint without problems.
+        """
+        return {name: self._step(draft) for name, draft in self.drafts.items()}
+
+    def _step(self, draft: Draft) -> Step:
+        module, behaviour = self.modules[draft.name], self.behaviours[draft.name]
+        if module is None or draft.module is None:
+            raise ValueError(f"step {draft.name!r} has no module")
+        return Step(
+            name=draft.name,
+            module_ref=draft.module.text,
+            module=module,
+            inputs={key: _typed(item, module.variables[key]) for key, item in draft.inputs.items()},
+            needs=self.graph.needs(draft.name),
+            backend=Backend(draft.backend.type, draft.backend.config.template),
+            providers={key: item.template for key, item in draft.providers.items()},
+            verify=tuple(spec for spec, _ in behaviour.checks),
+            retry=behaviour.retry,
+            refused_on=behaviour.refused_on,
+            timeout=behaviour.timeout,
+            identity={key: item.template for key, item in behaviour.identity.items()},
+            search={key: item.template for key, item in behaviour.search.items()},
+            owned_by=draft.owned_by.text if draft.owned_by else None,
+            retain=draft.retain,
+            verify_absence=draft.verify_absence,
+            at=draft.at,
+        )
+
+
+def _type_of(variable: Variable) -> Type:
+    """
+    The variable's type; anything where it is none that we can read: the engine judges it then.
+    """
+    try:
+        return parse_type(variable.type) if variable.type else ANY
+    except ValueError:
+        return ANY
+
+
+def _typed(value: Placed, variable: Variable) -> Template:
+    """
+    The template, text as written where it is literal and the variable takes text.
+    """
+    if value.template.uses:
+        return value.template
+    return Template(convert(_type_of(variable), value.node, Problems(), what=""))
+
+
+def _check_fit(
+    variable: Variable, value: Placed, inputs: Mapping[str, InputValue], problems: Problems
+) -> None:
+    use = value.template.uses[0] if value.template.uses else None
+    if use is None or not use.whole or use.path or use.reference.kind != "input":
+        return
+    given = inputs.get(use.reference.names[0])
+    if given is None:
+        return
+    at = value.place(use)
+    try:
+        inside = Resolved(given.value).at(use.reference.path).value
+    except Unresolvable as exc:
+        problems.add(f"${{{use.reference}}}: {exc}", at)
+        return
+    convert(_type_of(variable), node_of(inside, at), problems, what=f"variable {variable.name!r}")
+
+
+def _nothing(_: object) -> Resolved:
+    return Resolved(None)

@@ -1,0 +1,228 @@
+"""
+What a module's configuration says of itself, read without an engine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from orchestrator.domain.blueprint import Constraint, Module, Output, Variable
+from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.loading.configuration import Configuration, read_configuration
+from orchestrator.loading.hcl import Attribute, Block, Quote
+
+
+def split_reference(module_ref: str) -> tuple[str, str | None]:
+    """
+    The directory of a module and of the package around it, as a blueprint refers to them.
+
+    >>> split_reference("../infra//modules/web")
+    ('../infra/modules/web', '../infra')
+    >>> split_reference("../modules/web")
+    ('../modules/web', None)
+    """
+    package, separator, sub = module_ref.partition("//")
+    if not separator:
+        return module_ref, None
+    return f"{package.rstrip('/') or '/'}/{sub.strip('/')}".rstrip("/"), package or "/"
+
+
+def read_module(directory: Path, *, shown: str, package: Path | None = None) -> Module:
+    """
+    The module in ``directory``, with what its local modules add.
+
+    ``shown`` is how the user refers to the directory: it begins the file names in messages.
+    ``package`` is a directory around the module that belongs to it (``package//sub``). Invalid,
+    with every problem found, where it or a local module is no valid configuration, reaches for
+    files that are not copied with it, or calls itself.
+    """
+    root = _absolute(directory)
+    tree = _Tree(root, shown)
+    tree.enter(root, shown, called_at=None)
+    around = _absolute(package) if package else None
+    tree.check_files(around)
+    if tree.problems:
+        raise Invalid(tree.problems)
+    configuration = tree.found[root].configuration
+    own = _sources(configuration)
+    return Module(
+        directory=str(root),
+        variables={name: _variable(block) for name, block in configuration.variables.items()},
+        outputs={
+            name: Output(name, _flag(block.attributes.get("sensitive")), block.at)
+            for name, block in configuration.outputs.items()
+        },
+        required_versions=tuple(tree.required_versions()),
+        local_modules=tuple(sorted(str(path) for path in tree.found if path != root)),
+        provider_sources=own,
+        provider_blocks=tuple(sorted({block.labels[0] for block in configuration.providers})),
+        backend=configuration.backend,
+        provider_uses=None if tree.calls_elsewhere else {**tree.provider_uses(), **own},
+        package=str(around) if around else None,
+    )
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.normpath(path.absolute()))
+
+
+def _flag(attribute: Attribute | None) -> bool:
+    return attribute is not None and attribute.plain == "true"
+
+
+def _variable(block: Block) -> Variable:
+    given = block.attributes
+    return Variable(
+        name=block.labels[0],
+        type=given["type"].plain if "type" in given else None,
+        required="default" not in given,
+        sensitive=_flag(given.get("sensitive")),
+        ephemeral=_flag(given.get("ephemeral")),
+        nullable="nullable" not in given or given["nullable"].plain != "false",
+        at=block.at,
+    )
+
+
+_SOURCE = re.compile(r'(?:^|[{,\s])"?source"?\s*[=:]\s*"([^"]*)"')
+
+
+def _sources(configuration: Configuration) -> dict[str, str]:
+    """
+    The providers that its required_providers name, with their sources.
+    """
+    found = {}
+    for name, attribute in configuration.required_providers.items():
+        match = _SOURCE.search(attribute.text)
+        found[name] = match[1] if match else f"hashicorp/{name}"
+    return found
+
+
+def _implied(configuration: Configuration) -> dict[str, str]:
+    """
+    The providers that its blocks name or imply, with the sources they have if none is declared.
+    """
+    names = {block.labels[0] for block in configuration.providers}
+    for block in configuration.resources:
+        chosen = block.attributes.get("provider")
+        names.add(chosen.plain.split(".")[0] if chosen else block.labels[0].split("_")[0])
+    for block in configuration.calls.values():
+        if passed := block.attributes.get("providers"):
+            names.update(re.findall(r'[=:]\s*"?([^\W\d][\w-]*)', passed.text))
+    names.discard("terraform")
+    return {name: f"hashicorp/{name}" for name in sorted(names)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    configuration: Configuration
+    shown: str
+
+
+_OUTWARD = re.compile(r"\$\{\s*path\.(module|root)\s*\}(/[^\"$%\s]*)")
+_READS_FILES = re.compile(r"file\w*|templatefile")
+
+
+class _Tree:
+    """
+    A module and the local modules below it, each read once.
+    """
+
+    def __init__(self, root: Path, shown: str) -> None:
+        self._root = root
+        self._shown = shown
+        self._open: list[Path] = []
+        self.found: dict[Path, _Visit] = {}
+        self.problems: list[Problem] = []
+        self.calls_elsewhere = False
+
+    def enter(self, directory: Path, shown: str, *, called_at: Location | None) -> None:
+        """
+        Read a module and those it calls; a call that leads back to an open one is a problem.
+        """
+        if directory in self._open:
+            circle = [*self._open[self._open.index(directory) :], directory]
+            names = " -> ".join(self.found[path].shown for path in circle)
+            self.problems.append(Problem(f"a module calls itself: {names}", called_at))
+            return
+        if directory in self.found:
+            return
+        try:
+            configuration = read_configuration(directory, shown, called_at=called_at)
+        except Invalid as exc:
+            self.problems.extend(exc.problems)
+            return
+        self.found[directory] = _Visit(configuration, shown)
+        self._open.append(directory)
+        for block in configuration.calls.values():
+            self._call(directory, shown, block)
+        self._open.pop()
+
+    def _call(self, directory: Path, shown: str, block: Block) -> None:
+        source = block.attributes.get("source")
+        if source is None or source.literal is None:
+            self.calls_elsewhere = True  # a variable source of OpenTofu: the engine judges it
+            return
+        if not re.match(r"\.\.?(/|\Z)", source.literal):
+            self.calls_elsewhere = True
+            return
+        child = _absolute(directory / source.literal)
+        self.enter(child, _join(shown, source.literal), called_at=source.at)
+
+    def required_versions(self) -> Iterator[Constraint]:
+        """
+        Every ``required_version``, the module's own first.
+        """
+        for visit in self.found.values():
+            for attribute in visit.configuration.required_versions:
+                yield Constraint(attribute.plain, attribute.at)
+
+    def provider_uses(self) -> dict[str, str]:
+        """
+        Every provider used in the tree with its source; what a module declares beats what it
+        implies.
+        """
+        visits = [visit.configuration for visit in self.found.values()]
+        uses = {name: source for visit in visits for name, source in _implied(visit).items()}
+        return uses | {name: source for visit in visits for name, source in _sources(visit).items()}
+
+    def check_files(self, package: Path | None) -> None:
+        """
+        Note each file that is named by a path which leaves what will be copied.
+        """
+        copied = [*self.found, *([package] if package else [])]
+        for directory, visit in self.found.items():
+            for quote in visit.configuration.quotes:
+                for written, base in self._paths(quote, directory):
+                    target = _absolute(Path(f"{base}/{written}"))
+                    if any(target.is_relative_to(path) for path in copied):
+                        continue
+                    self.problems.append(self._outside(quote, target))
+
+    def _paths(self, quote: Quote, directory: Path) -> Iterator[tuple[str, Path]]:
+        for match in _OUTWARD.finditer(quote.text):
+            yield match[2].lstrip("/"), directory if match[1] == "module" else self._root
+        if _READS_FILES.fullmatch(quote.caller) and quote.text.startswith("../"):
+            # A bare relative path starts at the engine's working directory: the root module's.
+            yield re.split(r"[$%]\{", quote.text)[0], self._root
+
+    def _outside(self, quote: Quote, target: Path) -> Problem:
+        common = Path(os.path.commonpath([self._root, target.parent]))
+        inside = self._root.relative_to(common).parts
+        outer = PurePosixPath(self._shown).parts
+        reference = f"DIRECTORY//{'/'.join(inside)}"
+        if len(outer) > len(inside) and outer[-len(inside) :] == inside:
+            reference = f"{PurePosixPath(*outer[: -len(inside)])}//{'/'.join(inside)}"
+        return Problem(
+            f'"{quote.text.strip()}" names a file outside the module and its local modules, which'
+            f' is not copied with it; refer to the module as "{reference}" to take it along',
+            quote.at,
+            hint="the directory before // is copied as a whole",
+        )
+
+
+def _join(shown: str, source: str) -> str:
+    return os.path.normpath(f"{shown}/{source}").replace(os.sep, "/")

@@ -1,0 +1,140 @@
+"""
+Files of a project: where blueprints lie, what they are called, which paths stay inside.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.document import Problems
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Invalid, Location, Problem
+
+BLUEPRINTS = "blueprints"
+_SUFFIXES = (".yaml", ".yml")
+_NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
+_STEPS_LINE = re.compile(r"^(?:steps|\"steps\")[ \t]*:", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """
+    A project directory. Absolute; ``module_roots`` are further directories for modules.
+    """
+
+    root: Path
+    module_roots: tuple[Path, ...] = ()
+
+    def show(self, path: Path) -> str:
+        """
+        The path for messages: relative to the project where it lies inside, with "/".
+        """
+        normal = Path(os.path.normpath(path))
+        for candidate in (normal, path.resolve()):
+            if candidate.is_relative_to(self.root):
+                return candidate.relative_to(self.root).as_posix()
+        return str(path)
+
+    def blueprints(self) -> Mapping[str, list[Path]]:
+        """
+        The blueprint files under ``blueprints/`` by the name they give themselves.
+
+        Only a line each is looked for: a file is parsed when it is loaded.
+        """
+        found: dict[str, list[Path]] = {}
+        for path in self._files():
+            try:
+                text = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue  # not readable: it is told when it is asked for
+            name = _NAME_LINE.search(text)
+            if name is not None and _STEPS_LINE.search(text):
+                found.setdefault(name[1], []).append(path)
+        return found
+
+    def _files(self) -> Iterable[Path]:
+        directory = self.root / BLUEPRINTS
+        return sorted(path for path in directory.rglob("*") if path.suffix in _SUFFIXES)
+
+    def find(self, wanted: str, *, directory: Path) -> Path:
+        """
+        The blueprint file that ``wanted`` means: a path from ``directory`` or the project, or a
+        name under ``blueprints/``.
+
+        Invalid where there is none, several of that name, or it lies outside of the project.
+        """
+        if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
+            for base in (directory, self.root):
+                path = base / wanted
+                if path.is_file():
+                    return self._inside(path, wanted)
+        named = self.blueprints()
+        paths = named.get(wanted) or [path for path in self._files() if path.stem == wanted]
+        if len(paths) == 1:
+            return self._inside(paths[0], wanted)
+        if paths:
+            shown = ", ".join(self.show(path) for path in paths)
+            raise Invalid([Problem(f"several blueprints are called {wanted!r}: {shown}")])
+        known = [*named, *(path.stem for path in self._files() if path.stem not in named)]
+        hint = did_you_mean(wanted, known)
+        hint = hint or f"there is none under {BLUEPRINTS}/; give the path of one"
+        raise Invalid([Problem(f"there is no blueprint {wanted!r}", hint=hint)])
+
+    def _inside(self, path: Path, wanted: str) -> Path:
+        normal = Path(os.path.normpath(path.absolute()))
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            hint = f"the project is {self.root}; choose another with -C"
+            raise Invalid([Problem(f"the blueprint {wanted!r} lies outside of it", hint=hint)])
+        return normal if normal.is_relative_to(self.root) else path.resolve()
+
+    def check_unique(self, name: str, path: Path, at: Location, problems: Problems) -> None:
+        """
+        Add a problem where another blueprint of the project has the same name.
+        """
+        for other in self.blueprints().get(name, ()):
+            if other.resolve() != path.resolve():
+                message = f"the blueprint {self.show(other)} is called {name!r} too"
+                problems.add(message, at, "two of one name would share their records")
+
+    def confined(
+        self, name: str, at: Location, *, base: Path, problems: Problems, what: str
+    ) -> Path | None:
+        """
+        The path that ``name`` means from ``base``; None, with a problem, where it lies outside.
+        """
+        path = Path(os.path.normpath(base / name))
+        if not path.resolve().is_relative_to(self.root.resolve()):
+            problems.add(f"{what} {name!r} lies outside of the project", at)
+            return None
+        return path
+
+    def module_directory(
+        self, name: str, at: Location, *, base: Path, problems: Problems
+    ) -> Path | None:
+        """
+        The directory of a module; None, with a problem, where it may not be used or is not there.
+        """
+        if "::" in name or re.match(r"[a-z+]+://|[\w.-]+@", name):
+            hint = "fetch it into the project first; modules are local directories"
+            problems.add(f"the module {name!r} is not a local directory", at, hint)
+            return None
+        path = Path(os.path.normpath(base / name))
+        allowed = (self.root.resolve(), *self.module_roots)
+        if not any(path.resolve().is_relative_to(root) for root in allowed):
+            hint = "allow its directory by `module_roots` in orchestrator.yaml"
+            problems.add(f"the module {name!r} lies outside of the project", at, hint)
+            return None
+        if not path.is_dir():
+            problems.add(f"there is no module directory {name!r}", at, _neighbours(path))
+            return None
+        return path
+
+
+def _neighbours(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"{path.parent} does not exist either"
+    return did_you_mean(path.name, sorted(p.name for p in path.parent.iterdir() if p.is_dir()))

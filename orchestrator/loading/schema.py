@@ -1,0 +1,305 @@
+"""
+The shape of a blueprint file: what may stand where. Names are followed in later modules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from orchestrator.domain.document import Node, Problems
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.target import NAME, is_name
+from orchestrator.errors import Location
+from orchestrator.loading.types import ANY, Type, parse_type
+
+_TOP = (
+    "version",
+    "name",
+    "description",
+    "engine",
+    "backend",
+    "operations",
+    "providers",
+    "inputs",
+    "environments",
+    "steps",
+    "moved_from",
+    "verify_absence",
+)
+_ENVIRONMENT = (
+    "description",
+    "extends",
+    "inputs",
+    "inputs_from",
+    "protected",
+    "backend",
+    "providers",
+    "engine",
+    "operations",
+    "steps",
+    "verify_absence",
+)
+_INPUT = ("type", "default", "sensitive", "description", "from")
+_INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_PROVIDER_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+AbsenceMethod = Literal["state", "provider"]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """
+    An input that a blueprint declares. ``default`` is a value or a ``from:``; None: required.
+    """
+
+    name: str
+    at: Location
+    type: Type = ANY
+    default: Node | None = None
+    sensitive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """
+    What a blueprint sets and an environment may set over it.
+    """
+
+    engine: Node | None = None
+    backend: Node | None = None
+    operations: Node | None = None
+    providers: Node | None = None
+    verify_absence: AbsenceMethod | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """
+    An environment as declared. ``inputs_from`` are file names; ``steps`` what it sets over steps.
+    """
+
+    name: str
+    at: Location
+    common: Common = field(default_factory=Common)
+    extends: str | None = None
+    inputs: Node | None = None
+    inputs_from: tuple[tuple[str, Node], ...] = ()
+    protected: bool | None = None
+    steps: Mapping[str, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """
+    A blueprint file as written; ``steps`` are the nodes of the steps with their places.
+    """
+
+    name: str
+    at: Location
+    common: Common
+    inputs: Mapping[str, Declaration]
+    environments: Mapping[str, Environment]
+    steps: Mapping[str, Node]
+    step_at: Mapping[str, Location]
+    moved_from: tuple[str, ...] = ()
+
+
+def parse_blueprint(root: Node, problems: Problems) -> Blueprint:
+    """
+    The blueprint in a document; what is wrong with its shape is added to ``problems``.
+    """
+    fields = given(problems.fields(root, _TOP, what="the blueprint"))
+    version = fields.get("version")
+    if version is None or version.value != 1 or isinstance(version.value, bool):
+        problems.add("a blueprint says `version: 1`", version.at if version else root.at)
+    steps = _maps(fields.get("steps"), problems, what="steps")
+    if not steps and "steps" not in fields:
+        problems.add("a blueprint has `steps`", root.at)
+    step_at = dict(fields["steps"].key_at) if steps else {}
+    for name in steps:
+        _check_name(name, step_at[name], problems, what="step")
+    moved = fields.get("moved_from")
+    return Blueprint(
+        name=_name(fields.get("name"), root, problems),
+        at=fields["name"].at if "name" in fields else root.at,
+        common=_common(fields, problems),
+        inputs=_inputs(fields.get("inputs"), problems),
+        environments=_environments(fields.get("environments"), steps, problems),
+        steps=steps,
+        step_at=step_at,
+        moved_from=problems.texts(moved, what="moved_from") if moved else (),
+    )
+
+
+def given(fields: Mapping[str, Node]) -> dict[str, Node]:
+    """
+    The fields that are not null: null says the same as leaving the key out.
+    """
+    return {
+        name: node
+        for name, node in fields.items()
+        if not (node.kind == "scalar" and node.value is None)
+    }
+
+
+def _name(node: Node | None, root: Node, problems: Problems) -> str:
+    if node is None:
+        problems.add("a blueprint has a `name`", root.at)
+        return ""
+    name = problems.text(node, what="name")
+    if name:
+        _check_name(name, node.at, problems, what="blueprint")
+    return name
+
+
+def _check_name(name: str, at: Location, problems: Problems, *, what: str) -> None:
+    if not is_name(name):
+        problems.add(f"the name of {what} {name!r} must match {NAME.pattern}", at)
+
+
+def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, Node]:
+    """
+    The entries of a map of maps; an entry that is null counts as empty.
+    """
+    if node is None:
+        return {}
+    if node.kind != "map":
+        problems.add(f"{what} must be a map, not {node.shape}", node.at)
+        return {}
+    for name, item in node.fields.items():
+        if item.kind != "map" and item.value is not None:
+            problems.add(f"{what}.{name} must be a map, not {item.shape}", item.at)
+    return node.fields
+
+
+def _common(fields: Mapping[str, Node], problems: Problems) -> Common:
+    absence = fields.get("verify_absence")
+    providers = fields.get("providers")
+    if providers is not None:
+        check_providers(providers, problems)
+    return Common(
+        engine=fields.get("engine"),
+        backend=fields.get("backend"),
+        operations=fields.get("operations"),
+        providers=providers,
+        verify_absence=absence_method(absence, problems) if absence else None,
+    )
+
+
+def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
+    """
+    The value of ``verify_absence``.
+    """
+    match node.value:
+        case "state":
+            return "state"
+        case "provider":
+            return "provider"
+        case _:
+            problems.add("verify_absence must be `state` or `provider`", node.at)
+            return None
+
+
+def check_providers(node: Node, problems: Problems) -> None:
+    """
+    Add a problem for what is no provider configuration: a map, or a list of maps with ``alias``.
+    """
+    if node.kind != "map":
+        problems.add(f"providers must be a map, not {node.shape}", node.at)
+    for name, item in node.fields.items():
+        if not _PROVIDER_NAME.fullmatch(name):
+            problems.add(f"{name!r} is not the name of a provider", node.key_at[name])
+        if item.kind == "scalar" and item.value is not None:
+            what = f"providers.{name} must be a map, or a list of maps with `alias`"
+            problems.add(f"{what}, not {item.shape}", item.at)
+        for entry in item.items:
+            if entry.kind != "map":
+                problems.add(f"providers.{name} must list maps, not {entry.shape}", entry.at)
+
+
+def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
+    found: dict[str, Declaration] = {}
+    for name, item in _maps(node, problems, what="inputs").items():
+        at = node.key_at[name] if node else item.at
+        if not _INPUT_NAME.fullmatch(name):
+            problems.add(f"the name of input {name!r} must match {_INPUT_NAME.pattern}", at)
+        all_fields = problems.fields(item, _INPUT, what=f"input {name!r}")
+        fields = given(all_fields)
+        sensitive = fields.get("sensitive")
+        default = all_fields.get("default")
+        if "from" in fields:
+            if default is not None:
+                problems.add(f"input {name!r} has both `default` and `from`", fields["from"].at)
+            key = {"from": fields["from"]}
+            default = Node("map", fields["from"].at, fields=key, key_at={"from": default_at(item)})
+        found[name] = Declaration(
+            name=name,
+            at=at,
+            type=_type(fields.get("type"), problems, what=f"the type of input {name!r}"),
+            default=default,
+            sensitive=problems.flag(sensitive, what="sensitive") if sensitive else False,
+        )
+    return found
+
+
+def default_at(item: Node) -> Location:
+    """
+    Where an input's ``from`` key stands.
+    """
+    return item.key_at.get("from", item.at)
+
+
+def _type(node: Node | None, problems: Problems, *, what: str) -> Type:
+    if node is None:
+        return ANY
+    text = problems.text(node, what=what)
+    try:
+        found = parse_type(text) if text else ANY
+    except ValueError as exc:
+        problems.add(f"{what}: {exc}", node.at)
+        return ANY
+    if _defaulted(found):
+        hint = "leave the default to the module: optional(TYPE)"
+        problems.add(f"{what}: a default in optional() is not supported here", node.at, hint)
+    return found
+
+
+def _defaulted(wanted: Type) -> bool:
+    parts = (*wanted.elements, *wanted.attributes.values(), *([wanted.of] if wanted.of else []))
+    return bool(wanted.defaulted) or any(_defaulted(part) for part in parts)
+
+
+def _environments(
+    node: Node | None, steps: Mapping[str, Node], problems: Problems
+) -> Mapping[str, Environment]:
+    found: dict[str, Environment] = {}
+    for name, item in _maps(node, problems, what="environments").items():
+        at = node.key_at[name] if node else item.at
+        _check_name(name, at, problems, what="environment")
+        what = f"environment {name!r}"
+        fields = given(problems.fields(item, _ENVIRONMENT, what=what))
+        overrides = fields.get("steps")
+        changed = _maps(overrides, problems, what=f"{what}: steps")
+        for step in changed:
+            if step not in steps and overrides is not None:
+                message = f"there is no step {step!r}"
+                problems.add(message, overrides.key_at[step], did_you_mean(step, steps))
+        extends, protected = fields.get("extends"), fields.get("protected")
+        files = fields.get("inputs_from")
+        values = fields.get("inputs")
+        if values is not None and values.kind != "map":
+            problems.add(f"{what}: inputs must be a map, not {values.shape}", values.at)
+        found[name] = Environment(
+            name=name,
+            at=at,
+            common=_common(fields, problems),
+            extends=problems.text(extends, what="extends") or None if extends else None,
+            inputs=values,
+            inputs_from=tuple(problems.entries(files, what="inputs_from")) if files else (),
+            protected=problems.flag(protected, what="protected") if protected else None,
+            steps={step: item for step, item in changed.items() if step in steps},
+        )
+    return found

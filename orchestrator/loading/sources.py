@@ -1,0 +1,160 @@
+"""
+Where the value of an input may come from besides being written: ``from:`` and ``${env.X}``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.domain.document import Node, Problems
+from orchestrator.domain.record import Json
+from orchestrator.errors import Invalid
+from orchestrator.loading.files import read_text
+
+_FORMS = ("env", "command", "file")
+COMMAND_SECONDS = 120.0
+
+
+class CommandFailed(Exception):
+    """
+    A ``from.command`` gave no value; the message never holds what it printed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """
+    A ``from:`` as written: an environment variable, a command (argument vector) or a file.
+    ``digest`` is what a rerun file says the value was.
+    """
+
+    kind: Literal["env", "command", "file"]
+    argument: tuple[str, ...]
+    node: Node
+    digest: str | None = None
+
+    @property
+    def origin(self) -> str:
+        match self.kind:
+            case "env":
+                return f"environment variable {self.argument[0]}"
+            case "command":
+                return f"command {self.argument[0]}"
+            case "file":
+                return f"file {self.argument[0]}"
+
+    def reference(self, base: Path) -> Json:
+        """
+        The ``from:`` mapping that gives the same value again, wherever it stands.
+        """
+        match self.kind:
+            case "env":
+                return {"from": {"env": self.argument[0]}}
+            case "command":
+                return {"from": {"command": list(self.argument)}}
+            case "file":
+                return {"from": {"file": str(base / self.argument[0])}}
+
+
+def is_from(node: Node) -> bool:
+    """
+    Whether a value is a ``from:`` mapping rather than a map that happens to have such a key.
+    """
+    inner = node.fields.get("from")
+    return (
+        inner is not None
+        and node.fields.keys() <= {"from", "digest"}
+        and inner.kind == "map"
+        and len(inner.fields) == 1
+        and inner.fields.keys() <= set(_FORMS)
+    )
+
+
+def parse_from(node: Node, problems: Problems) -> From | None:
+    """
+    The ``from:`` mapping in a node for which `is_from` holds.
+    """
+    ((kind, value),) = node.fields["from"].fields.items()
+    digest_node = node.fields.get("digest")
+    digest = problems.text(digest_node, what="digest") if digest_node else None
+    match kind:
+        case "command":
+            argv = problems.texts(value, what="from.command")
+            if value.kind == "list" and not value.items:
+                problems.add("from.command names no program", value.at)
+            return From("command", argv, value, digest) if argv else None
+        case "env" | "file":
+            name = problems.text(value, what=f"from.{kind}")
+            return (
+                From("env" if kind == "env" else "file", (name,), value, digest) if name else None
+            )
+    return None
+
+
+def fetch(
+    source: From,
+    *,
+    base: Path,
+    environ: Mapping[str, str],
+    run_command: Callable[[Sequence[str]], str],
+    problems: Problems,
+) -> str | None:
+    """
+    The text that a source gives, without the newline at its end; None where there is none.
+
+    A variable that is not set is no problem here: the caller knows whether the value is needed.
+    """
+    match source.kind:
+        case "env":
+            return environ.get(source.argument[0])
+        case "command":
+            try:
+                return _without_newline(run_command(source.argument))
+            except (CommandFailed, OSError, subprocess.SubprocessError, UnicodeDecodeError) as exc:
+                why = str(exc) if isinstance(exc, CommandFailed) else type(exc).__name__
+                hint = "run it yourself to see what it says; its output is not shown here"
+                name = source.argument[0]
+                problems.add(f"the command {name!r} gave no value: {why}", source.node.at, hint)
+                return None
+        case "file":
+            name = source.argument[0]
+            try:
+                return _without_newline(read_text(base / name, shown=name))
+            except Invalid as exc:
+                why = exc.problems[0].message
+                problems.add(f"from.file {name!r}: {why}", source.node.at)
+                return None
+
+
+def run_command(argv: Sequence[str]) -> str:
+    """
+    What a program prints on stdout, as UTF-8 text. No shell, no stdin, at most two minutes.
+
+    CommandFailed where it cannot be started, does not end, or ends with another exit code than 0.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise CommandFailed(f"no answer within {COMMAND_SECONDS:.0f} s") from exc
+    except (OSError, ValueError) as exc:
+        raise CommandFailed("it cannot be started") from exc
+    if done.returncode:
+        raise CommandFailed(f"exit code {done.returncode}")
+    try:
+        return done.stdout.decode()
+    except UnicodeDecodeError as exc:
+        raise CommandFailed("what it printed is not UTF-8 text") from exc
+
+
+def _without_newline(text: str) -> str:
+    return text.removesuffix("\n").removesuffix("\r")

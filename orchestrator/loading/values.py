@@ -1,0 +1,220 @@
+"""
+The values of a blueprint's inputs: what is written is checked, what won is fetched and converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.domain.blueprint import InputValue
+from orchestrator.domain.document import Node, Problems, node_of
+from orchestrator.domain.record import Json
+from orchestrator.domain.references import Reference, Resolved, Unresolvable
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Location
+from orchestrator.loading.candidates import PREFIX, Candidate, from_text
+from orchestrator.loading.placed import Placed, Rules, placed
+from orchestrator.loading.schema import Blueprint, Declaration
+from orchestrator.loading.sources import From, fetch, is_from, parse_from
+from orchestrator.loading.types import check_attributes, convert
+
+_RULES = Rules("the value of an input", step_names=False)
+
+
+class Need(StrEnum):
+    """
+    What a command needs of the inputs.
+    """
+
+    VALUES = "values"  # all of them: one without a value is a problem
+    AVAILABLE = "available"  # those that have a value; the others are left out
+    CHECKS = "checks"  # only what is written is checked: commands do not run
+
+
+def check_written(blueprint: Blueprint, problems: Problems) -> None:
+    """
+    Add what is wrong with the values that stand in the blueprint, whichever environment is used.
+    """
+    for declaration in blueprint.inputs.values():
+        if declaration.default is not None:
+            _check_value(declaration, declaration.default, problems)
+    for environment in blueprint.environments.values():
+        if environment.inputs is None:
+            continue
+        for name, node in environment.inputs.fields.items():
+            declared = blueprint.inputs.get(name)
+            if declared is None:
+                at = environment.inputs.key_at[name]
+                problems.add(
+                    f"there is no input {name!r}", at, did_you_mean(name, blueprint.inputs)
+                )
+            else:
+                _check_value(declared, node, problems)
+
+
+def _check_value(declaration: Declaration, node: Node, problems: Problems) -> None:
+    name = declaration.name
+    if is_from(node):
+        parse_from(node, problems)
+        return
+    if "from" in node.fields and declaration.type.kind not in ("any", "map", "object"):
+        hint = "from: {env: NAME}, from: {command: [...]} or from: {file: PATH}"
+        problems.add(f"input {name!r}: `from` is not understood", node.fields["from"].at, hint)
+        return
+    value = placed(node, problems)
+    _RULES.check(value, problems)
+    if value.literal:
+        _typed(declaration, node, problems)
+    from_env = any(use.reference.kind == "env" for use in value.template.uses)
+    if declaration.sensitive and not from_env and node.plain is not None:
+        hint = "use ${env.NAME}, from: {command: [...]}, an input file or the environment"
+        problems.add(f"input {name!r} is sensitive: its value cannot stand here", node.at, hint)
+
+
+def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
+    what = f"input {declaration.name!r}"
+    check_attributes(declaration.type, node, problems, what=what)
+    return convert(declaration.type, node, problems, what=what)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """
+    Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
+    another one is not run.
+    """
+
+    blueprint: str
+    environment: str
+    environ: Mapping[str, str]
+    run_command: Callable[[Sequence[str]], str]
+    need: Need
+    used: frozenset[str]
+    problems: Problems
+
+    def resolve(
+        self, declared: Iterable[Declaration], found: Mapping[str, Candidate]
+    ) -> dict[str, InputValue]:
+        """
+        The inputs that have a value.
+        """
+        values: dict[str, InputValue] = {}
+        for declaration in declared:
+            candidate = found.get(declaration.name)
+            if candidate is None:
+                self._missing(declaration)
+                continue
+            value = self._value(declaration, candidate)
+            if value is not None:
+                values[declaration.name] = value
+        return values
+
+    def _missing(self, declaration: Declaration) -> None:
+        if self.need is not Need.VALUES:
+            return
+        name = declaration.name
+        hint = f"give it with -i {name}=VALUE, an input file, or {PREFIX}{name}"
+        if declaration.sensitive:
+            hint = f"it is sensitive: give it by {PREFIX}{name}, an input file, or `from`"
+        self.problems.add(f"input {name!r} has no value", declaration.at, hint)
+
+    def _value(self, declaration: Declaration, candidate: Candidate) -> InputValue | None:
+        if candidate.kind in ("blueprint", "file") and is_from(candidate.node):
+            return self._fetched(declaration, candidate)
+        reference = {"from": {"env": f"{PREFIX}{declaration.name}"}}
+        if candidate.kind == "blueprint":
+            return self._written(declaration, candidate, reference)
+        if candidate.kind == "environ":
+            reference = {"from": {"env": candidate.at.file}}
+        value = _typed(declaration, candidate.node, self.problems)
+        return _input(declaration, value, candidate.origin, reference)
+
+    def _fetched(self, declaration: Declaration, candidate: Candidate) -> InputValue | None:
+        source = parse_from(candidate.node, self.problems)
+        if source is None or not self._runs(declaration, source):
+            return None
+        text = fetch(
+            source,
+            base=candidate.base,
+            environ=self.environ,
+            run_command=self.run_command,
+            problems=self.problems,
+        )
+        if text is None:
+            if source.kind == "env":
+                self._unset(source.argument[0], source.node.at)
+            return None
+        node = from_text(declaration, text, source.node.at, self.problems)
+        value = _typed(declaration, node, self.problems)
+        return InputValue(
+            value=value,
+            sensitive=declaration.sensitive or source.kind == "env",
+            origin=source.origin,
+            reference=source.reference(candidate.base),
+            digest=source.digest,
+        )
+
+    def _runs(self, declaration: Declaration, source: From) -> bool:
+        if source.kind != "command":
+            return True
+        return self.need is not Need.CHECKS and declaration.name in self.used
+
+    def _written(
+        self, declaration: Declaration, candidate: Candidate, reference: Json
+    ) -> InputValue | None:
+        value = placed(candidate.node, Problems())
+        if value.broken:
+            return None
+        if value.literal:
+            typed = _typed(declaration, candidate.node, self.problems)
+            return _input(declaration, typed, candidate.origin, reference)
+        if not self._all_set(value):
+            return None
+        try:
+            resolved = value.template.resolve(self._look_up)
+        except Unresolvable as exc:
+            self.problems.add(str(exc), value.node.place(exc.path))
+            return None
+        whole = value.template.uses[0]
+        if whole.whole and not whole.path:
+            node = from_text(declaration, str(resolved.value), candidate.at, self.problems)
+            if whole.reference.kind == "env":
+                reference = {"from": {"env": whole.reference.names[0]}}
+        else:
+            node = node_of(resolved.value, candidate.at)
+        typed = _typed(declaration, node, self.problems)
+        sensitive = declaration.sensitive or bool(resolved.secrets)
+        shown = ", ".join(dict.fromkeys(resolved.secrets.values())) or candidate.origin
+        return InputValue(typed, sensitive, shown, reference if sensitive else None)
+
+    def _all_set(self, value: Placed) -> bool:
+        unset = [
+            use
+            for use in value.template.uses
+            if use.reference.kind == "env" and use.reference.names[0] not in self.environ
+        ]
+        for use in unset:
+            self._unset(use.reference.names[0], value.place(use))
+        allowed = ("env", "blueprint_name", "environment")
+        return not unset and all(use.reference.kind in allowed for use in value.template.uses)
+
+    def _unset(self, variable: str, at: Location) -> None:
+        if self.need is Need.VALUES:
+            self.problems.add(f"the environment variable {variable} is not set", at)
+
+    def _look_up(self, reference: Reference) -> Resolved:
+        match reference.kind:
+            case "env":
+                name = reference.names[0]
+                return Resolved(self.environ[name], {(): f"env.{name}"})
+            case "blueprint_name":
+                return Resolved(self.blueprint)
+            case _:
+                return Resolved(self.environment)
+
+
+def _input(declaration: Declaration, value: Json, origin: str, reference: Json) -> InputValue:
+    kept = reference if declaration.sensitive else None
+    return InputValue(value, declaration.sensitive, origin, kept)

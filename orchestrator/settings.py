@@ -1,0 +1,220 @@
+"""
+The project: where it begins, and what its ``orchestrator.yaml`` says.
+
+```yaml
+project: shop                       # names the records in a shared store; "default" if not given
+operations: {url: "sqlite:///ops.db"}
+engine: tofu                        # terraform, tofu, embedded, or the path of a program
+allow_environment: [TF_WORKSPACE]   # variables that are refused otherwise
+module_roots: [../shared-modules]   # further directories that modules may lie in
+jobs: 4                             # steps at once
+timeout: 2h                         # deadline of a step's mutation; none if not given
+grace: 30m                          # from the one SIGINT to SIGKILL; none: wait as long as it takes
+settle_seconds: 60                  # before an object in doubt may be called absent
+```
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.document import Node, Problems, parse_document
+from orchestrator.domain.durations import seconds
+from orchestrator.domain.target import NAME, is_name
+from orchestrator.errors import Invalid, Location, Problem
+
+FILE = "orchestrator.yaml"
+DEFAULT_PROJECT, DEFAULT_JOBS, DEFAULT_SETTLE = "default", 4, 60.0
+
+_KEYS = (
+    "project",
+    "operations",
+    "engine",
+    "allow_environment",
+    "module_roots",
+    "jobs",
+    "timeout",
+    "grace",
+    "settle_seconds",
+)
+_ALLOWABLE = re.compile(r"TF_WORKSPACE|TF_CLI_ARGS(_[a-z_]+)?")
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    The settings of a project. Paths are absolute, times in seconds.
+
+    ``engine`` is what ``--engine`` takes. ``file`` is None where there is no settings file.
+    """
+
+    root: Path
+    file: Path | None = None
+    project: str = DEFAULT_PROJECT
+    operations_url: str | None = None
+    engine: str | None = None
+    allow_environment: frozenset[str] = frozenset()
+    module_roots: tuple[Path, ...] = ()
+    jobs: int = DEFAULT_JOBS
+    timeout: float | None = None
+    grace: float | None = None
+    settle_seconds: float = DEFAULT_SETTLE
+
+
+def read_settings(start: Path) -> Settings:
+    """
+    The settings that hold in directory ``start``: from the nearest ``orchestrator.yaml`` upwards.
+
+    Without one the project begins at the nearest directory that holds ``blueprints/``, else at
+    ``start``. Invalid with every problem of the file, or where ``start`` is no directory.
+    """
+    here = start.resolve()
+    if not here.is_dir():
+        raise Invalid([Problem(f"{start} is not a directory", hint="give -C a directory")])
+    ancestry = (here, *here.parents)
+    for directory in ancestry:
+        if (directory / FILE).is_file():
+            return _parse(directory)
+    for directory in ancestry:
+        if (directory / "blueprints").is_dir():
+            return Settings(root=directory)
+    return Settings(root=here)
+
+
+def project_key(root: Path) -> bytes:
+    """
+    The project's secret for keyed digests, 32 bytes; made at the first call, mode 0600.
+
+    Of several first calls at once all return the same key. Invalid where the file cannot be made
+    or read, or is damaged.
+    """
+    path = root / ".orchestrator" / "key"
+    try:
+        if not path.exists():
+            _make_key(path)
+        key = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except OSError as exc:
+        at = Location(".orchestrator/key")
+        raise Invalid([Problem(f"the project key: {exc.strerror}", at)]) from exc
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        hint = "restore it; with a new key, digests of secrets no longer compare with earlier ones"
+        raise Invalid([Problem("the project key is damaged", Location(".orchestrator/key"), hint)])
+    return key
+
+
+def _make_key(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    fresh = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path.hardlink_to(fresh)  # unlike a rename it never replaces the key somebody else made
+        except FileExistsError:
+            return
+    finally:
+        fresh.unlink()
+
+
+def _parse(root: Path) -> Settings:
+    file = root / FILE
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(FILE))]) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(FILE))]) from exc
+    problems = Problems()
+    fields = problems.fields(parse_document(text, file=FILE), _KEYS, what="the settings")
+    settings = Settings(
+        root=root,
+        file=file,
+        project=_project(fields.get("project"), problems),
+        operations_url=_operations(fields.get("operations"), problems),
+        engine=_text(fields.get("engine"), problems, what="engine"),
+        allow_environment=_allowed(fields.get("allow_environment"), problems),
+        module_roots=_module_roots(fields.get("module_roots"), root, problems),
+        jobs=_jobs(fields.get("jobs"), problems),
+        timeout=_seconds(fields.get("timeout"), problems, what="timeout"),
+        grace=_seconds(fields.get("grace"), problems, what="grace"),
+        settle_seconds=_settle(fields.get("settle_seconds"), problems),
+    )
+    problems.check()
+    return settings
+
+
+def _text(node: Node | None, problems: Problems, *, what: str) -> str | None:
+    return None if node is None else problems.text(node, what=what) or None
+
+
+def _project(node: Node | None, problems: Problems) -> str:
+    name = _text(node, problems, what="project")
+    if node is not None and name is not None and not is_name(name):
+        problems.add(f"project {name!r} must match {NAME.pattern}", node.at)
+    return name or DEFAULT_PROJECT
+
+
+def _operations(node: Node | None, problems: Problems) -> str | None:
+    if node is None:
+        return None
+    fields = problems.fields(node, ("url",), what="operations")
+    return _text(fields.get("url"), problems, what="operations.url")
+
+
+def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
+    if node is None:
+        return frozenset()
+    entries = problems.entries(node, what="allow_environment")
+    for name, item in entries:
+        if not _ALLOWABLE.fullmatch(name):
+            hint = "only TF_WORKSPACE and TF_CLI_ARGS or TF_CLI_ARGS_<command> are refused"
+            problems.add(f"{name!r} needs no permission, or cannot be given one", item.at, hint)
+    return frozenset(name for name, _ in entries)
+
+
+def _module_roots(node: Node | None, root: Path, problems: Problems) -> tuple[Path, ...]:
+    if node is None:
+        return ()
+    found = []
+    for name, item in problems.entries(node, what="module_roots"):
+        directory = (root / name).resolve()
+        if not directory.is_dir():
+            problems.add(f"{name!r} is not a directory", item.at)
+        found.append(directory)
+    return tuple(found)
+
+
+def _jobs(node: Node | None, problems: Problems) -> int:
+    if node is None:
+        return DEFAULT_JOBS
+    if isinstance(node.value, bool) or not isinstance(node.value, int) or node.value < 1:
+        problems.add("jobs must be a whole number from 1", node.at)
+        return 1
+    return node.value
+
+
+def _settle(node: Node | None, problems: Problems) -> float:
+    if node is not None and node.value == 0 and not isinstance(node.value, bool):
+        return 0.0
+    found = _seconds(node, problems, what="settle_seconds")
+    return DEFAULT_SETTLE if found is None else found
+
+
+def _seconds(node: Node | None, problems: Problems, *, what: str) -> float | None:
+    if node is None:
+        return None
+    try:
+        return seconds(node.plain)
+    except ValueError as exc:
+        problems.add(f"{what}: {exc}", node.at)
+        return None

@@ -1,0 +1,200 @@
+"""
+One SQLite file, opened so that what is committed is durable, and made whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.durable import make_private
+from orchestrator.stores.mounts import Mount, mounted, network_mount
+from orchestrator.stores.schema import APPLICATION_ID, migrate
+
+_HINTS = {
+    "FULL": "the disk is full, or a limit on file sizes is reached: make room and run it again",
+    "READONLY": "the file, its directory or the file system is read-only for this user",
+    "CANTOPEN": "check that its directory exists and that this user may read and write there",
+    "BUSY": "another process keeps it locked: see `lsof` on the file",
+    "CORRUPT": "it is damaged: keep a copy, then restore a backup or use `sqlite3 FILE .recover`",
+    "NOTADB": "it is damaged or no SQLite file: keep a copy, then restore a backup",
+    "IOERR": "the disk reports errors: see the system's log",
+}
+
+
+@contextmanager
+def readable_errors(place: Path) -> Iterator[None]:
+    """
+    Turn what SQLite and the file system raise into StoreUnavailable, with what to do next.
+    """
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # a bug of ours, not a fault of the store
+    except sqlite3.Error as exc:
+        name = getattr(exc, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+        raise StoreUnavailable(f"{place}: {exc}", hint=_HINTS.get(name, "")) from exc
+    except OSError as exc:
+        raise StoreUnavailable(
+            f"{exc.filename or place}: {exc.strerror or exc}", hint=_HINTS["CANTOPEN"]
+        ) from exc
+
+
+class Database:
+    """
+    The file and the one connection to it. Not thread-safe: the store holds a lock.
+
+    ``busy_timeout`` is how many seconds a statement waits for other processes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        scripts: Sequence[str],
+        *,
+        mounts: Callable[[], Sequence[Mount]] = mounted,
+        busy_timeout: float = 30.0,
+    ) -> None:
+        self._path = path
+        self._scripts = scripts
+        self._mounts = mounts
+        self._busy_timeout = busy_timeout
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+
+    def existing(self) -> sqlite3.Connection | None:
+        """
+        The connection; None where there is no file yet. Makes nothing.
+        """
+        if self._connection is not None:
+            self._require_same_file()
+            return self._connection
+        if not self._path.exists():
+            self._refuse_orphaned_log()
+            return None
+        self._refuse_network()
+        connection = self._connect(self._path, "rw")
+        try:
+            self._require_ours(connection)
+            migrate(connection, self._scripts, place=str(self._path))
+            connection.execute("PRAGMA journal_mode = WAL")
+            self._file = _identity(self._path)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """
+        A write transaction; durable when it ends, rolled back where it raises. Makes the file.
+        """
+        connection = self.existing()
+        if connection is None:
+            self._create()
+            connection = self.existing()
+        if connection is None:
+            raise StoreUnavailable(f"{self._path}: it was removed as soon as it was made")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                # What went wrong first is what the caller must hear.
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves it in the drive
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def _create(self) -> None:
+        """
+        Make the file with its schema under another name and rename it.
+
+        An empty file under the real name is therefore never ours, and never taken for a new store.
+        """
+        parent = self._path.parent
+        make_private(parent)
+        self._refuse_network()
+        handle = os.open(parent, os.O_RDONLY)
+        try:
+            # Of several processes one makes it; the lock ends with its holder.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if self._path.exists():
+                return
+            with tempfile.TemporaryDirectory(dir=parent, prefix=".new-store-") as scratch:
+                new = Path(scratch) / self._path.name
+                os.close(os.open(new, os.O_CREAT | os.O_WRONLY, 0o600))
+                with closing(self._connect(new, "rw")) as connection:
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    migrate(connection, self._scripts, place=str(self._path))
+                    connection.execute("PRAGMA journal_mode = WAL")
+                new.rename(self._path)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _require_ours(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreUnavailable(
+                f"{self._path}: not an operation store (an empty or foreign database)",
+                hint="it is never started afresh: restore a backup, or name another file",
+            )
+
+    def _require_same_file(self) -> None:
+        # SQLite would go on writing to the removed file, and everything would be lost.
+        try:
+            same = _identity(self._path) == self._file
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreUnavailable(
+                f"{self._path}: it was removed or replaced while in use",
+                hint="put it back before anything else is run: it holds the records of this run",
+            )
+
+    def _refuse_orphaned_log(self) -> None:
+        log = self._path.with_name(f"{self._path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreUnavailable(
+                f"{self._path}: it is missing, but its log {log.name} holds records",
+                hint="restore the file beside its log; a new store would lose what is in the log",
+            )
+
+    def _refuse_network(self) -> None:
+        mount = network_mount(self._path.resolve(), self._mounts())
+        if mount is not None:
+            raise StoreUnavailable(
+                f"{self._path}: it would lie on a network file system ({mount.type} on "
+                f"{mount.point}), where SQLite cannot be kept safe",
+                hint="name a path on a local disk as operations.url",
+            )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

@@ -1,0 +1,54 @@
+"""
+Private, durable files: directories 0700, files 0600, each written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def sync_directory(directory: Path) -> None:
+    """
+    Make the names in a directory durable: what was created, renamed or removed there.
+    """
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_private(directory: Path) -> None:
+    """
+    Make a directory and its missing parents, 0700 and durable; what exists keeps its mode.
+    """
+    missing = []
+    while not directory.exists():
+        missing.append(directory)
+        directory = directory.parent
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)  # another step may be making it as well
+        sync_directory(each.parent)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """
+    Replace a file by rename, 0600; it and its name are on disk when this returns.
+
+    On an OSError the earlier file is untouched and nothing else is left behind.
+    """
+    make_private(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)

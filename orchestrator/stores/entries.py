@@ -1,0 +1,60 @@
+"""
+Stored entries as they come back: parsed as untrusted, and the refusals every store gives alike.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.domain.record import Json, OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.target import Target
+from orchestrator.errors import Fenced, StoreUnavailable
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_entry(text: Json, *, target: Target, sequence: int, place: str) -> OperationRecord:
+    """
+    The record of an entry; StoreUnavailable where it is damaged, newer, or another entry's.
+    """
+    where = f"{place}: entry {sequence} of {target}"
+    try:
+        record = parse_record(text)
+    except UnreadableRecord as exc:
+        raise StoreUnavailable(
+            f"{where} cannot be read: {exc}",
+            hint="a newer version of orchestrator may have written it; it is never taken as empty",
+        ) from exc
+    if (record.target.target, record.sequence) != (target, sequence):
+        raise StoreUnavailable(
+            f"{where} holds entry {record.sequence} of {record.target.target}",
+            hint="the store was edited by hand or is damaged; restore it from a backup",
+        )
+    return record
+
+
+def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model:
+    """
+    A stored claim or lease; StoreUnavailable where it is damaged.
+    """
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as exc:
+        raise StoreUnavailable(
+            f"{place}: {what} cannot be read: {exc.errors()[0]['msg']}",
+            hint="the store was edited by hand or is damaged; restore it from a backup",
+        ) from exc
+
+
+def fenced(record: OperationRecord, rival: OperationRecord | None) -> Fenced:
+    """
+    The refusal of an entry whose place ``rival`` has taken, or whose predecessor is missing.
+    """
+    entry = f"entry {record.sequence} of {record.target.target}"
+    if rival is None:
+        message = f"{entry} was not written: entry {record.sequence - 1} is not the newest"
+    else:
+        message = f"{entry} was not written: run {rival.run_id} has written it"
+    return Fenced(message, hint="another writer took over; `orchestrator status` shows its record")

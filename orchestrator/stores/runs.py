@@ -1,0 +1,163 @@
+"""
+The evidence directories of runs on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from orchestrator.domain.record import Identity, RunRecord
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
+from orchestrator.stores.durable import make_private, write_durably
+from orchestrator.stores.names import file_name
+
+_SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_RECORD = "run.json"
+_IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
+
+
+class RunDirectory:
+    """
+    ``<root>/<run_id>/run.json`` and ``<root>/<run_id>/steps/<step>/<attempt>/``.
+
+    Every call raises StoreUnavailable where the disk does not do it, and Invalid for a text that
+    is no run id; nothing outside ``root`` is written or read.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.absolute()
+
+    def directory(self, run_id: str) -> Path:
+        """
+        The directory of a run, whether or not it exists.
+        """
+        if _RUN_ID.fullmatch(run_id) is None:
+            hint = "`orchestrator runs` lists them"
+            raise Invalid([Problem(f"{run_id!r} is not the id of a run", hint=hint)])
+        return self._root / run_id
+
+    def attempt(self, run_id: str, step: str, number: int) -> Path:
+        """
+        The directory of a step's attempt, made if need be; odd characters of ``step`` are escaped.
+        """
+        path = self.directory(run_id) / "steps" / file_name(step) / str(number)
+        try:
+            make_private(path)
+        except OSError as exc:
+            raise _unavailable(path, exc) from exc
+        return path
+
+    def write(self, path: Path, text: str) -> None:
+        """
+        Write a file below the root durably by rename; ValueError for any other path.
+        """
+        if not path.resolve().is_relative_to(self._root.resolve()):
+            raise ValueError(f"{path} is not below {self._root}")
+        try:
+            write_durably(path, text.encode())
+        except OSError as exc:
+            raise _unavailable(path, exc) from exc
+
+    def write_run(self, run: RunRecord) -> None:
+        """
+        Write the run's record over its earlier version.
+        """
+        self.write(self.directory(run.run_id) / _RECORD, run.to_json() + "\n")
+
+    def read_run(self, run_id: str) -> RunRecord | None:
+        """
+        The run's record; None where there is none, StoreUnavailable where it cannot be read.
+        """
+        path = self.directory(run_id) / _RECORD
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise _unavailable(path, exc) from exc
+        try:
+            return _parse(text)
+        except ValueError as exc:
+            raise StoreUnavailable(
+                f"{path}: a run record that cannot be read: {exc}",
+                hint="a newer version may have written it; the operation records are not affected",
+            ) from exc
+
+    def runs(self) -> list[str]:
+        """
+        The ids of the runs on this machine, newest first.
+        """
+        if not self._root.exists():
+            return []
+        try:
+            names = [path.name for path in self._root.iterdir() if path.is_dir()]
+        except OSError as exc:
+            raise _unavailable(self._root, exc) from exc
+        return sorted((name for name in names if _RUN_ID.fullmatch(name)), reverse=True)
+
+    def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
+        """
+        The attempts of a step that left files on this machine, by number.
+        """
+        place = self.directory(run_id) / "steps" / file_name(step)
+        try:
+            numbers = sorted(int(path.name) for path in place.iterdir() if path.name.isdigit())
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise _unavailable(place, exc) from exc
+        return [(number, place / str(number)) for number in numbers]
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """
+        A private directory for the evidence of a reading command, removed at the end.
+        """
+        try:
+            make_private(self._root)
+            place = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._root)
+        except OSError as exc:
+            raise _unavailable(self._root, exc) from exc
+        with place as name:
+            yield Path(name)
+
+    def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
+        """
+        The process of an attempt's mutating engine call, read without touching anything; None
+        where its files are not on this machine or it never began.
+        """
+        place = self.directory(run_id) / "steps" / file_name(step) / str(number)
+        try:
+            return Identity.model_validate_json((place / _IDENTITY).read_bytes())
+        except (OSError, ValueError):
+            return None
+
+
+def _parse(text: bytes) -> RunRecord:
+    """
+    The record in ``text``; ValueError, in one line, where it is damaged or newer.
+    """
+    data = json.loads(text)
+    schema = str(data.get("schema")) if isinstance(data, dict) else "none"
+    if _SCHEMA.fullmatch(schema) is None:
+        raise ValueError(f"schema {schema!r}; this version reads orchestrator.run/1")
+    try:
+        return RunRecord.model_validate(data)
+    except ValidationError as exc:
+        fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
+        raise ValueError(f"damaged fields: {fields}") from exc
+
+
+def _unavailable(path: Path, exc: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{path}: {exc.strerror or exc}",
+        hint="make room and check that this user may read and write there",
+    )

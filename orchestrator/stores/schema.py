@@ -1,0 +1,80 @@
+"""
+The SQL of the SQLite store: named queries, and the numbered migrations that make its schema.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from orchestrator.errors import StoreUnavailable
+
+#: Marks a SQLite file as ours ("orch").
+APPLICATION_ID = 0x6F726368
+
+_DIRECTORY = Path(__file__).parent / "sql"
+
+
+@cache
+def queries() -> Mapping[str, str]:
+    """
+    The statements of ``queries.sql`` by name.
+    """
+    text = (_DIRECTORY / "queries.sql").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
+    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """
+    The scripts of all migrations in order; the N-th makes schema version N out of N-1.
+    """
+    files = sorted(_DIRECTORY.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, place: str) -> None:
+    """
+    Bring an open database to the newest schema version, in one transaction.
+
+    StoreUnavailable where it is of a newer version than ``scripts`` make: it stays untouched.
+    """
+    version = _version(connection)
+    if version > len(scripts):
+        raise StoreUnavailable(
+            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
+            hint="a newer version of orchestrator has written it: use that version or a newer one",
+        )
+    if version == len(scripts):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in scripts[_version(connection) :]:  # another process may have done it by now
+            for statement in _statements(script):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(scripts)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _statements(script: str) -> Iterator[str]:
+    """
+    The statements of a script; `executescript` is no use, for it commits first.
+    """
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

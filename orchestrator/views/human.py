@@ -1,0 +1,244 @@
+"""
+The progress and the end of a run for a person, as plain lines.
+
+Each line of a step carries its name in front, so that parallel steps can be told apart; nothing
+moves the cursor, so that a log holds the same as a terminal.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from threading import Lock
+from typing import TextIO
+
+from orchestrator.domain.events import (
+    CheckEvent,
+    EngineDiagnostic,
+    EngineLine,
+    Event,
+    Note,
+    ObjectEvent,
+    PhaseStarted,
+    PlanReady,
+    RunFinished,
+    RunStarted,
+    SignalSeen,
+    StepDeferred,
+    StepFinished,
+    StepRetried,
+)
+from orchestrator.domain.states import StepStatus
+from orchestrator.views.outcome import diagnostic, story, where
+from orchestrator.views.page import Page, Paper, Part, cells
+from orchestrator.views.plan import planned_actions
+from orchestrator.views.summary import alarm, summary
+from orchestrator.views.words import (
+    ACTION_STYLE,
+    DOING,
+    DONE,
+    PHASES,
+    STATUS_STYLE,
+    SYMBOLS,
+    duration,
+)
+
+_STEP_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
+_MAX_PREFIX = 24
+_HEARTBEAT = 10.0  # seconds between two lines on an object that takes long, in its first minute
+_SLOW_HEARTBEAT = 60.0
+_QUIET_PHASES = ("prepare",)  # too short to be news
+
+
+class HumanView:
+    """
+    A sink that writes a run as lines of text.
+
+    ``paper`` holds width, colour and verbosity; its time is that of the events. Where the stream
+    breaks the view goes quiet: a mutation must not die of its display.
+    """
+
+    def __init__(self, stream: TextIO, paper: Paper) -> None:
+        self._stream = stream
+        self._paper = paper.on(stream)
+        self._lock = Lock()
+        self._broken = False
+        self._signalled = False
+        self._target = ""
+        self._steps: dict[str, int] = {}
+        self._prefix_width = 0
+        self._beats: dict[tuple[str, str], datetime] = {}
+        self._under_way: dict[tuple[str, str], ObjectEvent] = {}
+        self._alarms: list[Note] = []
+
+    def emit(self, event: Event) -> None:
+        """
+        Write what the event says; never raises.
+        """
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                text = self._text(event)
+            # A bug in a view must not end a run half-way: the event is shown as it came.
+            except Exception as exc:
+                text = f"[not rendered: {exc!r}] {event.model_dump_json()}\n"
+            try:
+                self._stream.write(_encodable(text, self._stream))
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._broken = True
+
+    def _text(self, event: Event) -> str:
+        page = Page(self._paper, prefix=self._prefix(event.step))
+        match event:
+            case RunStarted():
+                self._started(page, event)
+            case RunFinished():
+                page.line()
+                summary(page, event, target=self._target, alarms=self._alarms)
+            case Note():
+                self._note(page, event)
+            case PhaseStarted():
+                if event.phase not in _QUIET_PHASES or self._paper.verbose:
+                    page.line((f"{PHASES.get(event.phase, event.phase)} ...", "dim"))
+            case PlanReady():
+                planned_actions(page, event)
+            case StepDeferred():
+                waits = ", ".join(event.waits_for)
+                page.line(("deferred", "warn"), f": {event.reason} (waits for {waits})")
+            case ObjectEvent():
+                self._object(page, event)
+            case EngineLine():
+                page.line((f"{event.address}: " if event.address else "", "dim"), event.line)
+            case EngineDiagnostic():
+                self._diagnostic(page, event)
+            case CheckEvent():
+                word = ("passed", "good") if event.passed else ("failed", "bad")
+                detail = f" ({event.detail})" if event.detail else ""
+                page.line(f"check {event.name}: ", word, detail)
+            case StepRetried():
+                retry = f"attempt {event.attempt} of {event.phase}"
+                page.line(("retry", "warn"), f": {retry}: {event.reason}")
+            case StepFinished():
+                self._finished(page, event)
+            case SignalSeen():
+                self._signal(page, event)
+            case _:
+                page.line(event.model_dump_json())
+        return page.render()
+
+    def _prefix(self, step: str) -> tuple[Part, ...]:
+        if not step:
+            return ()
+        number = self._steps.setdefault(step, len(self._steps))
+        bar = Page(self._paper).glyph("|")
+        pad = " " * max(self._prefix_width - cells(step), 0)
+        return ((f"{step}{pad} {bar} ", _STEP_STYLES[number % len(_STEP_STYLES)]),)
+
+    def _started(self, page: Page, event: RunStarted) -> None:
+        self._target = f"{event.blueprint}/{event.environment}"
+        self._prefix_width = min(max(map(cells, event.steps), default=0), _MAX_PREFIX)
+        self._steps = {step: number for number, step in enumerate(event.steps)}
+        page.line((f"{event.command} {self._target}", "bold"), f"  run {event.run_id}")
+        why = f" ({event.engine_why})" if event.engine_why else ""
+        rows: list[list[Part]] = [
+            [("engine", "dim"), f"{event.engine}{why}"],
+            [("records", "dim"), event.store],
+            [("evidence", "dim"), event.directory],
+        ]
+        page.table(rows, indent=2)
+        page.line()
+
+    def _note(self, page: Page, event: Note) -> None:
+        if event.level == "error":
+            self._alarms.append(event)
+            alarm(page, event.model_copy(update={"step": ""}))
+            return
+        style = "warn" if event.level == "warning" else "cyan"
+        page.line(
+            (event.level if event.level == "warning" else "note", style), f": {event.message}"
+        )
+        if event.hint:
+            page.next(event.hint, indent=2)
+
+    def _object(self, page: Page, event: ObjectEvent) -> None:
+        key = (event.step, event.address)
+        name = f"{event.address} [{event.id}]" if event.id else event.address
+        symbol: Part = (SYMBOLS[event.action], ACTION_STYLE[event.action])
+        took = "" if event.elapsed is None else f" after {duration(event.elapsed)}"
+        match event.state:
+            case "began":
+                self._beats[key] = event.at
+                self._under_way[key] = event
+                page.line(symbol, f" {name}: {DOING[event.action]}", hang=4)
+            case "going":
+                self._under_way.setdefault(key, event)
+                if self._beat_due(key, event):
+                    page.line(symbol, f" {name}: still {DOING[event.action]}{took}", hang=4)
+            case "done":
+                self._under_way.pop(key, None)
+                page.line(symbol, f" {name}: ", (DONE[event.action], "good"), took, hang=4)
+            case "failed":
+                self._under_way.pop(key, None)
+                page.line(symbol, f" {name}: ", (f"{event.action} failed", "bad"), took, hang=4)
+
+    def _beat_due(self, key: tuple[str, str], event: ObjectEvent) -> bool:
+        every = _HEARTBEAT if (event.elapsed or 0) <= _SLOW_HEARTBEAT else _SLOW_HEARTBEAT
+        last = self._beats.get(key)
+        # The engine's own heartbeat is every 10 s, give or take some milliseconds.
+        if last is not None and (event.at - last).total_seconds() < every - 0.5:
+            return False
+        self._beats[key] = event.at
+        return True
+
+    def _diagnostic(self, page: Page, event: EngineDiagnostic) -> None:
+        item = event.diagnostic
+        if self._paper.verbose:
+            diagnostic(page, item, indent=0)
+            return
+        # The whole of it stands in the summary, once.
+        place = where(item)
+        style = "bad" if item.severity == "error" else "warn"
+        page.line(
+            (item.severity, style), f": {item.summary}", (f" ({place})" if place else "", "dim")
+        )
+
+    def _finished(self, page: Page, event: StepFinished) -> None:
+        took = f" in {duration(event.seconds)}" if event.seconds else ""
+        page.line((event.status, STATUS_STYLE[event.status]), f"{took}: {story(event.result)}")
+        done = event.status not in (StepStatus.ERROR, StepStatus.RUNNING)
+        for key in [key for key in self._under_way if done and key[0] == event.step]:
+            del self._under_way[key]
+
+    def _signal(self, page: Page, event: SignalSeen) -> None:
+        page.line((event.signal, "alarm"), (f" {event.message}", "bold"))
+        if self._signalled:
+            return
+        self._signalled = True
+        for item in self._under_way.values():
+            page.line(
+                f"under way: {item.step}: {SYMBOLS[item.action]} {item.address}, "
+                f"{DOING[item.action]} since {item.at:%H:%M:%S} UTC",
+                indent=2,
+            )
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+class NotesView:
+    """
+    A sink for reading commands, whose result is a document: only notes and retries are shown.
+    """
+
+    def __init__(self, stream: TextIO, paper: Paper) -> None:
+        self._view = HumanView(stream, paper)
+
+    def emit(self, event: Event) -> None:
+        """
+        Write the event if it is one that the document does not tell.
+        """
+        if isinstance(event, Note | StepRetried):
+            self._view.emit(event)

@@ -1,0 +1,242 @@
+"""
+What became of the steps of a run: the part that the end of a run and ``runs show`` share.
+
+A step that did not run is pending or skipped; it is never called failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.domain.events import Alive
+from orchestrator.domain.record import Diagnostic, Doubt, Fault, StepRun
+from orchestrator.domain.states import StepStatus
+from orchestrator.views.page import Page, Part
+from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, utc
+
+_VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
+_MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened
+
+_FAULTS: dict[str, str] = {
+    "settings": "the settings are wrong",
+    "blueprint": "the blueprint is wrong",
+    "module": "the module is wrong",
+    "engine": "the engine could not run",
+    "init": "init failed",
+    "plan": "plan failed",
+    "lock": "the state is locked",
+    "apply": "apply failed",
+    "verify": "applied, but a check failed",
+    "destroy": "destroy failed",
+    "readback": "asking the provider failed",
+    "record": "recording failed",
+    "surgery": "the state operation failed",
+}
+
+_CODES = {
+    "remaining": "destroyed in part: objects remain",
+    "vanished": "objects had vanished before the destroy began",
+    "unconfirmed": "absence is not confirmed",
+}
+_METHODS = {
+    "state": "by state",
+    "provider": "by the provider",
+    "parent": "with its parent",
+    "never_applied": "never applied",
+}
+
+
+def fault_words(fault: Fault) -> str:
+    """
+    What went wrong in a few words: the phase, or that it was stopped.
+    """
+    match fault.code:
+        case "stopped" | "interrupted":
+            return f"{fault.code} during {fault.phase}"
+        case "deadline":
+            return f"deadline passed during {fault.phase}"
+        case _:
+            return _CODES.get(fault.code) or _FAULTS[fault.phase]
+
+
+def done_words(step: StepRun) -> str:
+    """
+    What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing.
+    """
+    numbers = (
+        (step.created, "created"),
+        (step.updated, "updated"),
+        (step.replaced, "replaced"),
+        (step.deleted, "deleted"),
+        (step.in_doubt, "in doubt"),
+        (step.not_attempted, "not attempted"),
+    )
+    return ", ".join(f"{len(items)} {word}" for items, word in numbers if items)
+
+
+def story(step: StepRun) -> str:
+    """
+    A step's outcome in one line, without its status.
+    """
+    done = done_words(step)
+    match step.status:
+        case StepStatus.PENDING:
+            return waiting(step.blocked_by, step.reason)
+        case StepStatus.ERROR:
+            words = fault_words(step.error) if step.error else step.last_error or "no reason known"
+            return _join(words, done, step.reason)
+        case StepStatus.RUNNING:
+            return _join("no outcome recorded", done, step.reason)
+        case StepStatus.OK:
+            checks = step.verification
+            verified = "" if checks is None else _VERIFIED[checks.verdict]
+            return _join(done or ("" if step.reason else "no changes"), step.reason, verified)
+        case StepStatus.DESTROYED | StepStatus.ABSENT:
+            absence = step.absence
+            method = _METHODS.get(absence.method, absence.method) if absence else ""
+            gone = f"absence {absence.verdict} ({method})" if absence else ""
+            return _join(done, gone, step.reason)
+        case StepStatus.RETAINED | StepStatus.SKIPPED:
+            return _join(step.reason, done)
+
+
+def waiting(blocked_by: Sequence[str], reason: str | None = None) -> str:
+    """
+    That a step did not run, and why.
+    """
+    return _join("not run", f"waits for {', '.join(blocked_by)}" if blocked_by else "", reason)
+
+
+def steps_table(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = ()) -> None:
+    """
+    Add one row per step: name, status, story, and how many objects of it are alive.
+    """
+    numbers = {item.step: len(item.objects) for item in alive}
+    rows: list[list[Part]] = []
+    for step in steps:
+        living = numbers.get(step.step, 0)
+        tail = f"; {living} alive" if living else ""
+        style = STATUS_STYLE[step.status]
+        rows.append([(step.step, "bold"), (step.status, style), f"{story(step)}{tail}"])
+    page.table(rows, indent=2)
+
+
+def failures(page: Page, steps: Iterable[StepRun]) -> None:
+    """
+    Add what failed and why, each diagnostic once, in the engine's own words.
+    """
+    told: set[Diagnostic] = set()
+    failed = [step for step in steps if step.error or step.status is StepStatus.ERROR]
+    if not failed:
+        return
+    page.gap()
+    page.line(("What went wrong", "bold"))
+    for step in failed:
+        fault = step.error
+        head = fault_words(fault) if fault else step.last_error or "no reason known"
+        page.line((step.step, "bold"), ": ", (head, "bad"), indent=2)
+        if fault is None:
+            continue
+        errors = [item for item in fault.diagnostics if item.severity == "error"]
+        if not errors:
+            page.text(fault.summary, indent=4)
+        fresh = [item for item in dict.fromkeys(errors) if item not in told]
+        for item in fresh:
+            diagnostic(page, item, indent=4)
+        if errors and not fresh:
+            page.line("the same error as above", indent=4)
+        told.update(fresh)
+
+
+def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
+    """
+    Add a diagnostic: summary, where, and its detail.
+    """
+    style = "bad" if item.severity == "error" else "warn"
+    page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
+    place = where(item)
+    if place:
+        page.line((place, "dim"), indent=indent + 2)
+    if item.detail.strip() and item.detail.strip() != item.summary.strip():
+        page.text(item.detail, indent=indent + 2)
+
+
+def where(item: Diagnostic) -> str:
+    """
+    The object and the place in the module that a diagnostic names.
+    """
+    return ", ".join(part for part in (item.address, item.at) if part)
+
+
+def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = ()) -> None:
+    """
+    Add, for each step that did not end well, its objects: what was done, what lives, what is in
+    doubt.
+    """
+    living = {item.step: item for item in alive}
+    begun = False
+    for step in steps:
+        own = living.get(step.step)
+        doubts = _doubts(step, own)
+        tainted = own.tainted if own else ()
+        if step.status not in (StepStatus.ERROR, StepStatus.RUNNING) and not (doubts or tainted):
+            continue
+        rows: list[list[Part]] = []
+        for label, items in (
+            ("created", step.created),
+            ("updated", step.updated),
+            ("replaced", step.replaced),
+            ("deleted", step.deleted),
+            ("not attempted", step.not_attempted),
+            ("alive", own.objects if own else ()),
+        ):
+            if items:
+                rows.append([(label, "dim"), listed(items)])
+        if tainted:
+            text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
+            rows.append([("tainted", "warn"), text])
+        rows += [[("in doubt", "bad"), doubt_words(item)] for item in doubts]
+        if not rows:
+            continue
+        if not begun:
+            page.gap()
+            page.line(("Objects", "bold"))
+            begun = True
+        page.line((step.step, "bold"), indent=2)
+        page.table(rows, indent=4)
+
+
+def doubt_words(item: Doubt) -> str:
+    """
+    An object in doubt: symbol, address, id, since when, and why nothing is known of it.
+    """
+    since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
+    name = f"{item.address} [{item.id}]" if item.id else item.address
+    return f"{SYMBOLS[item.action]} {name}{since}: {item.why}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """
+    The items with commas, or the first of many and how many there are.
+    """
+    if len(items) <= _MANY:
+        return ", ".join(items)
+    return f"{', '.join(items[:_MANY])} and {len(items) - _MANY} more"
+
+
+def alive_total(alive: Iterable[Alive]) -> str:
+    """
+    How many objects there are in all: "3 objects alive in 2 steps"; empty for none.
+    """
+    counts = [len(item.objects) for item in alive if item.objects]
+    return f"{count(sum(counts), 'object')} alive in {count(len(counts), 'step')}" if counts else ""
+
+
+def _doubts(step: StepRun, alive: Alive | None) -> list[Doubt]:
+    items = {item.address: item for item in (alive.in_doubt if alive else ())}
+    items.update({item.address: item for item in step.in_doubt})
+    return list(items.values())
+
+
+def _join(*parts: str | None) -> str:
+    return "; ".join(part for part in parts if part)

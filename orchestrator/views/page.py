@@ -1,0 +1,227 @@
+"""
+Text for a terminal, a file or a CI log: lines that wrap at a width, and never cut a word.
+
+Addresses, ids, paths and commands are words: they are what a reader copies.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TextIO
+
+#: A piece of a line: plain text, or text and the name of its style.
+Part = str | tuple[str, str]
+
+_SGR = {
+    "good": "32",
+    "bad": "1;31",
+    "warn": "33",
+    "dim": "2",
+    "bold": "1",
+    "alarm": "1;37;41",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+    "yellow": "33",
+    "green": "32",
+}
+_GLYPHS = {"|": "│", "-": "─", "...": "…"}
+_LEAST = 36  # columns that are enough for a text to go on in under itself
+# A command in backticks, a time and a duration are one word each.
+_TOKENS = re.compile(
+    r"`[^`\n]+`\S*"
+    r"|\(?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\S*"
+    r"|\d+ (?:s|min|h|days?)\b(?: ago)?\S*"
+    r"|\s+|\S+"
+)
+# Terminals obey control characters, and bidirectional overrides make text read as it is not.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
+
+
+def clean(text: str) -> str:
+    """
+    The text without escape sequences and control characters; newlines stay, tabs become spaces.
+
+    >>> clean("a\\x1b[31mb\\x07")
+    'ab'
+    """
+    return _UNSAFE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))).replace("\t", "  ")
+
+
+def cells(text: str) -> int:
+    """
+    The columns that the text takes on a terminal.
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """
+    What is written on: width in columns, whether it takes colour and more than ASCII, the time.
+    """
+
+    now: datetime
+    width: int = 80
+    color: bool = False
+    unicode: bool = True
+    verbose: bool = False
+
+    def on(self, stream: TextIO) -> Paper:
+        """
+        The same, with ASCII only unless the stream writes UTF-8.
+        """
+        encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
+        return replace(self, unicode=encoding == "utf8")
+
+
+@dataclass
+class Page:
+    """
+    Collects lines. ``prefix`` stands before each of them, wrapped ones included.
+    """
+
+    paper: Paper
+    prefix: tuple[Part, ...] = ()
+    _lines: list[str] = field(default_factory=list)
+
+    def glyph(self, ascii_form: str) -> str:
+        """
+        The nicer form of ``|``, ``-`` or ``...`` where the paper takes it.
+        """
+        return _GLYPHS[ascii_form] if self.paper.unicode else ascii_form
+
+    def paint(self, text: str, style: str) -> str:
+        """
+        The text in a style, or as it is without colour.
+        """
+        if not (self.paper.color and style and text):
+            return text
+        return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
+
+    def line(self, *parts: Part, indent: int = 0, hang: int = 2, whole: bool = False) -> None:
+        """
+        Add a line; where it is too long it goes on in the next, ``hang`` columns further in.
+
+        A newline in a part starts a new line, indented like a continuation. With ``whole`` it is
+        left to the terminal to wrap: a command that is broken in two cannot be copied.
+        """
+        lead = sum(cells(text) for text, _ in map(_styled, self.prefix))
+        room = max(self.paper.width - lead, 20)
+        hang += indent
+        if room - hang < _LEAST and hang > room // 2:
+            hang = min(indent + 2, room // 2)
+        row: list[tuple[str, str]] = [(" " * indent, "")]
+        used, empty = indent, True
+        for text, style in map(_styled, parts):
+            for number, segment in enumerate(clean(text).split("\n")):
+                if number:
+                    self._put(row)
+                    row, used, empty = [(" " * hang, "")], hang, True
+                for token in [segment] if whole else _TOKENS.findall(segment):
+                    too_long = used + cells(token) > room and not whole
+                    if too_long and not empty and not token.isspace():
+                        self._put(row)
+                        row, used = [(" " * hang, "")], hang
+                    row.append((token, style))
+                    used += cells(token)
+                    empty = empty and token.isspace()
+        self._put(row)
+
+    def next(self, hint: str, *, indent: int = 0) -> None:
+        """
+        Add ``next: ...``: what to do, in words or as a command.
+        """
+        whole = hint.startswith("orchestrator ")
+        self.line(("next", "bold"), f": {hint}", indent=indent, hang=6, whole=whole)
+
+    def gap(self) -> None:
+        """
+        Add an empty line, unless the page begins here or has one already.
+        """
+        if self._lines and self._lines[-1].strip():
+            self._put([])
+
+    def rule(self) -> None:
+        """
+        Add a line across the page.
+        """
+        self.line((self.glyph("-") * min(self.paper.width, 100), "dim"))
+
+    def text(self, text: str, *, indent: int) -> None:
+        """
+        Add a text of several lines, each wrapped on its own; empty lines at its ends are dropped.
+        """
+        for line in clean(text).strip("\n").split("\n"):
+            own = len(line) - len(line.lstrip())
+            self.line(line.strip(), indent=indent + min(own, 8), hang=0)
+
+    def table(self, rows: Iterable[Sequence[Part]], *, indent: int = 0) -> None:
+        """
+        Add rows with aligned columns; only the last column wraps, under itself where it fits.
+        """
+        table = [[_styled(part) for part in row] for row in rows]
+        widths = [
+            max((cells(clean(row[n][0])) for row in table if n < len(row) - 1), default=0)
+            for n in range(max(map(len, table), default=0))
+        ]
+        for row in table:
+            parts: list[Part] = []
+            for (text, style), width in zip(row[:-1], widths, strict=False):
+                text = clean(text)
+                parts += [(text, style), " " * (width - cells(text) + 2)]
+            hang = sum(widths[: len(row) - 1]) + 2 * (len(row) - 1)
+            self.line(*parts, row[-1], indent=indent, hang=hang)
+
+    def take(self, other: Page) -> None:
+        """
+        Add the lines of another page as they are.
+        """
+        self._lines += other._lines
+
+    def render(self) -> str:
+        """
+        Everything so far, each line ended by a newline.
+        """
+        return "".join(f"{line}\n" for line in self._lines)
+
+    def _put(self, row: Iterable[tuple[str, str]]) -> None:
+        spans = [*map(_styled, self.prefix), *row]
+        while spans and (not spans[-1][0] or spans[-1][0].isspace()):
+            spans.pop()
+        merged: list[tuple[str, str]] = []
+        for text, style in spans:
+            if merged and merged[-1][1] == style:
+                merged[-1] = (merged[-1][0] + text, style)
+            else:
+                merged.append((text, style))
+        self._lines.append("".join(self.paint(text, style) for text, style in merged).rstrip(" "))
+
+
+def cut(text: str, room: int, dots: str) -> str:
+    """
+    The text in one line of at most ``room`` columns: values only, never what a reader copies.
+    """
+    text = " ".join(clean(text).split())
+    if cells(text) <= room:
+        return text
+    kept = ""
+    for char in text:
+        if cells(kept) + cells(char) + cells(dots) > room:
+            break
+        kept += char
+    return kept + dots
+
+
+def _styled(part: Part) -> tuple[str, str]:
+    return (part, "") if isinstance(part, str) else part

@@ -1,0 +1,155 @@
+"""
+What happened, for a person: the history of a target, the list of runs, one run in full.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from orchestrator.domain.documents import (
+    AttemptEvidence,
+    HistoryDocument,
+    HistoryEntry,
+    RunDocument,
+    RunLine,
+    RunsDocument,
+)
+from orchestrator.domain.record import Actor, Lineage
+from orchestrator.domain.states import StepStatus
+from orchestrator.views.outcome import doubt_words, failures, objects, steps_table
+from orchestrator.views.page import Page, Paper, Part
+from orchestrator.views.words import STATUS_STYLE, ago, duration, exit_meaning, moment, utc
+
+
+def history_text(document: HistoryDocument, paper: Paper) -> str:
+    """
+    The entries of a target, newest first.
+    """
+    page = Page(paper)
+    page.line((document.target, "bold"), f"  project {document.project}")
+    if not document.entries:
+        page.line("no record: it has never been run", indent=2)
+    for entry in document.entries:
+        _entry(page, entry)
+    return page.render()
+
+
+def runs_text(document: RunsDocument, paper: Paper) -> str:
+    """
+    Runs, newest first: id, what, when, how it ended.
+    """
+    page = Page(paper)
+    if not document.runs:
+        page.line(f"project {document.project}: no runs")
+    rows: list[list[Part]] = []
+    for run in document.runs:
+        what = f"{run.command} {run.blueprint}/{run.environment}"
+        rows.append([(run.run_id, "bold"), what, _ended(run), _run_facts(run, paper)])
+    page.table(rows)
+    return page.render()
+
+
+def run_text(document: RunDocument, paper: Paper) -> str:
+    """
+    One run: who, when, from what, each step, what went wrong, and the evidence.
+    """
+    run = document.run
+    page = Page(paper)
+    page.line((f"run {run.run_id}", "bold"), f"  {run.command} {run.blueprint}/{run.environment}")
+    rows: list[list[Part]] = [[("started", "dim"), moment(run.started_at, paper.now)]]
+    if run.ended_at is None or run.exit_code is None:
+        rows.append([("ended", "dim"), ("no end recorded: it still runs, or was killed", "bad")])
+    else:
+        took = duration((run.ended_at - run.started_at).total_seconds())
+        exit_words = f"exit {run.exit_code} ({exit_meaning(run.exit_code)})"
+        rows.append([("ended", "dim"), f"{utc(run.ended_at)}, after {took}, {exit_words}"])
+    rows.append([("by", "dim"), _by(run.actor)])
+    if run.lineage:
+        rows.append([("from", "dim"), _lineage(run.lineage)])
+    if run.reason:
+        rows.append([("reason", "dim"), run.reason])
+    if run.engine:
+        rows.append([("engine", "dim"), f"{run.engine.kind} {run.engine.version}"])
+    dirty = ", with uncommitted changes" if run.source.dirty else ""
+    revision = f" at {run.source.revision}{dirty}" if run.source.revision else ""
+    rows.append([("source", "dim"), f"{run.source.blueprint_path}{revision}"])
+    if run.skipped_preflight:
+        rows.append([("preflight", "warn"), f"skipped: {run.skipped_preflight}"])
+    page.table(rows, indent=2)
+    page.gap()
+    steps_table(page, run.steps)
+    failures(page, run.steps)
+    if run.error and all(step.error != run.error for step in run.steps):
+        page.gap()
+        page.line(("error", "bad"), f": {run.error.summary}")
+    objects(page, run.steps)
+    _evidence(page, document)
+    return page.render()
+
+
+def _entry(page: Page, entry: HistoryEntry) -> None:
+    command = entry.active_command or entry.failed_command
+    change = f"{entry.previous_status} -> " if entry.previous_status else ""
+    page.line(
+        (f"#{entry.sequence:<3} ", "bold"),
+        change,
+        (entry.status, STATUS_STYLE[entry.status]),
+        f" ({command})" if command else "",
+        f"  {moment(entry.updated_at, page.paper.now)}",
+        hang=6,
+    )
+    page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
+    if entry.lineage:
+        page.line(_lineage(entry.lineage), indent=6)
+    if entry.last_error:
+        page.line(("cause", "bad"), f": {entry.last_error}", indent=6)
+    for item in entry.in_doubt:
+        page.line(("in doubt", "bad"), f": {doubt_words(item)}", indent=6)
+
+
+def _ended(run: RunLine) -> Part:
+    if run.exit_code is None:
+        return ("no end", "bad")
+    return (f"exit {run.exit_code}", "good" if run.exit_code in (0, 2) else "bad")
+
+
+def _run_facts(run: RunLine, paper: Paper) -> str:
+    numbers = Counter(step.status for step in run.steps)
+    counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+    facts = [ago(run.started_at, paper.now), counts, f"by {run.actor.user}@{run.actor.host}"]
+    if run.lineage:
+        facts.append(_lineage(run.lineage))
+    if run.reason:
+        facts.append(f"reason: {run.reason}")
+    return "; ".join(fact for fact in facts if fact)
+
+
+def _by(actor: Actor) -> str:
+    ci = f", {actor.ci}" if actor.ci else ""
+    return f"{actor.user}@{actor.host}{ci}"
+
+
+def _lineage(lineage: Lineage) -> str:
+    reason = f" ({lineage.reason})" if lineage.reason else ""
+    return f"{lineage.kind} of run {lineage.from_run}{reason}"
+
+
+def _evidence(page: Page, document: RunDocument) -> None:
+    page.gap()
+    page.line(("Evidence", "bold"), f": {document.directory}")
+    for attempt in document.attempts:
+        _attempt(page, attempt)
+
+
+def _attempt(page: Page, attempt: AttemptEvidence) -> None:
+    page.line((attempt.step, "bold"), f" attempt {attempt.number}: {attempt.directory}", indent=2)
+    rows: list[list[Part]] = [[item.name, _size(item.size)] for item in attempt.files]
+    page.table(rows, indent=4)
+
+
+def _size(size: int) -> str:
+    if size < 1024:
+        return f"{size} B"
+    if size < 1024**2:
+        return f"{size / 1024:.1f} KiB"
+    return f"{size / 1024**2:.1f} MiB"

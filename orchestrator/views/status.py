@@ -1,0 +1,205 @@
+"""
+The status of blueprints for a person: verdict first, then each step with what is known of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+
+from orchestrator.domain.documents import StatusDocument, StatusListDocument, StepState
+from orchestrator.domain.record import Origin
+from orchestrator.domain.states import Condition, StepStatus, Verdict
+from orchestrator.views.outcome import doubt_words
+from orchestrator.views.page import Page, Paper, Part, cut
+from orchestrator.views.summary import commands
+from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, ago, moment, utc
+
+_LABEL = 9  # columns of the longest label of a detail
+#: A detail of a step: its label with a style, and the text.
+Row = tuple[tuple[str, str], Part]
+_CONDITIONS = {
+    Condition.LIVE: ("LIVE", "cyan", "its owner or engine is alive"),
+    Condition.INTERRUPTED: ("INTERRUPTED", "bad", "its owner and engine are gone"),
+    Condition.SILENT: ("SILENT", "bad", "no heartbeat, and from here its end cannot be proven"),
+}
+
+
+def status_text(document: StatusDocument, paper: Paper) -> str:
+    """
+    The status of one blueprint in an environment.
+    """
+    page = Page(paper)
+    _verdict(page, document)
+    page.gap()
+    names = max((len(step.step) for step in document.steps), default=0)
+    words = max((len(_shown(step)[0]) for step in document.steps), default=0)
+    for step in document.steps:
+        _step(page, step, names=names, words=words)
+    if document.orphaned:
+        page.gap()
+        page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
+        for target in document.orphaned:
+            page.line(target, indent=2)
+    commands(page, document.next)
+    return page.render()
+
+
+def status_list_text(document: StatusListDocument, paper: Paper) -> str:
+    """
+    All blueprints and environments, a line each; what is not well in detail below it.
+    """
+    page = Page(paper)
+    if not document.blueprints:
+        page.line(f"project {document.project}: no blueprint has a record")
+    rows: list[list[Part]] = []
+    for item in document.blueprints:
+        times = [step.updated_at for step in item.steps if step.updated_at]
+        when = moment(max(times), paper.now) if times else "never run"
+        rows.append(
+            [
+                (f"{item.blueprint}/{item.environment}", "bold"),
+                (item.verdict, STATUS_STYLE[item.verdict]),
+                _counts(item.steps),
+                when,
+            ]
+        )
+    page.table(rows)
+    for item in document.blueprints:
+        unwell = [step for step in item.steps if _unwell(step)]
+        if not (unwell or item.orphaned):
+            continue
+        page.gap()
+        page.line((f"{item.blueprint}/{item.environment}", "bold"))
+        table: list[list[Part]] = [
+            [step.step, _shown(step), step.last_error or _condition(step)] for step in unwell
+        ]
+        table += [[target, ("orphaned", "warn"), ""] for target in item.orphaned]
+        page.table(table, indent=2)
+    return page.render()
+
+
+def _verdict(page: Page, document: StatusDocument) -> None:
+    target = f"{document.blueprint}/{document.environment}"
+    verdict = document.verdict
+    text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
+    page.line(
+        (f"{target}: ", "bold"),
+        (text, STATUS_STYLE[verdict]),
+        f"  ({_counts(document.steps)})  project {document.project}",
+    )
+
+
+def _counts(steps: Iterable[StepState]) -> str:
+    numbers = Counter(step.status for step in steps)
+    return ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+
+
+def _unwell(step: StepState) -> bool:
+    return bool(
+        step.status in (StepStatus.ERROR, StepStatus.RUNNING) or step.in_doubt or step.spooled
+    )
+
+
+def _shown(step: StepState) -> tuple[str, str]:
+    if step.condition is not None:
+        word, style, _ = _CONDITIONS[step.condition]
+        return (word, style)
+    return (step.status, STATUS_STYLE[step.status])
+
+
+def _condition(step: StepState) -> str:
+    if step.spooled:
+        return "its outcome waits on disk to be recorded"
+    return _CONDITIONS[step.condition][2] if step.condition else ""
+
+
+def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
+    word, style = _shown(step)
+    page.line(
+        (f"{step.step:<{names}}", "bold"),
+        "  ",
+        (f"{word:<{words}}", style),
+        f"  {_since(step, page)}",
+        hang=names + words + 4,
+    )
+    rows: list[Row] = []
+    if step.spooled:
+        rows.append((("spooled", "bad"), f"{_condition(step)}; the record still says running"))
+    if step.last_error:
+        rows.append((("cause", "bad"), step.last_error))
+    rows += [(("in doubt", "bad"), doubt_words(item)) for item in step.in_doubt]
+    for item in step.in_flight:
+        since = f"since {utc(item.started_at)}"
+        text = f"{SYMBOLS[item.action]} {item.address}, {DOING[item.action]} {since}"
+        rows.append((("under way", "cyan"), text))
+    if step.tainted:
+        text = f"{', '.join(step.tainted)} (half-made: the next apply replaces it)"
+        rows.append((("tainted", "warn"), text))
+    if step.blocked_by:
+        rows.append((("waits for", "warn"), ", ".join(step.blocked_by)))
+    if step.retained:
+        kept = step.retained
+        rows.append((("kept", "magenta"), f"{kept.reason} ({kept.owner}, review {kept.review_by})"))
+    rows += _outputs(step, page)
+    if step.directory:
+        rows.append((("directory", "dim"), step.directory))
+    page.table([_labelled(row) for row in rows], indent=4)
+
+
+def _labelled(row: Row) -> list[Part]:
+    label, style = row[0]
+    return [(f"{label:<{_LABEL}}", style), row[1]]
+
+
+def _since(step: StepState, page: Page) -> str:
+    if step.updated_at is None:
+        return "" if step.status is not StepStatus.PENDING else "never run"
+    when = moment(step.updated_at, page.paper.now)
+    run = f", run {step.run_id}" if step.run_id else ""
+    match step.status:
+        case StepStatus.RUNNING:
+            what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
+        case StepStatus.ERROR:
+            what = f"{step.failed_command or 'command'} failed {when}{run}"
+        case StepStatus.OK:
+            what = f"since {when}{run}"
+            if step.verification:
+                verdict = step.verification.verdict
+                what += ", no checks" if verdict == "unverified" else f", {verdict}"
+        case (
+            StepStatus.RETAINED
+            | StepStatus.ABSENT
+            | StepStatus.DESTROYED
+            | StepStatus.PENDING
+            | StepStatus.SKIPPED
+        ):
+            what = f"since {when}{run}"
+    latest = step.last_run_status
+    if latest is not None and latest != step.status:
+        what += f"; {latest} in the last run"
+    return what
+
+
+def _outputs(step: StepState, page: Page) -> list[Row]:
+    rows: list[Row] = []
+    dots = page.glyph("...")
+    room = max(page.paper.width - 16, 30)
+    origins: dict[Origin | None, list[str]] = {}
+    for name in sorted(step.outputs):
+        origins.setdefault(step.outputs_from.get(name), []).append(name)
+    for origin, names in origins.items():
+        for name in names:
+            value = step.outputs[name]
+            shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = f"{name} = {cut(shown, max(room - len(name) - 3, 10), dots)}"
+            rows.append((("output" if step.status is StepStatus.OK else "was known", "dim"), text))
+        if origin and (origin.run_id != step.run_id or step.status is not StepStatus.OK):
+            when = ago(origin.at, page.paper.now)
+            text = f"from run {origin.run_id} at {utc(origin.at)}, {when}"
+            rows.append((("", "dim"), (text, "dim")))
+    if step.sensitive_outputs:
+        names = list(step.sensitive_outputs)
+        rows.append((("sensitive", "dim"), f"{', '.join(names)} (not shown)"))
+    return rows

@@ -1,0 +1,80 @@
+"""
+The end of a run for a person: what stands, what went wrong, what is alive, what to do next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from orchestrator.domain.events import NextCommand, Note, RunFinished
+from orchestrator.domain.states import StepStatus
+from orchestrator.views.outcome import alive_total, failures, objects, steps_table
+from orchestrator.views.page import Page
+from orchestrator.views.words import duration, exit_meaning
+
+
+def summary(page: Page, event: RunFinished, *, target: str, alarms: Sequence[Note] = ()) -> None:
+    """
+    Add the summary. ``alarms`` are the error notes of the run: they stand first, in a frame.
+    """
+    style = "good" if event.exit_code in (0, 2) else "bad"
+    page.rule()
+    page.line(
+        (f"{event.command} {target}: ", "bold"),
+        (f"exit {event.exit_code}, {exit_meaning(event.exit_code)}", style),
+        f" ({duration(event.seconds)})",
+    )
+    numbers = Counter(step.status for step in event.steps)
+    counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+    facts = [event.verdict.replace("_", " "), counts, alive_total(event.alive)]
+    page.line(f"verdict: {'; '.join(fact for fact in facts if fact)}")
+    for note in alarms:
+        page.gap()
+        alarm(page, note)
+    page.gap()
+    steps_table(page, event.steps, event.alive)
+    failures(page, event.steps)
+    objects(page, event.steps, event.alive)
+    if event.error and not _told(event):
+        page.gap()
+        page.line(("error", "bad"), f": {event.error}", hang=7)
+    if event.hint:
+        page.next(event.hint)
+    commands(page, event.next)
+    if event.directory:
+        page.gap()
+        page.line(("Evidence", "bold"), f": {event.directory}")
+
+
+def commands(page: Page, items: Iterable[NextCommand]) -> None:
+    """
+    Add the commands the reader may run next, each with what it is for.
+    """
+    items = list(items)
+    if not items:
+        return
+    page.gap()
+    page.line(("Next", "bold"))
+    for item in items:
+        page.line((item.command, "cyan"), indent=2, whole=True)
+        page.line((item.why, "dim"), indent=6, hang=0)
+
+
+def alarm(page: Page, note: Note) -> None:
+    """
+    Add a note that nobody may overlook.
+    """
+    where = f"{note.step}: " if note.step else ""
+    frame = Page(page.paper, prefix=(*page.prefix, ("!!!", "alarm"), " "))
+    frame.line((f"{where}{note.message}", "bad"))
+    if note.hint:
+        frame.next(note.hint)
+    page.take(frame)
+
+
+def _told(event: RunFinished) -> bool:
+    known = {step.error.summary for step in event.steps if step.error}
+    known |= {step.last_error for step in event.steps if step.last_error}
+    known.add(exit_meaning(event.exit_code))
+    return any(event.error in text for text in known if event.error)

@@ -1,0 +1,150 @@
+"""
+The words all views share: actions, times, durations, counts, exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from orchestrator.domain.record import Action, PlannedAction
+from orchestrator.domain.states import StepStatus, Verdict
+from orchestrator.errors import EXIT_CODES
+
+SYMBOLS: dict[Action, str] = {
+    "create": "+",
+    "update": "~",
+    "delete": "-",
+    "replace": "-/+",
+    "read": "<=",
+    "forget": ".",
+    "import": "<-",
+    "noop": " ",
+}
+DOING: dict[Action, str] = {
+    "create": "creating",
+    "update": "updating",
+    "delete": "deleting",
+    "replace": "replacing",
+    "read": "reading",
+    "forget": "forgetting",
+    "import": "importing",
+    "noop": "leaving",
+}
+DONE: dict[Action, str] = {
+    "create": "created",
+    "update": "updated",
+    "delete": "deleted",
+    "replace": "replaced",
+    "read": "read",
+    "forget": "forgotten",
+    "import": "imported",
+    "noop": "unchanged",
+}
+PHASES = {
+    "prepare": "preparing",
+    "init": "initialising",
+    "plan": "planning",
+    "apply": "applying",
+    "destroy": "destroying",
+    "verify": "checking",
+    "readback": "asking the provider",
+}
+ACTION_STYLE: dict[Action, str] = {
+    "create": "good",
+    "update": "warn",
+    "delete": "bad",
+    "replace": "bad",
+    "read": "dim",
+    "forget": "warn",
+    "import": "good",
+    "noop": "dim",
+}
+STATUS_STYLE: dict[str, str] = {
+    StepStatus.RUNNING: "cyan",
+    StepStatus.OK: "good",
+    StepStatus.ERROR: "bad",
+    StepStatus.RETAINED: "magenta",
+    StepStatus.ABSENT: "dim",
+    StepStatus.DESTROYED: "dim",
+    StepStatus.PENDING: "warn",
+    StepStatus.SKIPPED: "dim",
+    Verdict.INTERRUPTED: "bad",
+    Verdict.DESTROYED_WITH_RETAINED: "magenta",
+    Verdict.PARTIAL: "warn",
+}
+
+
+def utc(at: datetime) -> str:
+    """
+    An absolute time to the second.
+
+    >>> utc(datetime(2026, 7, 15, 8, 10, 3, tzinfo=UTC))
+    '2026-07-15 08:10:03 UTC'
+    """
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """
+    How long ago, roughly: "3 min ago".
+    """
+    seconds = (now - at).total_seconds()
+    if seconds < 0:
+        return "in the future (clocks differ)"
+    if seconds < 5:
+        return "just now"
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {'day' if unit == 'days' and count == 1 else unit} ago"
+    return "just now"
+
+
+def moment(at: datetime, now: datetime) -> str:
+    """
+    Relative and absolute: "3 min ago (2026-07-15 08:10:03 UTC)".
+    """
+    return f"{ago(at, now)} ({utc(at)})"
+
+
+def duration(seconds: float) -> str:
+    """
+    A duration as "0.4 s", "12 s", "3 min 5 s" or "2 h 7 min".
+    """
+    if seconds < 1:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def count(number: int, noun: str) -> str:
+    """
+    A number with its noun: "1 object", "2 objects".
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def planned(actions: Iterable[PlannedAction]) -> str:
+    """
+    How many of each: "2 to create, 1 to delete"; "no changes" for none.
+    """
+    numbers: dict[Action, int] = {}
+    for item in actions:
+        numbers[item.action] = numbers.get(item.action, 0) + 1
+    order = (action for action in SYMBOLS if action in numbers)
+    return ", ".join(f"{numbers[action]} to {action}" for action in order) or "no changes"
+
+
+def exit_meaning(code: int) -> str:
+    """
+    What an exit code says, as the documented table has it.
+    """
+    meanings = (row.meaning for row in EXIT_CODES if row.code == code)
+    return next(meanings, "unknown").replace("`", "")

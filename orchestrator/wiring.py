@@ -1,0 +1,313 @@
+"""
+The composition root: the only file that names concrete classes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import Invalid
+from orchestrator.ports import Approver, EngineInfo, OperationStore, Sink, StopToken
+from orchestrator.settings import Settings, project_key, read_settings
+
+if TYPE_CHECKING:
+    from orchestrator.app.queries import Reader
+    from orchestrator.app.services import Services
+    from orchestrator.domain.blueprint import Deployment
+    from orchestrator.domain.outline import Outline
+    from orchestrator.domain.target import Target
+    from orchestrator.loading.values import Need
+
+OWN = ".orchestrator"
+SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    Where the tool was called: directory, project settings, environment variables.
+    """
+
+    directory: Path
+    settings: Settings
+    environ: Mapping[str, str]
+
+    @property
+    def root(self) -> Path:
+        return self.settings.root
+
+    @property
+    def own(self) -> Path:
+        """
+        The tool's own directory in the project.
+        """
+        return self.root / OWN
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """
+    Which blueprint, in which environment, with which inputs.
+    """
+
+    blueprint: str
+    environment: str | None = None
+    variables: tuple[str, ...] = ()
+    input_files: tuple[Path, ...] = ()
+
+
+def place(directory: Path) -> Place:
+    """
+    The place that a directory is in; Invalid where the project's settings are wrong.
+    """
+    return Place(directory=directory, settings=read_settings(directory), environ=os.environ)
+
+
+def outline(where: Place, choice: Choice) -> Outline:
+    """
+    The blueprint as reading commands need it.
+    """
+    from orchestrator.loading.outline import outline as load_outline
+
+    return load_outline(
+        choice.blueprint,
+        root=where.root,
+        settings=where.settings,
+        environ=where.environ,
+        environment=choice.environment,
+        variables=choice.variables,
+        input_files=choice.input_files,
+        directory=where.directory,
+    )
+
+
+def blueprint_names(where: Place) -> list[str]:
+    """
+    The names of the project's blueprints, sorted.
+    """
+    from orchestrator.loading.project import Project
+
+    return sorted(Project(where.root, where.settings.module_roots).blueprints())
+
+
+def environments(where: Place, blueprint: str) -> tuple[str, ...]:
+    """
+    The environments that a blueprint declares.
+    """
+    from orchestrator.loading.outline import environment_names
+
+    return environment_names(
+        blueprint, root=where.root, settings=where.settings, directory=where.directory
+    )
+
+
+def outlines(where: Place) -> list[Outline]:
+    """
+    Every blueprint of the project in each of its environments.
+    """
+    return [
+        outline(where, Choice(name, environment))
+        for name in blueprint_names(where)
+        for environment in environments(where, name)
+    ]
+
+
+def outline_of(where: Place, target: Target) -> Outline | None:
+    """
+    The outline that a target belongs to; None where its blueprint is no longer in the project.
+    """
+    if target.blueprint not in blueprint_names(where):
+        return None
+    if target.environment not in environments(where, target.blueprint):
+        return None
+    return outline(where, Choice(target.blueprint, target.environment))
+
+
+def deployment(where: Place, choice: Choice, need: Need) -> Deployment:
+    """
+    The blueprint in its environment with inputs and modules, checked as a whole.
+    """
+    from orchestrator.domain.check_settings import validate_check
+    from orchestrator.loading.deployment import load
+
+    return load(
+        choice.blueprint,
+        root=where.root,
+        settings=where.settings,
+        environ=where.environ,
+        environment=choice.environment,
+        variables=choice.variables,
+        input_files=choice.input_files,
+        directory=where.directory,
+        need=need,
+        validate_check=validate_check,
+    )
+
+
+def open_store(where: Place, backend: str, url: str | None) -> tuple[OperationStore, str | None]:
+    """
+    The operation store of a blueprint, and a warning where it is not beside the provider state.
+    """
+    from orchestrator.stores import opening
+
+    found, warning = opening.store_url(backend, url or where.settings.operations_url, where.root)
+    return opening.open_store(found, root=where.root), warning
+
+
+@contextmanager
+def reader(where: Place, backend: str = "local", url: str | None = None) -> Iterator[Reader]:
+    """
+    What reading commands read with.
+    """
+    from orchestrator.app.queries import Reader
+    from orchestrator.engine.process import SystemProcesses
+    from orchestrator.stores.runs import RunDirectory
+    from orchestrator.stores.spool import DirectorySpool
+
+    store, _ = open_store(where, backend, url)
+    try:
+        yield Reader(
+            project=where.settings.project,
+            store=store,
+            spool=DirectorySpool(where.own / "spool"),
+            files=RunDirectory(where.own / "runs"),
+            processes=SystemProcesses(),
+            silence=SILENCE,
+            work=where.own / "work",
+        )
+    finally:
+        store.close()
+
+
+def engine_info(where: Place, option: str | None, found: Deployment | None) -> EngineInfo:
+    """
+    The engine that would be used, and why.
+    """
+    from orchestrator.domain.blueprint import EngineWish
+    from orchestrator.engine.choose import choose
+
+    recorded = None
+    if found is not None:
+        store, _ = open_store(where, _backend_of(found), found.operations_url)
+        try:
+            recorded = _recorded_kind(store, found)
+        finally:
+            store.close()
+    return choose(
+        option or where.settings.engine,
+        found.engine if found else EngineWish(),
+        recorded,
+        where.environ,
+        lambda program: shutil.which(program, path=where.environ.get("PATH")),
+        cache=where.own / "cache",
+    )
+
+
+@contextmanager
+def services(
+    where: Place,
+    found: Deployment,
+    *,
+    engine: str | None,
+    sink: Sink,
+    stop: StopToken,
+    approver: Approver,
+    check_module_versions: bool = True,
+) -> Iterator[Services]:
+    """
+    What a command works with that runs an engine.
+
+    Invalid where the engine is not one that blueprint and modules accept; Refused where the
+    environment would change silently what is applied.
+    """
+    from orchestrator.app.services import Limits, Services
+    from orchestrator.checks import SystemChecks
+    from orchestrator.domain.masking import Masker
+    from orchestrator.engine.environment import child_environment
+    from orchestrator.engine.process import SystemProcesses
+    from orchestrator.engine.terraform import TerraformEngine
+    from orchestrator.engine.workdir import DirectoryWorkDirs
+    from orchestrator.stores.runs import RunDirectory
+    from orchestrator.stores.spool import DirectorySpool
+    from orchestrator.surroundings import RandomIds, SystemClock, actor, source
+
+    environment, notes = child_environment(where.environ, allow=where.settings.allow_environment)
+    info = engine_info(where, engine, found)
+    if check_module_versions:
+        _check_versions(info, found)
+    masker = Masker()
+    for item in found.inputs.values():
+        if item.sensitive:
+            masker.add(item.value)
+    for value in found.env.values():
+        masker.add(value)
+    store, warning = open_store(where, _backend_of(found), found.operations_url)
+    processes, clock = SystemProcesses(), SystemClock()
+    try:
+        ready = Services(
+            store=store,
+            spool=DirectorySpool(where.own / "spool"),
+            files=RunDirectory(where.own / "runs"),
+            processes=processes,
+            clock=clock,
+            ids=RandomIds(),
+            sink=sink,
+            engine=TerraformEngine(info, environment=environment, processes=processes),
+            workdirs=DirectoryWorkDirs(where.own / "work", where.root),
+            checks=SystemChecks(clock),
+            approver=approver,
+            stop=stop,
+            masker=masker,
+            actor=actor(where.environ),
+            source=source(where.root, found.path),
+            key=project_key(where.root),
+            root=where.root,
+            limits=Limits(
+                grace=where.settings.grace,
+                settle=where.settings.settle_seconds,
+                silence=SILENCE,
+            ),
+        )
+        for note in (*notes, *([warning] if warning else [])):
+            ready.note(note, level="warning")
+        yield ready
+    finally:
+        store.close()
+
+
+def _check_versions(info: EngineInfo, found: Deployment) -> None:
+    from orchestrator.engine.versions import check_versions
+
+    wanted = []
+    if found.engine.version is not None:
+        wanted.append((f"blueprint {found.blueprint}", found.engine.version))
+    for step in found.steps.values():
+        for constraint in step.module.required_versions:
+            wanted.append((f"module {step.module_ref} of step {step.name}", constraint))
+    problems = check_versions(info, wanted)
+    if problems:
+        raise Invalid(problems)
+
+
+def _backend_of(found: Deployment) -> str:
+    """
+    The backend that decides where the store lies: the first that is not local.
+    """
+    types: Sequence[str] = [step.backend.type for step in found.steps.values()]
+    return next((kind for kind in types if kind != "local"), "local")
+
+
+def _recorded_kind(store: OperationStore, found: Deployment) -> str | None:
+    records = store.records(found.blueprint, found.environment)
+    latest = max(
+        (record for record in records if record.engine is not None),
+        key=lambda record: record.updated_at,
+        default=None,
+    )
+    return latest.engine.kind if latest and latest.engine else None

@@ -1,0 +1,552 @@
+"""
+One suite for every engine: the fake, Terraform on PATH, and the embedded Terraform.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+from orchestrator.domain.messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+    StateOutput,
+    Summarised,
+)
+from orchestrator.errors import Fenced
+from orchestrator.ports import Answer, Apply, Engine, Init, Liveness, Plan, Pull, Request, Site
+from tests.engine.programs import real_engine
+from tests.fakes.engine import FakeEngine, FakeWorld, Fault
+from tests.fakes.stops import Stop
+
+T = TypeVar("T")
+A, B, C = "terraform_data.a", "terraform_data.b", "terraform_data.c"
+
+
+class Bench(Protocol):
+    """
+    Makes engines (each as a new process would) and working directories for them.
+    """
+
+    def engine(self) -> Engine: ...
+
+    def describe(
+        self,
+        directory: Path,
+        desired: Mapping[str, Any],
+        *,
+        outputs: Mapping[str, StateOutput] | None = None,
+        faults: Mapping[str, Fault] | None = None,
+        broken: bool = False,
+    ) -> None:
+        """
+        Give the directory a module with these objects; ``broken`` ones cannot be planned.
+        """
+
+
+class FakeBench:
+    def __init__(self) -> None:
+        self._world = FakeWorld()
+
+    def engine(self) -> Engine:
+        return FakeEngine(self._world)
+
+    def describe(
+        self,
+        directory: Path,
+        desired: Mapping[str, Any],
+        *,
+        outputs: Mapping[str, StateOutput] | None = None,
+        faults: Mapping[str, Fault] | None = None,
+        broken: bool = False,
+    ) -> None:
+        root = self._world.root(directory)
+        root.desired = dict(desired)
+        root.outputs = dict(outputs or {})
+        root.faults = dict(faults or {})
+        root.plan_error = "it cannot be planned" if broken else None
+
+
+class RealBench:
+    _COMMANDS: Mapping[Fault, str] = {
+        Fault.FAIL: "exit 1",
+        Fault.HANG: "exec sleep 120",
+        Fault.KILL_ENGINE: "kill -KILL $PPID; exec sleep 120",
+    }
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self._engine = real_engine(kind, directory)
+
+    def engine(self) -> Engine:
+        return self._engine
+
+    def describe(
+        self,
+        directory: Path,
+        desired: Mapping[str, Any],
+        *,
+        outputs: Mapping[str, StateOutput] | None = None,
+        faults: Mapping[str, Fault] | None = None,
+        broken: bool = False,
+    ) -> None:
+        resource: dict[str, Any] = {}
+        for address, value in desired.items():
+            body: dict[str, Any] = {"input": value}
+            if address in (faults or {}):
+                command = self._COMMANDS[(faults or {})[address]]
+                body["provisioner"] = [{"local-exec": {"command": command}}]
+            resource[address.partition(".")[2]] = body
+        if broken:
+            resource["broken"] = {"input": '${file("no-such-file")}'}
+        data: dict[str, Any] = {"resource": {"terraform_data": resource}} if resource else {}
+        if outputs:
+            data["output"] = {
+                name: {"value": output.value, "sensitive": output.sensitive}
+                for name, output in outputs.items()
+            }
+        (directory / "main.tf.json").write_text(json.dumps(data))
+
+
+@pytest.fixture(
+    params=[
+        "fake",
+        pytest.param("terraform", marks=pytest.mark.engine),
+        pytest.param("embedded", marks=pytest.mark.engine),
+    ]
+)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    if request.param == "fake":
+        return FakeBench()
+    return RealBench(request.param, tmp_path)
+
+
+class Stage:
+    """
+    A working directory with its evidence, and an engine at work in it.
+    """
+
+    def __init__(self, bench: Bench, tmp_path: Path) -> None:
+        self.bench = bench
+        self.engine = bench.engine()
+        self.directory = tmp_path / "root"
+        self.evidence = tmp_path / "evidence"
+        self.directory.mkdir()
+        self.plan_file = tmp_path / "saved.tfplan"
+        self.calls = 0
+
+    def site(self, name: str | None = None, **more: Any) -> Site:
+        self.calls += 1
+        return Site(self.directory, self.evidence, name or f"call{self.calls}", **more)
+
+    def do(
+        self,
+        request: Request,
+        site: Site | None = None,
+        *,
+        stop: Stop | None = None,
+        observe: Callable[[Message], None] = lambda _: None,
+    ) -> Answer:
+        return self.engine.call(request, site or self.site(), stop=stop or Stop(), observe=observe)
+
+    def plan(self, **options: Any) -> Answer:
+        return self.do(Plan(self.plan_file, **options))
+
+    def apply(self) -> Answer:
+        return self.do(Apply(self.plan_file))
+
+    def addresses(self) -> frozenset[str]:
+        return self.engine.state(self.do(Pull())).addresses
+
+
+@pytest.fixture
+def stage(bench: Bench, tmp_path: Path) -> Stage:
+    return Stage(bench, tmp_path)
+
+
+def applied(stage: Stage, desired: Mapping[str, Any], **more: Any) -> None:
+    stage.bench.describe(stage.directory, desired, **more)
+    assert stage.do(Init()).exit_code == 0
+    assert stage.plan().exit_code == 0
+    assert stage.apply().exit_code == 0
+
+
+def of(kind: type[T], answer: Answer) -> list[T]:
+    return [message for message in answer.messages if isinstance(message, kind)]
+
+
+def test_a_plan_names_every_action_by_address(stage: Stage) -> None:
+    """
+    What a plan holds is known by address before anything is mutated.
+    """
+    stage.bench.describe(stage.directory, {A: "1", B: "2"})
+    stage.do(Init())
+
+    answer = stage.plan()
+
+    assert (answer.exit_code, answer.whole) == (0, True)
+    assert sorted((p.address, p.action) for p in of(Planned, answer)) == [
+        (A, "create"),
+        (B, "create"),
+    ]
+    assert stage.plan_file.exists()
+
+
+def test_a_plan_without_changes_holds_no_action(stage: Stage) -> None:
+    """
+    After an apply a plan holds no action and no output change.
+    """
+    applied(stage, {A: "1"}, outputs={"o": StateOutput("x", sensitive=False)})
+
+    answer = stage.plan()
+
+    assert answer.exit_code == 0
+    assert not of(Planned, answer)
+    assert not of(OutputPlanned, answer)
+
+
+def test_update_replace_and_delete_are_told_apart(stage: Stage) -> None:
+    """
+    A plan says update, replace and delete for what they are.
+    """
+    applied(stage, {A: "1", B: "2", C: "3"})
+    stage.bench.describe(stage.directory, {A: "changed", B: "2"})
+
+    answer = stage.plan(replace=(B,))
+
+    assert {p.address: p.action for p in of(Planned, answer)} == {
+        A: "update",
+        B: "replace",
+        C: "delete",
+    }
+
+
+def test_a_failing_plan_says_why_and_leaves_no_plan_file(stage: Stage) -> None:
+    """
+    A plan that fails has exit code 1, an error diagnostic, and writes no plan.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, broken=True)
+    stage.do(Init())
+
+    answer = stage.plan()
+
+    assert answer.exit_code == 1
+    assert [d.diagnostic.severity for d in of(Diagnosed, answer)] == ["error"]
+    assert not stage.plan_file.exists()
+
+
+def test_an_apply_reports_each_object_when_it_begins_and_ends(stage: Stage) -> None:
+    """
+    The journal holds began and completed, with the id, for each object; state holds the same ids.
+    """
+    stage.bench.describe(stage.directory, {A: "1", B: "2"})
+    stage.do(Init())
+    stage.plan()
+
+    answer = stage.apply()
+
+    assert (answer.exit_code, answer.whole, answer.stopped) == (0, True, False)
+    assert {m.address for m in of(Began, answer)} == {A, B}
+    ids = {m.address: m.id for m in of(Completed, answer)}
+    state = stage.engine.state(stage.do(Pull()))
+    assert {item.address: item.id for item in state.objects} == ids
+    assert [(s.operation, s.add) for s in of(Summarised, answer)] == [("apply", 2)]
+
+
+def test_a_failed_apply_keeps_what_was_done(stage: Stage) -> None:
+    """
+    Where one object fails the others stay done, and only the failed one is tainted.
+    """
+    stage.bench.describe(stage.directory, {A: "1", B: "2"}, faults={B: Fault.FAIL})
+    stage.do(Init())
+    stage.plan()
+
+    answer = stage.apply()
+
+    assert (answer.exit_code, answer.whole) == (1, True)
+    assert [m.address for m in of(Completed, answer)] == [A]
+    assert [m.address for m in of(Errored, answer)] == [B]
+    assert [d.diagnostic.address for d in of(Diagnosed, answer)] == [B]
+    assert not of(Summarised, answer)
+    state = stage.engine.state(stage.do(Pull()))
+    assert {item.address: item.tainted for item in state.objects} == {A: False, B: True}
+
+
+def test_a_destroy_plan_empties_the_state(stage: Stage) -> None:
+    """
+    Applying a destroy plan deletes every object; lineage stays, outputs go.
+    """
+    applied(stage, {A: "1"}, outputs={"o": StateOutput("x", sensitive=False)})
+    before = stage.engine.state(stage.do(Pull()))
+    planned = of(Planned, stage.plan(mode="destroy"))
+
+    answer = stage.apply()
+
+    after = stage.engine.state(stage.do(Pull()))
+    assert [(p.address, p.action) for p in planned] == [(A, "delete")]
+    assert [(m.address, m.action) for m in of(Completed, answer)] == [(A, "delete")]
+    assert (after.objects, after.outputs, after.lineage) == ((), {}, before.lineage)
+    assert after.serial > before.serial
+
+
+def test_pulling_a_state_that_was_never_written_finds_nothing(stage: Stage) -> None:
+    """
+    Never written is no error: no lineage, serial 0, nothing in it.
+    """
+    stage.bench.describe(stage.directory, {A: "1"})
+    stage.do(Init())
+
+    state = stage.engine.state(stage.do(Pull()))
+
+    assert (state.lineage, state.serial, state.objects, state.outputs) == (None, 0, (), {})
+
+
+def test_a_pull_tells_outputs_with_their_sensitive_flags(stage: Stage) -> None:
+    """
+    One pull tells outputs, sensitive flags, lineage, serial and objects.
+    """
+    outputs = {
+        "plain": StateOutput("x", sensitive=False),
+        "secret": StateOutput("hunter22", sensitive=True),
+    }
+    applied(stage, {A: "1"}, outputs=outputs)
+
+    state = stage.engine.state(stage.do(Pull()))
+
+    assert state.outputs == outputs
+    assert state.lineage
+    assert state.serial >= 1
+    assert state.addresses == {A}
+
+
+def test_a_stop_ends_the_apply_with_its_state_saved(stage: Stage) -> None:
+    """
+    A stop sends one SIGINT: exit code 1, a whole journal, and what was half made is tainted.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.HANG})
+    stage.do(Init())
+    stage.plan()
+    stop = Stop()
+
+    def stop_at_began(message: Message) -> None:
+        if isinstance(message, Began):
+            stop.stopping = True
+
+    answer = stage.do(Apply(stage.plan_file), stop=stop, observe=stop_at_began)
+
+    assert (answer.exit_code, answer.whole, answer.stopped) == (1, True, True)
+    state = stage.engine.state(stage.do(Pull()))
+    assert [(item.address, item.tainted) for item in state.objects] == [(A, True)]
+
+
+def test_a_timeout_stops_like_a_person(stage: Stage) -> None:
+    """
+    At its timeout the engine gets its one SIGINT, and the answer says so.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.HANG})
+    stage.do(Init())
+    stage.plan()
+
+    answer = stage.do(Apply(stage.plan_file), stage.site(timeout=2.0))
+
+    assert (answer.exit_code, answer.stopped, answer.timed_out) == (1, True, True)
+
+
+def test_nothing_starts_after_a_stop(stage: Stage, tmp_path: Path) -> None:
+    """
+    Where a stop came first the engine never begins: no exit code, nothing said, nothing in doubt;
+    and the files to delete are gone.
+    """
+    stage.bench.describe(stage.directory, {A: "1"})
+    stage.do(Init())
+    stage.plan()
+    secret = tmp_path / "inputs.tfvars.json"
+    secret.write_text("{}")
+
+    answer = stage.do(
+        Apply(stage.plan_file), stage.site(delete_after=(secret,)), stop=Stop(stopping=True)
+    )
+
+    assert (answer.exit_code, answer.messages, answer.whole, answer.stopped, answer.stdout) == (
+        None,
+        (),
+        True,
+        True,
+        None,
+    )
+    assert not secret.exists()
+    assert stage.addresses() == frozenset()
+
+
+def test_what_is_observed_is_what_is_answered(stage: Stage) -> None:
+    """
+    ``observe`` gets each message of the answer once, in order.
+    """
+    stage.bench.describe(stage.directory, {A: "1", B: "2"})
+    stage.do(Init())
+    stage.plan()
+    seen: list[Message] = []
+
+    answer = stage.do(Apply(stage.plan_file), observe=seen.append)
+
+    assert tuple(seen) == answer.messages
+
+
+def test_another_process_recollects_a_finished_call(stage: Stage) -> None:
+    """
+    Exit code and journal of a call that has ended can be had from disk alone.
+    """
+    stage.bench.describe(stage.directory, {A: "1", B: "2"}, faults={B: Fault.FAIL})
+    stage.do(Init())
+    stage.plan()
+    site = stage.site("apply")
+    answer = stage.do(Apply(stage.plan_file), site)
+
+    recollection = stage.bench.engine().recollect(site)
+
+    assert recollection.began
+    assert recollection.liveness is Liveness.GONE
+    assert recollection.answer.messages == answer.messages
+    assert (recollection.answer.exit_code, recollection.answer.whole) == (1, True)
+
+
+def test_a_killed_engine_leaves_no_exit_code(stage: Stage) -> None:
+    """
+    After SIGKILL there is no exit code and the journal is not whole, then and for a successor.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.KILL_ENGINE})
+    stage.do(Init())
+    stage.plan()
+    site = stage.site("apply")
+
+    answer = stage.do(Apply(stage.plan_file), site)
+
+    assert (answer.exit_code, answer.whole) == (None, False)
+    assert [m.address for m in of(Began, answer)] == [A]
+    recollection = stage.bench.engine().recollect(site)
+    assert (recollection.began, recollection.liveness) == (True, Liveness.GONE)
+    assert (recollection.answer.exit_code, recollection.answer.whole) == (None, False)
+    assert recollection.answer.messages == answer.messages
+
+
+def test_a_recollected_call_that_had_not_begun_never_begins(stage: Stage) -> None:
+    """
+    Looking for a call that did not begin rules it out: a late caller is told, nothing happens.
+    """
+    stage.bench.describe(stage.directory, {A: "1"})
+    stage.do(Init())
+    stage.plan()
+    site = stage.site("apply")
+    recollection = stage.bench.engine().recollect(site)
+
+    with pytest.raises(Fenced):
+        stage.do(Apply(stage.plan_file), site)
+
+    assert (recollection.began, recollection.liveness) == (False, Liveness.GONE)
+    assert stage.bench.engine().recollect(site).began is False
+    assert stage.addresses() == frozenset()
+
+
+def test_a_call_under_way_is_recollected_as_alive(stage: Stage) -> None:
+    """
+    While the engine works a successor sees it alive, with what it said so far.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.HANG})
+    stage.do(Init())
+    stage.plan()
+    site = stage.site("apply")
+    stop, working = Stop(), threading.Event()
+
+    def note(message: Message) -> None:
+        if isinstance(message, Began):
+            working.set()
+
+    thread = threading.Thread(
+        target=stage.do, args=(Apply(stage.plan_file), site), kwargs={"stop": stop, "observe": note}
+    )
+    thread.start()
+    working.wait()
+    try:
+        recollection = stage.bench.engine().recollect(site)
+    finally:
+        stop.stopping = True
+        thread.join()
+
+    assert (recollection.began, recollection.liveness) == (True, Liveness.ALIVE)
+    assert [m.address for m in of(Began, recollection.answer)] == [A]
+
+
+def test_a_plan_on_an_older_state_is_refused(stage: Stage) -> None:
+    """
+    A saved plan applies once: on a state that moved on it fails before anything begins.
+    """
+    stage.bench.describe(stage.directory, {A: "1"})
+    stage.do(Init())
+    stage.plan()
+    stage.apply()
+
+    answer = stage.apply()
+
+    assert answer.exit_code == 1
+    assert not of(Began, answer)
+    assert "stale" in of(Diagnosed, answer)[0].diagnostic.summary
+
+
+def test_a_saved_plan_tells_the_state_it_was_made_on(stage: Stage) -> None:
+    """
+    Lineage, serial, objects and outputs from before the plan can be had from the plan file.
+    """
+    applied(stage, {A: "1"}, outputs={"o": StateOutput("x", sensitive=False)})
+    now = stage.engine.state(stage.do(Pull()))
+    stage.bench.describe(stage.directory, {A: "2", B: "2"})
+    stage.plan()
+
+    before = stage.engine.state_before(stage.plan_file)
+
+    assert before is not None
+    assert (before.lineage, before.serial) == (now.lineage, now.serial)
+    assert (before.objects, before.outputs) == (now.objects, now.outputs)
+
+
+def test_a_file_that_is_no_plan_tells_no_state(stage: Stage) -> None:
+    """
+    An encrypted or foreign plan file gives None, never an empty state.
+    """
+    stage.plan_file.write_bytes(b"\x00encrypted")
+
+    assert stage.engine.state_before(stage.plan_file) is None
+
+
+def test_the_files_to_delete_are_gone_after_the_call(stage: Stage, tmp_path: Path) -> None:
+    """
+    Files with secrets end with the call, whether it succeeds or not.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, broken=True)
+    stage.do(Init())
+    secret = tmp_path / "inputs.tfvars.json"
+    secret.write_text("{}")
+
+    stage.do(Plan(stage.plan_file, var_file=secret), stage.site(delete_after=(secret,)))
+
+    assert not secret.exists()
+
+
+def test_diagnostics_are_masked(stage: Stage) -> None:
+    """
+    Free text passes through the site's mask before anybody sees it.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, broken=True)
+    stage.do(Init())
+
+    answer = stage.do(Plan(stage.plan_file), stage.site(mask=lambda _: "***"))
+
+    assert {d.diagnostic.summary for d in of(Diagnosed, answer)} == {"***"}

@@ -1,0 +1,188 @@
+"""
+The laws of ``ports.RunFiles``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.record import RunRecord, Source
+from orchestrator.errors import Invalid, StoreUnavailable
+from orchestrator.stores.runs import RunDirectory
+from tests.fakes.clock import START
+from tests.fakes.entries import ACTOR
+
+RUN = "20300102T030405Z-000001"
+
+
+def run_record(run_id: str = RUN) -> RunRecord:
+    return RunRecord(
+        run_id=run_id,
+        project="acme",
+        blueprint="web",
+        environment="prod",
+        command="apply",
+        actor=ACTOR,
+        source=Source(blueprint_path="blueprints/web.yaml"),
+        started_at=START,
+    )
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path / ".orchestrator" / "runs")
+
+
+def test_looking_makes_nothing(files: RunDirectory, tmp_path: Path) -> None:
+    """
+    Asking for runs, a run or its directory leaves an empty project empty.
+    """
+    found = (files.runs(), files.read_run(RUN), files.directory(RUN).exists())
+
+    assert found == ([], None, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_attempt_has_a_directory_of_its_own(files: RunDirectory) -> None:
+    """
+    ``<runs>/<run>/steps/<step>/<number>``, made at once and again without error.
+    """
+    path = files.attempt(RUN, "network", 2)
+
+    assert path == files.directory(RUN) / "steps" / "network" / "2"
+    assert path.is_dir()
+    assert files.attempt(RUN, "network", 2) == path
+
+
+@pytest.mark.parametrize("step", ['cell["a.b"]', 'cell["../../../x"]', "..", ".", "a/b", "é" * 300])
+def test_a_step_name_never_escapes(files: RunDirectory, step: str) -> None:
+    """
+    Whatever a step is called, its attempt is four levels below the runs, in a directory of its own.
+    """
+    path = files.attempt(RUN, step, 1)
+
+    assert path.resolve().parent.parent == (files.directory(RUN) / "steps").resolve()
+    assert path.is_dir()
+
+
+def test_long_names_that_begin_alike_stay_apart(files: RunDirectory) -> None:
+    """
+    A shortened name still tells two instances apart.
+    """
+    one, other = (files.attempt(RUN, f'cell["{"k" * 199}{end}"]', 1) for end in "ab")
+
+    assert one != other
+
+
+@pytest.mark.parametrize("run_id", ["", "..", ".", "../x", "/etc", "a/b", "a\n", "a" * 129, ".x"])
+def test_a_run_id_never_escapes(files: RunDirectory, run_id: str) -> None:
+    """
+    A text that is no run id is refused before any path is made of it.
+    """
+    with pytest.raises(Invalid, match="not the id of a run"):
+        files.directory(run_id)
+
+
+def test_a_file_is_written_below_the_runs_only(files: RunDirectory, tmp_path: Path) -> None:
+    """
+    Writing anywhere else is a bug of the caller, also by way of a link.
+    """
+    files.attempt(RUN, "network", 1)
+    (files.directory(RUN) / "out").symlink_to(tmp_path)
+
+    with pytest.raises(ValueError, match="not below"):
+        files.write(files.directory(RUN) / "out" / "x", "text")
+
+    assert not (tmp_path / "x").exists()
+
+
+def test_evidence_is_private(files: RunDirectory) -> None:
+    """
+    Directories 0700, files 0600, whatever the umask.
+    """
+    before = os.umask(0)
+    try:
+        path = files.attempt(RUN, "network", 1) / "raw" / "plan.txt"
+        files.write(path, "text")
+    finally:
+        os.umask(before)
+
+    directories = list(path.relative_to(files.directory(RUN).parent.parent).parents)[:-1]
+    root = files.directory(RUN).parent.parent
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert {stat.S_IMODE((root / each).stat().st_mode) for each in directories} == {0o700}
+
+
+def test_a_file_is_replaced_whole(files: RunDirectory) -> None:
+    """
+    Writing goes by rename: a reader that has the old file open reads the old file to its end.
+    """
+    path = files.attempt(RUN, "network", 1) / "note.txt"
+    files.write(path, "old")
+
+    with path.open() as reader:
+        files.write(path, "new")
+        seen = reader.read()
+
+    assert (seen, path.read_text()) == ("old", "new")
+    assert [each.name for each in path.parent.iterdir()] == ["note.txt"]
+
+
+def test_a_failed_write_leaves_the_file_before(files: RunDirectory) -> None:
+    """
+    Where the disk refuses, the earlier file is untouched, nothing is left over, and it is said.
+    """
+    directory = files.attempt(RUN, "network", 1) / "taken"
+    directory.mkdir()
+    (directory / "kept").write_text("kept")
+
+    with pytest.raises(StoreUnavailable, match="taken"):
+        files.write(directory, "text")
+
+    assert [each.name for each in directory.parent.iterdir()] == ["taken"]
+
+
+def test_a_run_record_reads_as_it_was_written(files: RunDirectory) -> None:
+    """
+    ``run.json`` holds the last version, unknown fields included.
+    """
+    files.write_run(run_record())
+    newer = run_record().model_copy(update={"exit_code": 0, "colour": "blue"})
+
+    files.write_run(newer)
+
+    read = files.read_run(RUN)
+    assert read == newer
+    assert read is not None
+    assert read.model_extra == {"colour": "blue"}
+
+
+_NEWER = '{"schema": "orchestrator.run/2"}'
+_BARE = '{"schema": "orchestrator.run/1"}'
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "{}", _NEWER, _BARE])
+def test_a_damaged_run_record_is_not_a_missing_one(files: RunDirectory, text: str) -> None:
+    """
+    What cannot be read is an error that names the file.
+    """
+    files.write(files.directory(RUN) / "run.json", text)
+
+    with pytest.raises(StoreUnavailable, match=r"run\.json"):
+        files.read_run(RUN)
+
+
+def test_runs_are_listed_newest_first(files: RunDirectory) -> None:
+    """
+    Run ids sort by time; what is not the directory of a run is not listed.
+    """
+    for run_id in ("20300101T000000Z-b", "20300103T000000Z-a", "20300102T000000Z-c"):
+        files.write_run(run_record(run_id))
+    files.write(files.directory("x").parent / "notes", "text")
+    (files.directory("x").parent / ".hidden").mkdir()
+
+    assert files.runs() == ["20300103T000000Z-a", "20300102T000000Z-c", "20300101T000000Z-b"]

@@ -1,0 +1,444 @@
+"""
+The laws of ``ports.OperationStore``, held by every store.
+
+A store joins by a function in ``PLACES`` that opens it twice on one place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.record import OperationRecord, parse_record
+from orchestrator.domain.states import Status
+from orchestrator.domain.target import Target
+from orchestrator.errors import Fenced
+from orchestrator.ports import OperationStore
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import SqliteStore
+from tests.fakes.entries import NETWORK, claim, entry, lease
+
+Open = Callable[[], OperationStore]
+
+
+def _memory(_: Path) -> Open:
+    store = MemoryStore()
+    return lambda: store
+
+
+def _sqlite(directory: Path) -> Open:
+    return lambda: SqliteStore(directory / ".orchestrator" / "operations.db")
+
+
+PLACES: dict[str, Callable[[Path], Open]] = {"memory": _memory, "sqlite": _sqlite}
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """
+    Opens stores on one place that is empty at first.
+    """
+    opened: list[OperationStore] = []
+    make = PLACES[request.param](tmp_path)
+
+    def open_one() -> OperationStore:
+        opened.append(make())
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(place: Open) -> OperationStore:
+    return place()
+
+
+def test_a_target_without_entries_has_no_newest_entry(store: OperationStore) -> None:
+    """
+    What was never written reads as None and empty, not as an error.
+    """
+    found = (store.newest(NETWORK), store.history(NETWORK), store.records())
+
+    assert found == (None, [], [])
+
+
+def test_the_newest_entry_is_what_was_appended_last(place: Open) -> None:
+    """
+    What one store appended another store on the same place reads, equal in every field.
+    """
+    second = entry(sequence=2, status=Status.ERROR, outputs={"id": [1, {"ä": None}]})
+    place().append(entry(sequence=1))
+    place().append(second)
+
+    assert place().newest(NETWORK) == second
+
+
+def test_history_is_newest_first_and_complete(store: OperationStore) -> None:
+    """
+    Older entries are history: none is lost or changed by a newer one.
+    """
+    entries = [entry(sequence=number, last_error=f"try {number}") for number in (1, 2, 3)]
+    for each in entries:
+        store.append(each)
+
+    assert store.history(NETWORK) == entries[::-1]
+
+
+def test_records_are_the_newest_of_each_target_sorted_by_target(store: OperationStore) -> None:
+    """
+    ``records`` returns one entry per target, filtered by blueprint and environment.
+    """
+    targets = [
+        Target("web", "prod", "b"),
+        Target("api", "prod", "z"),
+        Target("web", "dev", "c"),
+        Target("web", "prod", 'a["x.y"]'),
+    ]
+    for target in targets:
+        store.append(entry(target, 1))
+        store.append(entry(target, 2))
+
+    def listed(found: list[OperationRecord]) -> list[tuple[str, int]]:
+        return [(str(record.target.target), record.sequence) for record in found]
+
+    assert listed(store.records("web", "prod")) == [('web/prod/a["x.y"]', 2), ("web/prod/b", 2)]
+    assert [name for name, _ in listed(store.records("web"))] == [
+        "web/dev/c",
+        'web/prod/a["x.y"]',
+        "web/prod/b",
+    ]
+    assert [name for name, _ in listed(store.records(environment="prod"))] == [
+        "api/prod/z",
+        'web/prod/a["x.y"]',
+        "web/prod/b",
+    ]
+    assert [target for target, _ in listed(store.records())] == [str(t) for t in sorted(targets)]
+
+
+def test_an_entry_whose_place_is_taken_is_fenced(place: Open) -> None:
+    """
+    Of two appends with one sequence exactly one returns; the other changes nothing.
+    """
+    store = place()
+    store.append(entry(sequence=1, entry_id="mine"))
+
+    with pytest.raises(Fenced, match="entry 1 of web/prod/network"):
+        place().append(entry(sequence=1, entry_id="theirs"))
+
+    assert [record.entry_id for record in store.history(NETWORK)] == ["mine"]
+
+
+@pytest.mark.parametrize("sequence", [1, 3, 4, 9])
+def test_an_entry_is_appended_only_after_its_predecessor(
+    store: OperationStore, sequence: int
+) -> None:
+    """
+    Entry N is appended only if N-1 is the newest: no gap, and nothing between older entries.
+    """
+    store.append(entry(sequence=1))
+    store.append(entry(sequence=2))
+    expected = sequence == 3
+
+    try:
+        store.append(entry(sequence=sequence, entry_id="new"))
+        appended = True
+    except Fenced:
+        appended = False
+
+    assert appended is expected
+    assert [r.sequence for r in store.history(NETWORK)] == ([3, 2, 1] if expected else [2, 1])
+
+
+def test_a_first_entry_is_number_one(store: OperationStore) -> None:
+    """
+    A target's entries begin at 1.
+    """
+    with pytest.raises(Fenced):
+        store.append(entry(sequence=2))
+
+    assert store.newest(NETWORK) is None
+
+
+def test_our_own_entry_is_recognised(place: Open) -> None:
+    """
+    Appending the same entry id again returns, also after newer entries: the answer was lost.
+    """
+    first = entry(sequence=1)
+    place().append(first)
+    place().append(entry(sequence=2))
+
+    place().append(first)
+
+    assert [record.sequence for record in place().history(NETWORK)] == [2, 1]
+
+
+def test_of_many_appends_at_once_exactly_one_returns(place: Open) -> None:
+    """
+    Threads that append the same sequence: one wins, all others are fenced.
+    """
+    outcomes: list[str] = []
+    ready = threading.Barrier(8)
+    store = place()
+
+    def append(name: str) -> None:
+        ready.wait()
+        try:
+            store.append(entry(sequence=1, entry_id=name))
+            outcomes.append(name)
+        except Fenced:
+            outcomes.append("fenced")
+
+    threads = [threading.Thread(target=append, args=(f"entry-{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    winners = [name for name in outcomes if name != "fenced"]
+    assert len(winners) == 1
+    assert len(outcomes) == 8
+    newest = store.newest(NETWORK)
+    assert newest is not None
+    assert newest.entry_id == winners[0]
+
+
+def test_forty_steps_append_in_parallel(place: Open) -> None:
+    """
+    Appends to different targets from many threads all arrive, whole and in order.
+    """
+    store = place()
+    targets = [Target("web", "prod", f"s{number:02d}") for number in range(40)]
+
+    def append(target: Target) -> None:
+        for sequence in (1, 2, 3):
+            store.append(entry(target, sequence))
+
+    threads = [threading.Thread(target=append, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [(r.target.target, r.sequence) for r in place().records()] == [(t, 3) for t in targets]
+
+
+def test_unknown_fields_of_a_newer_minor_survive(place: Open) -> None:
+    """
+    Fields that this version does not know come back, also after a change of the record.
+    """
+    newer = parse_record(
+        entry(sequence=1)
+        .to_json()
+        .replace('"orchestrator.operation/1"', '"orchestrator.operation/1.7"')
+        .replace('"module_ref"', '"colour":{"of":["sky"]},"module_ref"')
+        .replace('"host"', '"badge":7,"host"')
+    )
+    place().append(newer)
+    read = place().newest(NETWORK)
+    assert read is not None
+
+    place().append(read.model_copy(update={"sequence": 2, "entry_id": "next"}))
+
+    kept = place().newest(NETWORK)
+    assert kept is not None
+    assert kept.model_extra == {"colour": {"of": ["sky"]}}
+    assert kept.actor.model_extra == {"badge": 7}
+    assert kept.schema_ == "orchestrator.operation/1.7"
+
+
+def test_a_claim_is_held_by_one_run(place: Open) -> None:
+    """
+    A second run is told who holds the claim, and changes nothing.
+    """
+    store = place()
+    assert store.take_claim(claim("run-1")) is None
+
+    holder = place().take_claim(claim("run-2"))
+
+    assert holder == claim("run-1")
+    assert store.claim("web", "prod") == claim("run-1")
+
+
+def test_claims_of_other_environments_do_not_meet(store: OperationStore) -> None:
+    """
+    The claim is of a blueprint in an environment.
+    """
+    store.take_claim(claim("run-1"))
+
+    taken = [
+        store.take_claim(claim("run-2", environment="dev")),
+        store.take_claim(claim("run-3", blueprint="api")),
+    ]
+
+    assert taken == [None, None]
+
+
+def test_a_claim_that_the_run_holds_can_be_taken_again(store: OperationStore) -> None:
+    """
+    Taking a claim that the same run holds succeeds.
+    """
+    store.take_claim(claim("run-1"))
+
+    assert store.take_claim(claim("run-1")) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "taken"), [("dead", True), ("other", False), (None, True), ("run-2", True)]
+)
+def test_a_claim_is_replaced_only_where_it_is_the_expected_one(
+    store: OperationStore, held: str | None, taken: bool
+) -> None:
+    """
+    With ``replaces`` a claim is taken from exactly that holder; one that is free can be taken.
+    """
+    if held is not None:
+        store.take_claim(claim(held))
+
+    holder = store.take_claim(claim("run-2"), replaces=claim("dead"))
+
+    assert (holder is None) is taken
+    now = store.claim("web", "prod")
+    assert now is not None
+    assert now.run_id == ("run-2" if taken else held)
+
+
+def test_a_claim_renewed_by_its_holder_is_no_longer_the_expected_one(
+    store: OperationStore,
+) -> None:
+    """
+    ``replaces`` compares the whole claim, not only its run.
+    """
+    dead = claim("dead")
+    store.take_claim(dead.model_copy(update={"command": "destroy"}))
+
+    holder = store.take_claim(claim("run-2"), replaces=dead)
+
+    assert holder is not None
+    assert holder.command == "destroy"
+
+
+def test_of_many_that_take_a_claim_exactly_one_gets_it(place: Open) -> None:
+    """
+    Threads that take one claim: one gets it, all others learn its name.
+    """
+    answers: dict[str, str | None] = {}
+    ready = threading.Barrier(8)
+    store = place()
+
+    def take(run_id: str) -> None:
+        ready.wait()
+        holder = store.take_claim(claim(run_id))
+        answers[run_id] = holder.run_id if holder else None
+
+    threads = [threading.Thread(target=take, args=(f"run-{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    winners = [run_id for run_id, holder in answers.items() if holder is None]
+    assert len(winners) == 1
+    assert {holder for holder in answers.values() if holder} == set(winners)
+
+
+def test_only_the_holder_drops_a_claim(store: OperationStore) -> None:
+    """
+    Nothing happens where another run holds the claim; its own run gives it up.
+    """
+    store.take_claim(claim("run-1"))
+
+    store.drop_claim(claim("run-2"))
+    after_stranger = store.claim("web", "prod")
+    store.drop_claim(claim("run-1"))
+
+    assert after_stranger == claim("run-1")
+    assert store.claim("web", "prod") is None
+
+
+def test_the_age_of_a_lease_is_the_stores(place: Open) -> None:
+    """
+    A heartbeat is stamped by the store's clock: what the writer says of its age does not count.
+    """
+    store = place()
+    store.put_lease(lease("run-1", age=1e9))
+
+    first, second = place().lease("run-1"), place().lease("run-1")
+
+    assert first is not None
+    assert second is not None
+    assert 0 <= first.age <= second.age < 1e9
+    assert first.owner == lease("run-1").owner
+
+
+def test_a_heartbeat_replaces_the_one_before(store: OperationStore) -> None:
+    """
+    A run has one lease; a dropped one is gone, and dropping none is no error.
+    """
+    store.put_lease(lease("run-1"))
+    moved = lease("run-1").owner.model_copy(update={"pid": 1})
+    store.put_lease(lease("run-1").model_copy(update={"owner": moved}))
+    found = store.lease("run-1")
+    store.drop_lease("run-1")
+    store.drop_lease("run-1")
+
+    assert found is not None
+    assert found.owner.pid == 1
+    assert store.lease("run-1") is None
+
+
+def test_blobs_are_bytes_by_name(place: Open) -> None:
+    """
+    A blob comes back byte for byte; the same name again replaces it; an unknown one is None.
+    """
+    data = bytes(range(256)) * 1000
+    place().put_blob("modules/sha256:1", b"old")
+    place().put_blob("modules/sha256:1", data)
+
+    assert place().blob("modules/sha256:1") == data
+    assert place().blob("modules/sha256:2") is None
+
+
+def test_an_empty_blob_is_not_a_missing_one(store: OperationStore) -> None:
+    """
+    No bytes are bytes.
+    """
+    store.put_blob("empty", b"")
+
+    assert store.blob("empty") == b""
+
+
+def test_blobs_are_listed_by_prefix(store: OperationStore) -> None:
+    """
+    A prefix is plain text: it has no wildcards, and matches case.
+    """
+    for name in ("runs/b", "runs/a", "RUNS/c", "runs_d", "runs%e", "räder"):
+        store.put_blob(name, b"")
+
+    assert store.blobs("runs/") == ["runs/a", "runs/b"]
+    assert store.blobs("runs_") == ["runs_d"]
+    assert store.blobs("runs%") == ["runs%e"]
+    assert store.blobs("rä") == ["räder"]
+    assert len(store.blobs("")) == 6
+
+
+def test_a_probe_leaves_nothing_behind(store: OperationStore) -> None:
+    """
+    Proving that it can be written changes no record, claim, lease or blob.
+    """
+    store.append(entry())
+
+    store.probe()
+
+    assert (store.history(NETWORK), store.blobs("")) == ([entry()], [])
+
+
+def test_the_url_names_the_store(store: OperationStore) -> None:
+    """
+    The URL has a scheme and is stable.
+    """
+    assert store.url.partition(":")[0] in PLACES

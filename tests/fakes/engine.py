@@ -1,0 +1,538 @@
+"""
+An engine without processes: passes the same contract suite as Terraform, and fails on request.
+
+``FakeWorld`` stands for disk and cloud: it outlives engines, as they outlive processes. A working
+directory is scripted through its `FakeRoot`: what its module describes, and what goes wrong where.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, assert_never
+
+from orchestrator.domain.messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Drifted,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+    PulledState,
+    Said,
+    StateObject,
+    StateOutput,
+    Summarised,
+)
+from orchestrator.domain.record import Action, Diagnostic, Identity
+from orchestrator.errors import EngineFailed, Fenced
+from orchestrator.ports import (
+    Answer,
+    Apply,
+    EngineInfo,
+    Init,
+    Liveness,
+    Plan,
+    Pull,
+    Recollection,
+    Request,
+    Site,
+    StopToken,
+)
+
+PROVIDER = "terraform.io/builtin/terraform"
+NEVER_BEGAN = Answer(exit_code=None, messages=(), whole=True, stopped=True)
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Fault(Enum):
+    """
+    What happens when the engine works on an object.
+    """
+
+    FAIL = auto()  # the provider made it, then failed: in state, tainted
+    REFUSE = auto()  # the provider refused: nothing made, nothing in state
+    LOSE = auto()  # the provider made it and lost the answer: not in state
+    HANG = auto()  # it takes until somebody stops the engine
+    KILL_ENGINE = auto()  # the engine gets SIGKILL
+    KILL_BOTH = auto()  # this program and the engine get SIGKILL
+    KILL_US = auto()  # this program gets SIGKILL; the engine finishes by itself
+
+
+class Killed(BaseException):
+    """
+    Stands for the SIGKILL of this program: nothing after it runs.
+    """
+
+
+@dataclass
+class Thing:
+    """
+    An object in provider state.
+    """
+
+    value: Any
+    id: str
+    tainted: bool = False
+
+
+@dataclass
+class FakeRoot:
+    """
+    A working directory: its module, its provider state, and its script.
+
+    ``desired`` maps addresses to values; ``outputs`` are known once everything desired exists.
+    ``drifted`` objects the refresh finds changed or vanished; vanished ones leave the state.
+    ``wait`` holds the engine up before its first object, until set.
+    """
+
+    desired: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, StateOutput] = field(default_factory=dict)
+    faults: dict[str, Fault] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)  # address -> summary of its fault
+    init_error: str | None = None
+    plan_error: str | None = None
+    pull_error: str | None = None
+    locked_by: str | None = None
+    vanished: set[str] = field(default_factory=set)
+    start_error: str | None = None
+    wait: threading.Event | None = None
+
+    things: dict[str, Thing] = field(default_factory=dict)
+    remote: dict[str, str] = field(default_factory=dict)  # address -> id, whatever state says
+    lineage: str | None = None
+    serial: int = 0
+    state_outputs: dict[str, StateOutput] = field(default_factory=dict)
+
+
+@dataclass
+class _Evidence:
+    messages: list[Message] = field(default_factory=list)
+    exit_code: int | None = None
+    ended: bool = False
+    alive: bool = True
+    stdout: Path | None = None
+
+
+@dataclass
+class FakeWorld:
+    """
+    All that lasts: roots by working directory, evidence of calls, and the list of calls made.
+    """
+
+    roots: dict[Path, FakeRoot] = field(default_factory=dict)
+    requests: list[tuple[Path, Request]] = field(default_factory=list)
+    evidence: dict[tuple[Path, str], _Evidence | None] = field(default_factory=dict)  # None: fenced
+    ticks: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def root(self, directory: Path) -> FakeRoot:
+        """
+        The root at a working directory, made if need be.
+        """
+        with self.lock:
+            return self.roots.setdefault(directory, FakeRoot())
+
+    def now(self) -> datetime:
+        """
+        A time later than any before.
+        """
+        with self.lock:
+            self.ticks += 1
+            return _EPOCH + timedelta(milliseconds=self.ticks)
+
+    def verbs(self, directory: Path | None = None) -> list[str]:
+        """
+        The names of the requests made, in order.
+        """
+        return [
+            type(request).__name__.lower()
+            for place, request in self.requests
+            if directory in (None, place)
+        ]
+
+
+class FakeEngine:
+    """
+    Satisfies `orchestrator.ports.Engine` over a `FakeWorld`.
+    """
+
+    def __init__(self, world: FakeWorld, *, info: EngineInfo | None = None) -> None:
+        self._world = world
+        self._info = info or EngineInfo("terraform", "1.11.4", ("fake",), "option", "a fake")
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def call(
+        self,
+        request: Request,
+        site: Site,
+        *,
+        stop: StopToken,
+        observe: Callable[[Message], None],
+    ) -> Answer:
+        root = self._world.root(site.directory)
+        if root.start_error is not None:
+            raise EngineFailed("engine", root.start_error)
+        if stop.stopping:
+            _discard(site)
+            return NEVER_BEGAN
+        evidence = _Evidence()
+        with self._world.lock:
+            if (site.evidence, site.name) in self._world.evidence:
+                _discard(site)
+                raise Fenced(f"the call {site.name} cannot be made")
+            self._world.evidence[site.evidence, site.name] = evidence
+            self._world.requests.append((site.directory, request))
+        call = _Call(self._world, root, site, stop, evidence, observe)
+        code: int | None
+        try:
+            match request:
+                case Init():
+                    code = call.init()
+                case Plan():
+                    code = call.plan(request)
+                case Apply():
+                    code = call.apply(request)
+                case Pull():
+                    code = call.pull()
+                case _:
+                    assert_never(request)
+            evidence.exit_code, evidence.ended = code, code is not None
+            if call.orphaned:
+                raise Killed
+        finally:
+            evidence.alive = False
+            _discard(site)
+        return replace(
+            _answer(evidence), stopped=call.stopped, timed_out=call.timed_out, lock=call.lock
+        )
+
+    def recollect(self, site: Site) -> Recollection:
+        key = (site.evidence, site.name)
+        with self._world.lock:
+            evidence = self._world.evidence.setdefault(key, None)
+        if evidence is None:
+            _discard(site)
+            return Recollection(began=False, liveness=Liveness.GONE, answer=NEVER_BEGAN)
+        return Recollection(
+            began=True,
+            liveness=Liveness.ALIVE if evidence.alive else Liveness.GONE,
+            answer=_answer(evidence),
+            identity=Identity(host="fake", boot_id="b", pid=1, pid_namespace="n", started=1),
+        )
+
+    def state(self, answer: Answer) -> PulledState:
+        if answer.exit_code != 0 or answer.stdout is None:
+            raise EngineFailed("readback", "the fake could not read the provider state")
+        return _parsed(answer.stdout.read_text())
+
+    def state_before(self, plan: Path) -> PulledState | None:
+        try:
+            return _parsed(json.loads(plan.read_text())["state"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+class _Call:
+    def __init__(
+        self,
+        world: FakeWorld,
+        root: FakeRoot,
+        site: Site,
+        stop: StopToken,
+        evidence: _Evidence,
+        observe: Callable[[Message], None],
+    ) -> None:
+        self._world = world
+        self._root = root
+        self._site = site
+        self._stop = stop
+        self._evidence = evidence
+        self._observe = observe
+        self.stopped = False
+        self.timed_out = False
+        self.orphaned = False
+        self.lock: str | None = None
+
+    def init(self) -> int:
+        if self._root.init_error is not None:
+            return self._fails(self._root.init_error)
+        self._say(Said("initialized"))
+        return 0
+
+    def pull(self) -> int:
+        if self._root.pull_error is not None:
+            return self._fails(self._root.pull_error)
+        path = self._site.evidence / "raw" / f"{self._site.name}.stdout"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(_dumped(self._root))
+        self._evidence.stdout = path
+        return 0
+
+    def plan(self, request: Plan) -> int:
+        root = self._root
+        if root.locked_by is not None and request.lock:
+            return self._is_locked(root.locked_by)
+        if root.plan_error is not None:
+            return self._fails(root.plan_error)
+        before = _dumped(root)
+        if request.refresh:
+            for address in sorted(root.vanished & set(root.things)):
+                self._say(Drifted(address, "delete", _type(address)))
+        present = {
+            address: thing
+            for address, thing in root.things.items()
+            if address not in root.vanished or not request.refresh
+        }
+        actions = [] if request.mode == "refresh-only" else list(_actions(root, present, request))
+        outputs = _output_actions(root, request)
+        for address, action in actions:
+            self._say(Planned(address, action, _type(address)))
+        add, change, remove = _counts(action for _, action in actions)
+        self._say(Summarised("plan", add, change, remove))
+        for name, action in outputs:
+            self._say(OutputPlanned(name, action))
+        request.out.write_text(
+            json.dumps({"state": before, "actions": actions, "mode": request.mode})
+        )
+        return 0
+
+    def apply(self, request: Apply) -> int | None:
+        root = self._root
+        if root.locked_by is not None:
+            return self._is_locked(root.locked_by)
+        plan = json.loads(request.plan.read_text())
+        if plan["state"] != _dumped(root):
+            return self._fails("Saved plan is stale")
+        for address in root.vanished:
+            root.things.pop(address, None)
+        if root.wait is not None:
+            root.wait.wait()
+        failed: list[str] = []
+        done: list[Action] = []
+        for address, action in plan["actions"]:
+            if self._stop.stopping:
+                self._interrupt()
+                failed.append(address)
+                break
+            if action in ("forget", "noop"):
+                root.things.pop(address, None)
+                continue
+            outcome = self._work(address, action)
+            if outcome is None:
+                self._write_state()
+                return None
+            if outcome:
+                done.append(action)
+            else:
+                failed.append(address)
+        self._write_state()
+        if failed:
+            return 1
+        root.state_outputs = {} if plan["mode"] == "destroy" else dict(root.outputs)
+        self._say(Summarised("apply", *_counts(iter(done))))
+        return 0
+
+    def _work(self, address: str, action: Action) -> bool | None:
+        """
+        Whether it went well; None where the engine was killed meanwhile.
+        """
+        for part in ("delete", "create") if action == "replace" else (action,):
+            went = self._part(address, part)
+            if not went:
+                return went
+        return True
+
+    def _part(self, address: str, part: Action) -> bool | None:
+        root = self._root
+        thing = root.things.get(address)
+        fault = root.faults.get(address)
+        self._say(Began(address, part, self._world.now(), thing.id if thing else None))
+        match fault:
+            case Fault.KILL_ENGINE:
+                return None
+            case Fault.KILL_BOTH:
+                raise Killed
+            case Fault.HANG:
+                if not self._hang():
+                    return None
+                self._make(address, part, tainted=True)
+                return self._errors(address, part, "execution halted")
+            case Fault.FAIL:
+                self._make(address, part, tainted=True)
+                return self._errors(address, part, "it failed")
+            case Fault.REFUSE:
+                return self._errors(address, part, "AccessDenied: not allowed")
+            case Fault.LOSE:
+                if part == "create":
+                    root.remote[address] = f"id-{address}"
+                elif part == "delete":
+                    root.remote.pop(address, None)
+                return self._errors(address, part, "connection reset")
+            case None | Fault.KILL_US:
+                if fault is Fault.KILL_US:
+                    self._observe, self.orphaned = _nobody, True
+                identifier = self._make(address, part, tainted=False)
+                self._say(Completed(address, part, self._world.now(), identifier))
+                return True
+            case _:
+                assert_never(fault)
+
+    def _make(self, address: str, part: Action, *, tainted: bool) -> str | None:
+        root = self._root
+        if part == "delete":
+            if tainted:
+                return None
+            root.things.pop(address, None)
+            root.remote.pop(address, None)
+            return None
+        known = root.things.get(address)
+        identifier = known.id if known and part == "update" else f"id-{address}"
+        root.things[address] = Thing(root.desired.get(address), identifier, tainted)
+        root.remote[address] = identifier
+        return identifier
+
+    def _hang(self) -> bool:
+        """
+        Wait for a stop; False where it ended in SIGKILL.
+        """
+        until = None if self._site.timeout is None else time.monotonic() + self._site.timeout
+        while not (self._stop.stopping or (until is not None and time.monotonic() >= until)):
+            time.sleep(0.001)
+        self.timed_out = not self._stop.stopping
+        self._interrupt()
+        return not self._stop.killing
+
+    def _interrupt(self) -> None:
+        if self.stopped:
+            return
+        self.stopped = True
+        self._say(Said("Interrupt received."))
+
+    def _errors(self, address: str, part: Action, summary: str) -> bool:
+        self._say(Errored(address, part, self._world.now()))
+        text = self._root.errors.get(address, summary)
+        self._say(Diagnosed(Diagnostic(summary=self._site.mask(text), address=address)))
+        return False
+
+    def _is_locked(self, holder: str) -> int:
+        self.lock = holder
+        return self._fails("Error acquiring the state lock")
+
+    def _fails(self, summary: str) -> int:
+        self._say(Diagnosed(Diagnostic(summary=self._site.mask(summary))))
+        return 1
+
+    def _say(self, message: Message) -> None:
+        self._evidence.messages.append(message)
+        self._observe(message)
+
+    def _write_state(self) -> None:
+        if self._root.lineage is None:
+            self._root.lineage = f"lineage-{self._site.directory.name}"
+        self._root.serial += 1
+
+
+def _actions(
+    root: FakeRoot, present: dict[str, Thing], request: Plan
+) -> Iterator[tuple[str, Action]]:
+    wanted = {} if request.mode == "destroy" else root.desired
+    for address in sorted(set(present) | set(wanted)):
+        if request.targets and address not in request.targets:
+            continue
+        thing = present.get(address)
+        if address not in wanted:
+            yield address, "delete"
+        elif thing is None:
+            yield address, "create"
+        elif thing.tainted or address in request.replace:
+            yield address, "replace"
+        elif thing.value != wanted[address]:
+            yield address, "update"
+
+
+def _output_actions(root: FakeRoot, request: Plan) -> list[tuple[str, Action]]:
+    wanted = {} if request.mode == "destroy" else root.outputs
+    changes: list[tuple[str, Action]] = []
+    for name in sorted(set(wanted) | set(root.state_outputs)):
+        if name not in wanted:
+            changes.append((name, "delete"))
+        elif name not in root.state_outputs:
+            changes.append((name, "create"))
+        elif wanted[name] != root.state_outputs[name]:
+            changes.append((name, "update"))
+    return changes
+
+
+def _counts(actions: Iterator[Action]) -> tuple[int, int, int]:
+    found = list(actions)
+    replaced = found.count("replace")
+    return (
+        found.count("create") + replaced,
+        found.count("update"),
+        found.count("delete") + replaced,
+    )
+
+
+def _answer(evidence: _Evidence) -> Answer:
+    return Answer(
+        exit_code=evidence.exit_code,
+        messages=tuple(evidence.messages),
+        whole=evidence.ended,
+        stdout=evidence.stdout,
+    )
+
+
+def _dumped(root: FakeRoot) -> str:
+    if root.lineage is None:
+        return ""
+    return json.dumps(
+        {
+            "lineage": root.lineage,
+            "serial": root.serial,
+            "things": {a: [t.value, t.id, t.tainted] for a, t in sorted(root.things.items())},
+            "outputs": {n: [o.value, o.sensitive] for n, o in sorted(root.state_outputs.items())},
+        }
+    )
+
+
+def _parsed(text: str) -> PulledState:
+    if not text:
+        return PulledState(lineage=None, serial=0, objects=(), outputs={})
+    data = json.loads(text)
+    return PulledState(
+        lineage=data["lineage"],
+        serial=data["serial"],
+        objects=tuple(
+            StateObject(address, _type(address), PROVIDER, identifier, tainted)
+            for address, (_, identifier, tainted) in data["things"].items()
+        ),
+        outputs={name: StateOutput(*pair) for name, pair in data["outputs"].items()},
+        raw=text.encode(),
+    )
+
+
+def _type(address: str) -> str:
+    return address.rsplit(".", 2)[-2]
+
+
+def _discard(site: Site) -> None:
+    for path in site.delete_after:
+        path.unlink(missing_ok=True)
+
+
+def _nobody(_message: Message) -> None:
+    """
+    Observes nothing.
+    """

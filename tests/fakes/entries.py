@@ -1,0 +1,62 @@
+"""
+Entries, claims and leases for tests: complete, and small where nothing is said.
+"""
+
+from __future__ import annotations
+
+from orchestrator.domain.record import (
+    Actor,
+    Claim,
+    Identity,
+    Json,
+    Lease,
+    OperationRecord,
+    Source,
+    TargetRef,
+)
+from orchestrator.domain.states import Status
+from orchestrator.domain.target import Target
+from tests.fakes.clock import START
+
+ACTOR = Actor(user="ada", host="workshop")
+OWNER = Identity(host="workshop", boot_id="b00t", pid=4711, pid_namespace="pid:[1]", started=99)
+NETWORK = Target("web", "prod", "network")
+
+
+def entry(
+    target: Target = NETWORK, sequence: int = 1, entry_id: str | None = None, **fields: Json
+) -> OperationRecord:
+    """
+    An entry of a target; its id is unique for target and sequence unless given.
+    """
+    filled: dict[str, Json] = {
+        "module_ref": "modules/network",
+        "status": Status.OK,
+        "run_id": "20300102T030405Z-000001",
+        "project": "acme",
+        "target": TargetRef(
+            blueprint=target.blueprint, environment=target.environment, step=target.step
+        ),
+        "sequence": sequence,
+        "entry_id": entry_id or f"{target}#{sequence}",
+        "updated_at": START,
+        "actor": ACTOR,
+        "source": Source(blueprint_path="blueprints/web.yaml"),
+    }
+    return OperationRecord.model_validate(filled | fields)
+
+
+def claim(run_id: str, *, blueprint: str = "web", environment: str = "prod") -> Claim:
+    return Claim(
+        blueprint=blueprint,
+        environment=environment,
+        run_id=run_id,
+        command="apply",
+        owner=OWNER,
+        actor=ACTOR,
+        taken_at=START,
+    )
+
+
+def lease(run_id: str, *, age: float = 0.0) -> Lease:
+    return Lease(run_id=run_id, owner=OWNER, age=age)

@@ -1,0 +1,127 @@
+"""
+A project on disk with modules that are described instead of written.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.domain.blueprint import Deployment, Module, Output, Variable
+from orchestrator.domain.outline import Outline
+from orchestrator.errors import Invalid
+from orchestrator.loading.deployment import load
+from orchestrator.loading.outline import outline
+from orchestrator.loading.values import Need
+from orchestrator.settings import Settings
+
+
+class ProjectOnDisk:
+    """
+    Writes blueprints under ``root`` and loads them with module descriptions given beforehand.
+
+    ``commands`` are the argument vectors that loading ran; each prints "from-command".
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.modules: dict[Path, Module] = {}
+        self.commands: list[Sequence[str]] = []
+        (root / "blueprints").mkdir()
+        self.module("plain", optional={"x": None, "y": None}, outputs=["id", "url"])
+
+    def module(
+        self,
+        name: str,
+        *,
+        required: Mapping[str, str | None] | None = None,
+        optional: Mapping[str, str | None] | None = None,
+        sensitive: Iterable[str] = (),
+        outputs: Iterable[str] = (),
+    ) -> Path:
+        """
+        Describe ``modules/<name>``: variables by type expression, outputs by name.
+        """
+        directory = self.root / "modules" / name
+        directory.mkdir(parents=True)
+        variables = {
+            variable: Variable(
+                variable, kind, required=is_required, sensitive=variable in sensitive
+            )
+            for given, is_required in ((required or {}, True), (optional or {}, False))
+            for variable, kind in given.items()
+        }
+        self.modules[directory] = Module(
+            directory=str(directory),
+            variables=variables,
+            outputs={output: Output(output) for output in outputs},
+        )
+        return directory
+
+    def write(self, path: str, text: str) -> Path:
+        """
+        Write a file, dedented.
+        """
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text).lstrip("\n"))
+        return file
+
+    def blueprint(self, text: str, *, name: str = "web") -> None:
+        """
+        Write ``blueprints/<name>.yaml`` with its first two lines said for you.
+        """
+        dedented = textwrap.dedent(text).lstrip("\n")
+        self.write(f"blueprints/{name}.yaml", f"version: 1\nname: {name}\n{dedented}")
+
+    def read_module(self, directory: Path, *, shown: str, package: Path | None = None) -> Module:
+        return self.modules[directory]
+
+    def run(self, argv: Sequence[str]) -> str:
+        self.commands.append(tuple(argv))
+        return "from-command\n"
+
+    def load(
+        self,
+        name: str = "web",
+        *,
+        environment: str | None = None,
+        variables: Sequence[str] = (),
+        input_files: Sequence[Path] = (),
+        environ: Mapping[str, str] | None = None,
+        need: Need = Need.VALUES,
+        settings: Settings | None = None,
+    ) -> Deployment:
+        return load(
+            name,
+            root=self.root,
+            settings=settings or Settings(root=self.root),
+            environment=environment,
+            variables=variables,
+            input_files=input_files,
+            environ=environ or {},
+            need=need,
+            run_command=self.run,
+            read_module=self.read_module,
+        )
+
+    def outline(self, name: str = "web", *, environment: str | None = None) -> Outline:
+        return outline(
+            name,
+            root=self.root,
+            settings=Settings(root=self.root),
+            environment=environment,
+            environ={},
+            run_command=self.run,
+        )
+
+    def problems(self, name: str = "web", **options: object) -> list[str]:
+        """
+        What loading complains of, one line each: place, message, and the hint after a bar.
+        """
+        try:
+            self.load(name, **options)  # type: ignore[arg-type]
+        except Invalid as exc:
+            return [f"{item} | {item.hint}" if item.hint else str(item) for item in exc.problems]
+        return []

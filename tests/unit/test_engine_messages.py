@@ -1,0 +1,246 @@
+"""
+Lines of engine output as messages.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from orchestrator.domain.messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Drifted,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+    Provisioning,
+    Said,
+    StillGoing,
+    Summarised,
+)
+from orchestrator.domain.record import Diagnostic
+from orchestrator.engine.diagnostics import lock_holder, parse_text
+from orchestrator.engine.messages import parse_line
+
+AT = datetime(2026, 11, 29, 10, 0, 0, 250000, tzinfo=UTC)
+RESOURCE = {"addr": 'm_thing.a["hunter22"]', "resource_type": "m_thing"}
+ADDRESS = RESOURCE["addr"]
+
+
+def line(kind: str, **more: Any) -> str:
+    head = {"@message": "text", "@timestamp": "2026-11-29T12:00:00.250000+02:00", "type": kind}
+    return json.dumps(head | more)
+
+
+def hook(kind: str, action: str, **more: Any) -> str:
+    return line(kind, hook={"resource": RESOURCE, "action": action, **more})
+
+
+def change(kind: str, action: str, **more: Any) -> str:
+    return line(kind, change={"resource": RESOURCE, "action": action, **more})
+
+
+CASES: list[tuple[str, tuple[Message, ...]]] = [
+    (change("planned_change", "create"), (Planned(ADDRESS, "create", "m_thing"),)),
+    (
+        change("planned_change", "replace", reason="tainted"),
+        (Planned(ADDRESS, "replace", "m_thing", "tainted"),),
+    ),
+    (change("planned_change", "remove"), (Planned(ADDRESS, "forget", "m_thing"),)),
+    (change("planned_change", "move"), (Planned(ADDRESS, "noop", "m_thing", "move"),)),
+    (change("planned_change", "read"), ()),
+    (change("planned_change", "noop"), ()),
+    (change("resource_drift", "delete"), (Drifted(ADDRESS, "delete", "m_thing"),)),
+    (change("resource_drift", "move"), ()),
+    (
+        line("outputs", outputs={"a": {"action": "create"}, "b": {"action": "noop"}}),
+        (OutputPlanned("a", "create"),),
+    ),
+    (line("outputs", outputs={"a": {"sensitive": False, "type": "string", "value": "x"}}), ()),
+    (hook("apply_start", "create"), (Began(ADDRESS, "create", AT),)),
+    (hook("apply_start", "update", id_value="i-1"), (Began(ADDRESS, "update", AT, "i-1"),)),
+    (hook("apply_start", "read"), ()),
+    (
+        hook("apply_progress", "delete", elapsed_seconds=10),
+        (StillGoing(ADDRESS, "delete", AT, 10.0),),
+    ),
+    (hook("apply_complete", "create", id_value="i-1"), (Completed(ADDRESS, "create", AT, "i-1"),)),
+    (hook("apply_complete", "read"), ()),
+    (hook("apply_errored", "create"), (Errored(ADDRESS, "create", AT),)),
+    (
+        line(
+            "change_summary",
+            changes={"add": 1, "change": 2, "remove": 3, "operation": "apply", "import": 9},
+        ),
+        (Summarised("apply", 1, 2, 3),),
+    ),
+    (line("version", ui="1.3", terraform="1.15.5"), ()),
+    (line("refresh_start"), ()),
+    (line("log"), (Said("text"),)),
+    (line("a_type_of_tomorrow"), (Said("text"),)),
+    (line("apply_start", hook={"of": "another shape"}), (Said("text"),)),
+    ("Interrupt received.", (Said("Interrupt received."),)),
+    ('["a", "list"]', (Said('["a", "list"]'),)),
+    ("", ()),
+]
+
+
+@pytest.mark.parametrize(("text", "messages"), CASES)
+def test_a_line_is_its_messages(text: str, messages: tuple[Message, ...]) -> None:
+    """
+    Only create, update and delete are counted; reads are not; what is not known is passed on.
+    """
+    assert parse_line(text).messages == messages
+
+
+def test_a_diagnostic_keeps_address_and_place() -> None:
+    """
+    Of a diagnostic stay severity, summary, detail, address and file:line; never its snippet.
+    """
+    said = {
+        "severity": "error",
+        "summary": "creating",
+        "detail": "refused",
+        "address": ADDRESS,
+        "range": {"filename": "main.tf", "start": {"line": 3, "column": 1}},
+        "snippet": {"code": "hunter22"},
+    }
+
+    spoken = parse_line(line("diagnostic", diagnostic=said))
+
+    assert spoken.messages == (
+        Diagnosed(
+            Diagnostic(summary="creating", detail="refused", address=ADDRESS, at="main.tf:3")
+        ),
+    )
+
+
+def test_free_text_is_masked_and_addresses_are_not() -> None:
+    """
+    Diagnostics and provisioner lines are masked; the address that records are compared by is not.
+    """
+    said = {"severity": "warning", "summary": "hunter22", "detail": "hunter22", "address": ADDRESS}
+    lines = [
+        line("diagnostic", diagnostic=said),
+        line("provision_progress", hook={"resource": RESOURCE, "output": "hunter22"}),
+    ]
+
+    spoken = [parse_line(item, lambda text: text.replace("hunter22", "***")) for item in lines]
+
+    assert [item.messages[0] for item in spoken] == [
+        Diagnosed(Diagnostic(severity="warning", summary="***", detail="***", address=ADDRESS)),
+        Provisioning(ADDRESS, "***"),
+    ]
+
+
+def test_a_newer_output_format_is_said() -> None:
+    """
+    Another major version of the output format is a warning: what follows may be misread.
+    """
+    (message,) = parse_line(line("version", ui="2.0")).messages
+
+    assert isinstance(message, Diagnosed)
+    assert message.diagnostic.severity == "warning"
+
+
+def test_plain_diagnostics_are_read_without_their_frames() -> None:
+    """
+    Several diagnostics, framed or not, wrapped summaries and code lines: only the words remain.
+    """
+    text = """
+Error: Terraform encountered problems during initialisation, including problems
+with the configuration, described below.
+
+Nothing new here.
+
+Error: A summary so long that it is wrapped
+after some words
+
+  with module.m.thing.a,
+  on child/main.tf line 7, in resource "thing" "a":
+   7:   size = "big"
+
+The first line
+and the second.
+
+╷
+│ Warning: Deprecated
+│
+│ Error: not a heading, part of a detail
+╵
+"""
+
+    found = parse_text(text)
+
+    assert found == (
+        Diagnostic(
+            summary="A summary so long that it is wrapped after some words",
+            detail="The first line\nand the second.",
+            address="module.m.thing.a",
+            at="child/main.tf:7",
+        ),
+        Diagnostic(severity="warning", summary="Deprecated"),
+        Diagnostic(summary="not a heading, part of a detail"),
+    )
+
+
+def test_text_without_diagnostics_has_none() -> None:
+    """
+    Chatter is no diagnostic.
+    """
+    assert parse_text("Initializing...\nError: in the middle of a paragraph\n") == ()
+
+
+HELD = """Error message: {why}
+Lock Info:
+  ID:        b1141f07-067e
+  Path:      {path}
+  Operation: OperationTypeApply
+  Who:       ann@host
+  Version:   1.11.4
+  Created:   2026-11-29 12:48:01.3 +0000 UTC
+  Info:      
+
+Terraform acquires a state lock"""
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (
+            HELD.format(why="resource temporarily unavailable", path="terraform.tfstate"),
+            "id b1141f07-067e, who ann@host, operation OperationTypeApply, "
+            "created 2026-11-29 12:48:01.3 +0000 UTC",
+        ),
+        (
+            HELD.format(why="StatusCode: 412, PreconditionFailed", path="bucket/key"),
+            "id b1141f07-067e, who ann@host, operation OperationTypeApply, "
+            "created 2026-11-29 12:48:01.3 +0000 UTC",
+        ),
+        (
+            HELD.format(why="Workspace is already locked: default", path=""),
+            "PostgreSQL advisory lock: it ends with the session that holds it",
+        ),
+        ("AccessDenied: not allowed", "AccessDenied: not allowed"),
+    ],
+)
+def test_a_lock_diagnostic_names_the_holder(detail: str, said: str) -> None:
+    """
+    Id, who, operation and time in one line; PostgreSQL tells the asker's own, which mislead.
+    """
+    locked = Diagnostic(summary="Error acquiring the state lock", detail=detail)
+
+    assert lock_holder([Diagnostic(summary="other"), locked]) == said
+
+
+def test_no_lock_diagnostic_is_no_lock() -> None:
+    """
+    Other errors say nothing of a lock.
+    """
+    assert lock_holder([Diagnostic(summary="Saved plan is stale")]) is None

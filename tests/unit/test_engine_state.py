@@ -1,0 +1,145 @@
+"""
+Provider state as it is pulled, and as saved plans hold it.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.domain.messages import StateObject
+from orchestrator.engine.state import instance_key, parse_state, state_in_plan
+
+AWS = 'provider["registry.terraform.io/hashicorp/aws"]'
+
+
+def state(*resources: dict[str, Any], **more: Any) -> bytes:
+    return json.dumps(
+        {"version": 4, "lineage": "l", "serial": 7, "outputs": {}, "resources": resources} | more
+    ).encode()
+
+
+def resource(*instances: dict[str, Any], **more: Any) -> dict[str, Any]:
+    head = {"mode": "managed", "type": "aws_instance", "name": "a", "provider": AWS}
+    return head | {"instances": instances} | more
+
+
+def test_objects_carry_address_provider_and_id() -> None:
+    """
+    Module path, keys, tainted and deposed instances, providers with aliases: all as recorded.
+    """
+    raw = state(
+        resource(
+            {"index_key": "x", "attributes": {"id": "i-1"}, "status": "tainted"},
+            {"index_key": "x", "attributes": {"id": "i-0"}, "deposed": "d1"},
+            module='module.m["k"]',
+            provider=f"module.m.{AWS}.west",
+        ),
+        resource({"attributes": {"id": 5}}, name="b"),
+    )
+
+    objects = parse_state(raw).objects
+
+    source = "registry.terraform.io/hashicorp/aws"
+    address = 'module.m["k"].aws_instance.a["x"]'
+    assert objects == (
+        StateObject(address, "aws_instance", source, "i-1", tainted=True),
+        StateObject(address, "aws_instance", source, "i-0", deposed="d1"),
+        StateObject("aws_instance.b", "aws_instance", source, None),
+    )
+
+
+def test_data_sources_and_empty_resources_are_no_objects() -> None:
+    """
+    What Terraform only reads, and a resource without instances, is not there.
+    """
+    raw = state(resource(), resource({"attributes": {"id": "x"}}, mode="data"))
+
+    assert parse_state(raw).objects == ()
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n", b"  \n"])
+def test_nothing_is_a_state_that_was_never_written(raw: bytes) -> None:
+    """
+    An empty pull, as of a 0-byte state file, is no error.
+    """
+    assert (parse_state(raw).lineage, parse_state(raw).serial) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<html>",
+        b"{}",
+        b"[]",
+        b'{"version": 5}',
+        b'{"version": 4}',
+        b'{"version": 4, "lin',
+        b"\xff",
+    ],
+)
+def test_what_is_no_state_is_never_an_empty_one(raw: bytes) -> None:
+    """
+    Anything else than a state of version 4 is an error.
+    """
+    with pytest.raises(ValueError, match=r".+"):
+        parse_state(raw)
+
+
+def plan(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("_", "-"), data)
+    return path
+
+
+def test_a_plan_binds_the_state_before_the_refresh(tmp_path: Path) -> None:
+    """
+    Objects are those before the refresh; lineage and serial stand with the refreshed state.
+    """
+    before = state(resource({"attributes": {"id": "i-1"}}), lineage="", serial=0)
+    path = plan(tmp_path / "p", tfstate=state(), tfstate_prev=before)
+
+    found = state_in_plan(path)
+
+    assert found is not None
+    assert (found.lineage, found.serial) == ("l", 7)
+    assert found.addresses == {"aws_instance.a"}
+
+
+def test_a_plan_of_another_format_tells_nothing(tmp_path: Path) -> None:
+    """
+    A missing, damaged, encrypted or newer plan file gives None, never an empty state.
+    """
+    foreign = tmp_path / "foreign"
+    foreign.write_bytes(b"encrypted")
+    newer = plan(tmp_path / "newer", tfstate=state(version=9), tfstate_prev=state(version=9))
+    partial = plan(tmp_path / "partial", tfstate=state())
+
+    found = [state_in_plan(p) for p in (tmp_path / "missing", foreign, newer, partial)]
+
+    assert found == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("key", "printed"),
+    [
+        (None, ""),
+        (3, "[3]"),
+        ("", '[""]'),
+        ("a b", '["a b"]'),
+        ('q"\\', '["q\\"\\\\"]'),
+        ("${x} $x %{y", '["$${x} $x %%{y"]'),
+        ("\n\r\t\x01", '["\\n\\r\\t\\u0001"]'),
+        ("é\u2028\U000e0001", '["é\\u2028\\U000e0001"]'),
+    ],
+)
+def test_keys_are_quoted_like_terraform(key: int | str | None, printed: str) -> None:
+    """
+    Instance keys read as in the engine's own addresses.
+    """
+    assert instance_key(key) == printed

@@ -1,0 +1,130 @@
+"""
+From URLs and backends to stores.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import Invalid, StoreUnavailable
+from orchestrator.stores.mounts import Mount, network_mount
+from orchestrator.stores.opening import open_store, store_url
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///data/ops.db", "/data/ops.db"),
+        ("sqlite:////data/ops.db", "/data/ops.db"),
+        ("sqlite:///data/my%20ops.db", "/data/my%20ops.db"),
+        ("sqlite:ops.db", "/project/ops.db"),
+        ("records/ops.db", "/project/records/ops.db"),
+        ("/data/ops.db", "/data/ops.db"),
+    ],
+)
+def test_a_sqlite_url_is_absolute_or_relative_to_the_project(url: str, path: str) -> None:
+    """
+    Three slashes and more are absolute; no slash is relative to the project.
+    """
+    assert open_store(url, root=Path("/project")).url == f"sqlite://{path}"
+
+
+def test_a_stores_url_opens_the_same_store() -> None:
+    """
+    What a store calls itself can be given as ``operations.url``.
+    """
+    store = open_store("a b%/ö.db", root=Path("/project"))
+
+    assert open_store(store.url, root=Path("/elsewhere")).url == store.url
+
+
+def test_opening_makes_nothing(tmp_path: Path) -> None:
+    """
+    A store in a fresh project reads as empty and leaves it fresh.
+    """
+    store = open_store(store_url("local", None, tmp_path)[0], root=tmp_path)
+
+    assert (store.records(), store.blobs(""), store.claim("a", "b")) == ([], [], None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["redis://x", "https://x/y", "sqlite://host/ops.db", "sqlite:"])
+def test_an_unknown_url_is_invalid(url: str) -> None:
+    """
+    The error repeats the URL and the forms that there are.
+    """
+    with pytest.raises(Invalid, match=r"operations\.url") as caught:
+        open_store(url, root=Path("/project"))
+
+    assert "sqlite:///ABSOLUTE/PATH" in caught.value.problems[0].hint
+
+
+@pytest.mark.parametrize("url", ["postgres://u:pw@h/d", "s3://b/p", "gs://b", "az://c/p"])
+def test_a_store_that_is_not_built_says_so(url: str) -> None:
+    """
+    Records never go elsewhere than the URL says; a password in it is not repeated.
+    """
+    with pytest.raises(StoreUnavailable, match="not built yet") as caught:
+        open_store(url, root=Path("/project"))
+
+    assert "pw" not in str(caught.value)
+
+
+def test_the_local_backend_has_its_store_in_the_project() -> None:
+    """
+    Without warning: it lies beside the provider state.
+    """
+    assert store_url("local", None, Path("/project")) == (
+        "sqlite:///project/.orchestrator/operations.db",
+        None,
+    )
+
+
+@pytest.mark.parametrize("backend", ["s3", "gcs", "azurerm", "pg", "http", "remote"])
+def test_another_backend_falls_back_with_a_warning(backend: str) -> None:
+    """
+    While no store lies beside the backend, records stay on this machine and a warning says so.
+    """
+    url, warning = store_url(backend, None, Path("/project"))
+
+    assert url == "sqlite:///project/.orchestrator/operations.db"
+    assert warning is not None
+    assert "this machine only" in warning
+
+
+def test_the_url_that_is_given_is_the_store() -> None:
+    """
+    ``operations.url`` wins over the backend.
+    """
+    assert store_url("s3", "sqlite:x.db", Path("/project")) == ("sqlite:x.db", None)
+
+
+@pytest.mark.parametrize(
+    ("path", "type_"),
+    [
+        ("/mnt/nfs/project/ops.db", "nfs4"),
+        ("/mnt/nfs/local/ops.db", None),
+        ("/mnt/nfs-not/ops.db", None),
+        ("/home/ops.db", None),
+        ("/mnt/ssh/ops.db", "fuse.sshfs"),
+        ("/mnt/twice/ops.db", None),
+    ],
+)
+def test_a_network_file_system_is_found_by_the_longest_mount(path: str, type_: str | None) -> None:
+    """
+    The mount nearest to the path decides; of two at one point the later one.
+    """
+    mounts = [
+        Mount("/", "ext4"),
+        Mount("/mnt/nfs", "nfs4"),
+        Mount("/mnt/nfs/local", "xfs"),
+        Mount("/mnt/ssh", "fuse.sshfs"),
+        Mount("/mnt/twice", "cifs"),
+        Mount("/mnt/twice", "ext4"),
+    ]
+
+    found = network_mount(Path(path), mounts)
+
+    assert (found.type if found else None) == type_

@@ -1,0 +1,135 @@
+"""
+Documents and errors: what their JSON and their text promise.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from orchestrator.domain.documents import DOCUMENTS, StatusDocument
+from orchestrator.domain.states import Verdict
+from orchestrator.errors import EXIT_CODES
+from orchestrator.views.errors import error_document, error_text
+from orchestrator.views.page import Paper
+from orchestrator.views.status import status_text
+from orchestrator.views.words import STATUS_STYLE, exit_meaning
+from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_named_in_its_schema(name: str) -> None:
+    """
+    The ``schema`` of a document holds its name and major version; its JSON Schema says so.
+    """
+    schema = DOCUMENTS[name].model_json_schema(by_alias=True)
+    assert schema["properties"]["schema"]["const"] == f"orchestrator.{name}/1"
+
+
+def test_status_has_the_fields_of_the_contract() -> None:
+    """
+    DESIGN 9 fixes these names.
+    """
+    document = json.loads(ERROR.to_json())
+    assert document["schema"] == "orchestrator.status/1"
+    assert {"project", "blueprint", "environment", "verdict", "steps", "orphaned"} <= set(document)
+    assert {
+        "step", "target", "status", "condition", "sequence", "run_id", "last_run_status",
+        "module_ref", "active_command", "failed_command", "last_error", "blocked_by", "in_doubt",
+        "outputs", "sensitive_outputs", "verification", "updated_at", "directory",
+    } <= set(document["steps"][0])  # fmt: skip
+
+
+def test_a_document_reads_back_as_itself() -> None:
+    """
+    What is written can be parsed, and nothing is lost.
+    """
+    assert StatusDocument.model_validate_json(ERROR.to_json()) == ERROR
+
+
+def test_a_document_has_no_unknown_fields() -> None:
+    """
+    A misspelt field is an error where it is made, not a silent addition to the contract.
+    """
+    with pytest.raises(ValidationError):
+        StatusDocument.model_validate({**ERROR.model_dump(by_alias=True), "verdicts": "ok"})
+
+
+def test_outputs_of_an_earlier_run_name_it() -> None:
+    """
+    Field case 10: after a failed apply, outputs are told as known before, with run and time.
+    """
+    text = status_text(ERROR, Paper(now=NOW, width=160))
+    line = next(line for line in text.splitlines() if "was known" in line)
+    assert "url = " in line
+    assert "from run 20260714-090000-a1b2 at 2026-07-14 09:12:00 UTC" in text
+
+
+def test_a_sensitive_output_is_named_and_not_shown() -> None:
+    """
+    The reader learns that there is one.
+    """
+    assert "vpn_key (not shown)" in status_text(OK, Paper(now=NOW))
+
+
+@pytest.mark.parametrize("word", ("LIVE", "INTERRUPTED", "SILENT", "waits on disk"))
+def test_status_tells_what_is_not_settled(word: str) -> None:
+    """
+    A running record is told by its condition, a spooled outcome as such.
+    """
+    assert word in status_text(RUNNING, Paper(now=NOW, width=200))
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_every_verdict_can_be_shown(verdict: Verdict) -> None:
+    """
+    The verdict stands on the first line.
+    """
+    text = status_text(status(verdict), Paper(now=NOW, color=True))
+    assert verdict.replace("_", " ") in text.splitlines()[0].lower()
+    assert verdict in STATUS_STYLE
+
+
+@pytest.mark.parametrize("width", (60, 80, 100, 160, 200))
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_keeps_to_the_width(name: str, width: int) -> None:
+    """
+    At the widths that people have no line is too long, but for a command.
+    """
+    text = TEXTS[name](Paper(now=NOW, width=width))
+    assert [
+        line for line in text.splitlines() if len(line) > width and "orchestrator " not in line
+    ] == []
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_says_what_and_what_next(name: str) -> None:
+    """
+    The text begins with ``error:`` and holds message, place and hint.
+    """
+    error = ERRORS[name]
+    text = error_text(error, Paper(now=NOW, width=200))
+    assert text.startswith("error: ")
+    for problem in getattr(error, "problems", ()):
+        assert problem.message in text
+        assert str(problem.at or "") in text
+    assert error.hint in text
+
+
+def test_an_error_document_holds_the_exit_code() -> None:
+    """
+    A program gets the code, the exit code and the reason apart.
+    """
+    document = error_document(ERRORS["refused"])
+    assert (document.code, document.exit_code, document.reason) == ("refused", 4, "protected")
+
+
+@pytest.mark.parametrize("row", EXIT_CODES, ids=lambda row: str(row.code))
+def test_exit_codes_are_told_in_words(row: object) -> None:
+    """
+    The meaning is that of the documented table, without its markup.
+    """
+    code, meaning = row.code, row.meaning  # type: ignore[attr-defined]
+    assert exit_meaning(code) == meaning.replace("`", "")

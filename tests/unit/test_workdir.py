@@ -1,0 +1,729 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.domain.blueprint import Module, Variable
+from orchestrator.domain.target import Target
+from orchestrator.engine import snapshot as snapshots
+from orchestrator.engine.generated import BACKEND_FILE, PROVIDER_FILE, generate
+from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
+from orchestrator.errors import Invalid
+from orchestrator.ports import Root, RootSetup, Secret, Snapshot
+
+TARGET = Target("web", "prod", "network")
+SETUP = RootSetup("local", {"path": ".orchestrator/state/network.tfstate"})
+
+
+def write(path: Path, text: str = "x", mode: int = 0o644) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def module(directory: Path, **facts: Any) -> Module:
+    return Module(directory=str(directory), variables={}, outputs={}, **facts)
+
+
+def paths(snapshot: Snapshot) -> list[str]:
+    return [entry.path for entry in snapshots.entries_of(snapshot)]
+
+
+class Project:
+    """
+    A project directory with one module, ``m``, and its working directories.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.module = root / "m"
+        write(self.module / "main.tf", "# main")
+        self.work = root / ".orchestrator/work"
+        self.dirs = DirectoryWorkDirs(self.work, root)
+
+    def prepare(
+        self, setup: RootSetup = SETUP, *, engine: str = "terraform 1", **facts: Any
+    ) -> Root:
+        """
+        Prepare the target from the module as it is now.
+        """
+        snapshot = self.dirs.snapshot(module(self.module, **facts))
+        return self.dirs.prepare(TARGET, snapshot, setup, engine)
+
+    def init(self, root: Root) -> None:
+        """
+        Do what a successful init does.
+        """
+        write(root.directory / ".terraform/terraform.tfstate")
+        if self.dirs.lock_file(root) is None:
+            write(root.directory / ".terraform.lock.hcl", "# made by init")
+        self.dirs.initialised(root)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path / "project")
+
+
+# Snapshots
+
+
+def test_digest_is_of_the_content(tmp_path: Path) -> None:
+    """
+    The same files give the same digest and archive, wherever and whenever; another content, mode
+    or name gives another one.
+    """
+    found = []
+    for number, (name, text, mode) in enumerate(
+        [
+            ("a", "x", 0o644),
+            ("a", "x", 0o600),
+            ("a", "y", 0o644),
+            ("a", "x", 0o755),
+            ("b", "x", 0o644),
+        ]
+    ):
+        directory = tmp_path / str(number)
+        path = write(directory / name, text, mode)
+        os.utime(path, (number, number))
+        found.append(snapshots.pack(module(directory)))
+    assert found[0] == found[1]
+    assert len({snapshot.digest for snapshot in found}) == 4
+
+
+def test_what_stays_out(tmp_path: Path) -> None:
+    """
+    State, plans, variable values, caches, editors' files and what .terraformignore names are not
+    taken; everything else is.
+    """
+    kept = [
+        ".terraform.lock.hcl",
+        ".terraformignore",
+        "docs/a.tf",
+        "main.tf",
+        "module.yaml",
+        "x.sh",
+    ]
+    for name in (
+        *kept, ".terraform/x", "sub/.terraform/x", "terraform.tfstate", "terraform.tfstate.backup",
+        "errored.tfstate", "terraform.tfstate.d/x/y", "a.tfplan", "prod.tfvars",
+        "x.auto.tfvars.json", ".env", ".env.local", ".git/config", ".orchestrator/work/x",
+        "main.tf~", ".main.tf.swp", "docs/a.md", "build/x", "build/deep/y",
+    ):  # fmt: skip
+        write(tmp_path / name)
+    write(tmp_path / ".terraformignore", "# no docs\ndocs/*\n!docs/*.tf\nbuild/\n")
+    (tmp_path / "saved").write_bytes(b"PK\x03\x04" + bytes(26) + b"tfplan" + bytes(9))
+    assert paths(snapshots.pack(module(tmp_path))) == kept
+
+
+def test_local_modules_keep_their_places(tmp_path: Path) -> None:
+    """
+    Local modules lie where relative paths find them; their neighbours are not taken.
+    """
+    for name in (
+        "web/main.tf",
+        "web/child/main.tf",
+        "lib/shared/main.tf",
+        "lib/other/main.tf",
+        "x",
+    ):
+        write(tmp_path / "repo" / name)
+    snapshot = snapshots.pack(
+        module(
+            tmp_path / "repo/web",
+            local_modules=(str(tmp_path / "repo/lib/shared"), str(tmp_path / "repo/web/child")),
+        )
+    )
+    assert snapshot.module_path == "web"
+    assert paths(snapshot) == ["lib/shared/main.tf", "web/child/main.tf", "web/main.tf"]
+
+
+def test_package_is_taken_whole(tmp_path: Path) -> None:
+    """
+    Of ``dir//sub`` all of ``dir`` is taken.
+    """
+    for name in ("a/b/main.tf", "files/x"):
+        write(tmp_path / name)
+    snapshot = snapshots.pack(module(tmp_path / "a/b", package=str(tmp_path)))
+    assert (snapshot.module_path, paths(snapshot)) == ("a/b", ["a/b/main.tf", "files/x"])
+
+
+def test_links_inside_become_files(tmp_path: Path) -> None:
+    """
+    A symlink to what is taken too becomes a copy; one to what stays out stays out itself.
+    """
+    write(tmp_path / "files/a", "content")
+    write(tmp_path / "prod.tfvars", "secret")
+    (tmp_path / "link").symlink_to("files/a")
+    (tmp_path / "dir").symlink_to("files")
+    (tmp_path / "innocent").symlink_to("prod.tfvars")
+    entries = {e.path: e.data for e in snapshots.entries_of(snapshots.pack(module(tmp_path)))}
+    assert entries == dict.fromkeys(["dir/a", "files/a", "link"], b"content")
+
+
+def test_what_cannot_be_taken(tmp_path: Path) -> None:
+    """
+    Links out of the module, circles, pipes and dead links are errors, all reported with the path.
+    """
+    root = tmp_path / "m"
+    write(tmp_path / "outside")
+    write(root / "main.tf")
+    (root / "a").symlink_to("../outside")
+    (root / "b").symlink_to(".")
+    (root / "c").symlink_to("nothing")
+    os.mkfifo(root / "d")
+    with pytest.raises(Invalid) as caught:
+        snapshots.pack(module(root))
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{root}/a: a symlink out of the module, to ../outside",
+        f"{root}/b: a symlink leads back to a directory above it",
+        f"{root}/c: cannot be read: No such file or directory",
+        f"{root}/d: neither a file nor a directory",
+    ]
+
+
+def test_cloud_block(tmp_path: Path) -> None:
+    """
+    A module with a cloud block is refused: it would decide itself where its state is.
+    """
+    with pytest.raises(Invalid, match="has a cloud block"):
+        snapshots.pack(module(write(tmp_path / "main.tf").parent, backend="cloud"))
+
+
+def test_archive_comes_back(tmp_path: Path) -> None:
+    """
+    What unpack gives is the snapshot that was packed, its facts included.
+    """
+    write(tmp_path / "main.tf", "# é")
+    write(tmp_path / "bin/run", "#!", 0o755)
+    packed = snapshots.pack(
+        Module(
+            directory=str(tmp_path),
+            variables={"x": Variable("x", "string", False, True, ephemeral=True)},
+            outputs={},
+            provider_sources={"acme": "corp/acme"},
+            provider_blocks=("acme",),
+            provider_uses={"acme": "corp/acme"},
+        )
+    )
+    unpacked = snapshots.unpack(packed.archive)
+    assert unpacked.digest == packed.digest
+    assert unpacked.variables == {"x": Variable("x", "string", False, True, ephemeral=True)}
+    assert unpacked.provider_uses == {"acme": "corp/acme"}
+    assert unpacked.provider_blocks == ("acme",)
+    assert snapshots.entries_of(unpacked) == snapshots.entries_of(packed)
+
+
+def forge(members: Mapping[str, bytes | tarfile.TarInfo], **manifest: Any) -> bytes:
+    """
+    An archive as an attacker may write it, its digest right.
+    """
+    facts: dict[str, Any] = {
+        "schema": "orchestrator.snapshot/1",
+        "module_path": ".",
+        "variables": [],
+        "provider_sources": {},
+        "provider_blocks": [],
+        "provider_uses": None,
+        **manifest,
+    }
+    entries = [
+        snapshots.Entry(name.removeprefix("files/"), data, executable=False)
+        for name, data in sorted(members.items())
+        if isinstance(data, bytes)
+    ]
+    facts["digest"] = snapshots._digest(entries, facts)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in {"manifest.json": json.dumps(facts).encode(), **members}.items():
+            info = data if isinstance(data, tarfile.TarInfo) else tarfile.TarInfo(name)
+            content = b"" if isinstance(data, tarfile.TarInfo) else data
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def test_forged_archive_is_otherwise_fine() -> None:
+    """
+    The forger of the next test makes archives that are accepted unless something is wrong.
+    """
+    assert paths(snapshots.unpack(forge({"files/main.tf": b"x"}))) == ["main.tf"]
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        b"",
+        b"no gzip",
+        gzip.compress(b"no tar"),
+        forge({"files/main.tf": b"x"})[:-20],
+        forge({"/etc/passwd": b"x"}),
+        forge({"files//etc/passwd": b"x"}),
+        forge({"files/../x": b"x"}),
+        forge({"files/a/../../x": b"x"}),
+        forge({"files/a\\b": b"x"}),
+        forge({"files/a\nb": b"x"}),
+        forge({"files/.terraform/providers/x": b"x"}),
+        forge({"files/.orchestrator/layout.json": b"x"}),
+        forge({"files/errored.tfstate": b"x"}),
+        forge({"files/a": b"x", "files/a/b": b"x"}),
+        forge({"files/l": special("files/l", tarfile.SYMTYPE, "/etc/passwd")}),
+        forge({"files/l": special("files/l", tarfile.LNKTYPE, "manifest.json")}),
+        forge({"files/l": special("files/l", tarfile.CHRTYPE)}),
+        forge({"files/l": special("files/l", tarfile.FIFOTYPE)}),
+        forge({}, module_path="../x"),
+        forge({}, module_path="/etc"),
+        forge({}, module_path=7),
+        forge({}, schema="orchestrator.snapshot/2"),
+        forge({}, variables=[{"nom": "x"}]),
+        forge({}, provider_blocks=None),
+    ],
+)
+def test_damaged_or_hostile_archive(archive: bytes) -> None:
+    """
+    What is not exactly an archive of ours is refused, without a traceback.
+    """
+    with pytest.raises(Invalid, match="no usable module snapshot"):
+        snapshots.unpack(archive)
+
+
+def test_changed_content_is_noticed() -> None:
+    """
+    An archive whose content does not have the digest it states is refused.
+    """
+    whole = gzip.decompress(forge({"files/main.tf": b"honest"}))
+    with pytest.raises(Invalid, match="does not have the digest"):
+        snapshots.unpack(gzip.compress(whole.replace(b"honest", b"forged")))
+
+
+def test_bomb_is_not_unpacked() -> None:
+    """
+    An archive that grows beyond what a snapshot may hold is refused while it is decompressed.
+    """
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1) as packed:
+        for _ in range(20):
+            packed.write(bytes(16 << 20))
+    with pytest.raises(Invalid, match="larger than"):
+        snapshots.unpack(buffer.getvalue())
+
+
+# Generated configuration
+
+
+def generated(
+    setup: RootSetup, *, engine: str = "terraform 1.11.4", **facts: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    The parsed files and the variables generated for a module with these facts.
+    """
+    sources = facts.pop("provider_sources", {})
+    snapshot = Snapshot("sha256:x", ".", b"", {}, sources, **facts)
+    made = generate(snapshot, setup, backend=setup.backend_config, engine=engine, shown="a/b/c")
+    return {name: json.loads(text) for name, text in made.files.items()}, dict(made.variables)
+
+
+def test_provider_configuration() -> None:
+    """
+    Providers become JSON configuration in which nothing of a value is interpreted; blocks within
+    are objects, aliases a list.
+    """
+    files, variables = generated(
+        RootSetup(
+            "local",
+            {},
+            {
+                "aws": {"region": "a${b}", "default_tags": {"tags": {"k%{x": ["%{if}", 1, None]}}},
+                "acme": [{}, {"alias": "east", "region": "e"}],
+                "bare": None,
+            },
+        )
+    )
+    assert files[PROVIDER_FILE] == {
+        "provider": {
+            "acme": [{}, {"alias": "east", "region": "e"}],
+            "aws": [{"region": "a$${b}", "default_tags": {"tags": {"k%%{x": ["%%{if}", 1, None]}}}],
+            "bare": [{}],
+        }
+    }
+    assert variables == {}
+
+
+def test_secrets_are_variables() -> None:
+    """
+    No secret is in a file: each leaf is a sensitive variable whose value is returned.
+    """
+    files, variables = generated(
+        RootSetup(
+            "local",
+            {},
+            {"a": {"token": Secret("s1"), "login": Secret({"user": "s2", "keys": ["s3", 4]})}},
+        )
+    )
+    assert "s1" not in json.dumps(files)
+    assert files[PROVIDER_FILE]["provider"]["a"] == [
+        {
+            "token": "${var.orchestrator_secret_1}",
+            "login": {
+                "user": "${var.orchestrator_secret_2}",
+                "keys": ["${var.orchestrator_secret_3}", "${var.orchestrator_secret_4}"],
+            },
+        }
+    ]
+    assert set(files[PROVIDER_FILE]["variable"]) == set(variables)
+    assert files[PROVIDER_FILE]["variable"]["orchestrator_secret_1"] == {"sensitive": True}
+    assert list(variables.values()) == ["s1", "s2", "s3", 4]
+
+
+def test_required_providers() -> None:
+    """
+    A source is generated only where the module lacks it: the one the blueprint gives, or that of
+    a local module.
+    """
+    files, _ = generated(
+        RootSetup(
+            "local",
+            {},
+            {
+                "given": {"source": "corp/given", "version": "~> 1", "x": 1},
+                "own": {"source": "corp/own", "version": "~> 1"},
+                "child": {},
+                "usual": {},
+            },
+        ),
+        provider_sources={"own": "some.host/corp/own"},
+        provider_uses={
+            "given": "hashicorp/given", "child": "corp/child", "usual": "hashicorp/usual",
+        },
+    )  # fmt: skip
+    assert files[BACKEND_FILE]["terraform"]["required_providers"] == {
+        "given": {"source": "corp/given", "version": "~> 1"},
+        "child": {"source": "corp/child"},
+    }
+    assert files[PROVIDER_FILE]["provider"]["given"] == [{"x": 1}]
+    assert files[PROVIDER_FILE]["provider"]["own"] == [{"version": "~> 1"}]
+
+
+def test_unused_providers_are_left_out() -> None:
+    """
+    A provider that the module is known not to use is not configured: the engine would fetch it.
+    """
+    files, variables = generated(
+        RootSetup("local", {}, {"aws": {"token": Secret("x")}}), provider_uses={}
+    )
+    assert (list(files), variables) == ([BACKEND_FILE], {})
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        (RootSetup("local", {}, {"own": {}}), 'configures provider "own" itself'),
+        (
+            RootSetup("local", {}, {"declared": {"source": "x/y"}}),
+            "is corp/declared for the module",
+        ),
+        (RootSetup("local", {}, {"p": "x"}), 'provider "p" must be a mapping'),
+        (RootSetup("local", {}, {"p": [{}, {}]}), "needs a different `alias`"),
+        (RootSetup("local", {}, {"p": {"alias": "a b"}}), "an `alias` that is no name"),
+        (RootSetup("s3", {"a": {"b": [Secret("s")]}}), 'environment variables of the "s3" backend'),
+    ],
+)
+def test_refused_setup(setup: RootSetup, message: str) -> None:
+    """
+    What cannot be generated is said with the step and what to do, before an engine runs.
+    """
+    with pytest.raises(Invalid, match=message) as caught:
+        generated(setup, provider_blocks=("own",), provider_sources={"declared": "corp/declared"})
+    assert str(caught.value).startswith("a/b/c: ")
+
+
+def test_backend_settings_are_literal() -> None:
+    """
+    Terraform does not interpret backend settings in JSON, OpenTofu does: both mean what was given.
+    """
+    setup = RootSetup("s3", {"key": "a${b}"})
+    terraform, _ = generated(setup)
+    tofu, _ = generated(setup, engine="tofu 1.9")
+    assert terraform[BACKEND_FILE]["terraform"]["backend"] == {"s3": {"key": "a${b}"}}
+    assert tofu[BACKEND_FILE]["terraform"]["backend"] == {"s3": {"key": "a$${b}"}}
+
+
+# Working directories
+
+
+def test_layout(project: Project) -> None:
+    """
+    A target's directory holds the module and the backend override; nobody else may look.
+    """
+    write(project.module / "bin/run", "#!", 0o755)
+    root = project.prepare()
+    assert root.directory == project.work / "web/prod/network"
+    assert (root.location, root.backend_type) == (".orchestrator/state/network.tfstate", "local")
+    state = project.root / ".orchestrator/state"
+    assert json.loads((root.directory / BACKEND_FILE).read_text()) == {
+        "terraform": {"backend": {"local": {"path": f"{state}/network.tfstate"}}}
+    }
+    modes = {
+        path: path.stat().st_mode & 0o777
+        for path in [root.directory, state, *root.directory.rglob("*")]
+    }
+    private = {path: 0o700 if path.is_dir() or path.name == "run" else 0o600 for path in modes}
+    assert modes == private
+
+
+def test_module_below_its_tree(project: Project) -> None:
+    """
+    With a local module beside it the engine runs in the module's place in the tree.
+    """
+    write(project.root / "shared/main.tf")
+    root = project.prepare(local_modules=(str(project.root / "shared"),))
+    assert root.directory == project.work / "web/prod/network/m"
+    assert (root.directory / "../shared/main.tf").is_file()
+
+
+def test_unchanged_snapshot_touches_nothing(project: Project) -> None:
+    """
+    Preparing again leaves every file of the module and the generated ones as they are.
+    """
+    root = project.prepare()
+    files = [root.directory / "main.tf", root.directory / BACKEND_FILE]
+    before = [path.stat().st_ino for path in files]
+    project.prepare()
+    assert [path.stat().st_ino for path in files] == before
+
+
+def test_edited_working_copy_is_restored(project: Project) -> None:
+    """
+    What runs is the snapshot: a file changed in or gone from the working directory comes back.
+    """
+    write(project.module / "other.tf", "# other")
+    root = project.prepare()
+    write(root.directory / "main.tf", "# edited")
+    (root.directory / "other.tf").unlink()
+    project.prepare()
+    assert (root.directory / "main.tf").read_text() == "# main"
+    assert (root.directory / "other.tf").read_text() == "# other"
+
+
+def test_new_snapshot_replaces_the_old(project: Project) -> None:
+    """
+    Files of the earlier snapshot go; what the engine or a provisioner left stays.
+    """
+    write(project.module / "old/x.tf")
+    write(project.module / ".terraform.lock.hcl", "# own")
+    root = project.prepare()
+    left = [
+        ".terraform/x", ".terraform.lock.hcl", "errored.tfstate", "terraform.tfstate.d/x", "made/y",
+    ]  # fmt: skip
+    for name in left:
+        write(root.directory / name, "left")
+    (project.module / "old/x.tf").unlink()
+    write(project.module / "new.tf")
+    project.prepare()
+    assert not (root.directory / "old").exists()
+    assert (root.directory / "new.tf").exists()
+    assert [(root.directory / name).read_text() for name in left] == ["left"] * 5
+
+
+def test_moved_module_takes_errored_state_along(project: Project) -> None:
+    """
+    When a new local module changes the module's place in the tree, an errored state is still found.
+    """
+    root = project.prepare()
+    write(root.directory / "errored.tfstate", "precious")
+    write(project.root / "shared/main.tf")
+    moved = project.prepare(local_modules=(str(project.root / "shared"),))
+    errored = project.dirs.errored_state(moved)
+    assert errored is not None
+    assert errored.read_text() == "precious"
+
+
+def test_killed_halfway(project: Project) -> None:
+    """
+    What a killed prepare left of a snapshot is removed by the next one, of another snapshot.
+    """
+    root = project.prepare()
+    write(project.module / "half.tf")
+    blocked = root.directory / "zzz"
+    write(blocked / "in-the-way")
+    write(project.module / "zzz", "a file where a directory is")
+    with pytest.raises(Exception, match="cannot prepare"):
+        project.prepare()
+    (project.module / "zzz").unlink()
+    (project.module / "half.tf").unlink()
+    project.prepare()
+    assert not (root.directory / "half.tf").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["extra.tf", "terraform.tfvars", "x.auto.tfvars.json", "y.tf.json"]
+)
+def test_strange_configuration(project: Project, name: str) -> None:
+    """
+    A file that the engine would load although it is not of the module is refused, not applied.
+    """
+    stranger = write(project.prepare().directory / name)
+    with pytest.raises(Invalid, match="not of the module") as caught:
+        project.prepare()
+    assert str(stranger) in str(caught.value)
+    assert stranger.exists()
+
+
+def test_reserved_name(project: Project) -> None:
+    """
+    A module that holds a file by the name of a generated one is refused.
+    """
+    write(project.module / BACKEND_FILE, "{}")
+    with pytest.raises(Invalid, match="a name that is kept"):
+        project.prepare()
+
+
+def test_provider_file_goes_with_its_providers(project: Project) -> None:
+    """
+    Provider configuration that is no longer wanted is not left behind.
+    """
+    root = project.prepare(RootSetup("local", SETUP.backend_config, {"aws": {"t": Secret("s")}}))
+    assert root.variables == {"orchestrator_secret_1": "s"}
+    assert (root.directory / PROVIDER_FILE).exists()
+    project.prepare()
+    assert not (root.directory / PROVIDER_FILE).exists()
+
+
+def test_written_through_no_link(project: Project) -> None:
+    """
+    A link that something left in the working directory does not lead our files elsewhere.
+    """
+    write(project.module / "sub/x", "1")
+    root = project.prepare()
+    outside = write(project.root / "outside/x", "untouched")
+    (root.directory / "sub/x").unlink()
+    (root.directory / "sub").rmdir()
+    (root.directory / "sub").symlink_to(outside.parent)
+    write(project.module / "sub/x", "2")
+    project.prepare()
+    assert outside.read_text() == "untouched"
+    assert (root.directory / "sub/x").read_text() == "2"
+
+
+def test_lock_file(project: Project) -> None:
+    """
+    The module's own lock file is where it starts; the engine's and a stored one win; a module's
+    that has changed since wins again.
+    """
+    own = write(project.module / ".terraform.lock.hcl", "own")
+    root = project.prepare()
+    assert project.dirs.lock_file(root) == b"own"
+    write(root.directory / ".terraform.lock.hcl", "by init")
+    write(project.module / "main.tf", "# changed")
+    assert project.dirs.lock_file(project.prepare()) == b"by init"
+    stored = RootSetup("local", SETUP.backend_config, lock_file=b"stored")
+    assert project.dirs.lock_file(project.prepare(stored)) == b"stored"
+    write(own, "upgraded")
+    assert project.dirs.lock_file(project.prepare()) == b"upgraded"
+    (root.directory / ".terraform.lock.hcl").unlink()
+    assert project.dirs.lock_file(project.prepare()) == b"upgraded"
+
+
+def test_init_holds(project: Project) -> None:
+    """
+    Init is needed once; after it the same wishes need none.
+    """
+    root = project.prepare()
+    assert root.init_needed
+    assert project.prepare().init_needed
+    project.init(root)
+    assert not project.prepare().init_needed
+
+
+@pytest.mark.parametrize(
+    ("setup", "engine"),
+    [
+        (RootSetup("local", {"path": "elsewhere.tfstate"}), "terraform 1"),
+        (RootSetup("local", SETUP.backend_config, {"aws": {"region": "x"}}), "terraform 1"),
+        (RootSetup("local", SETUP.backend_config, lock_file=b"another"), "terraform 1"),
+        (SETUP, "terraform 2"),
+    ],
+)
+def test_other_wishes_need_init(project: Project, setup: RootSetup, engine: str) -> None:
+    """
+    Another backend, provider configuration, lock file or engine needs a new init.
+    """
+    project.init(project.prepare())
+    assert project.prepare(setup, engine=engine).init_needed
+
+
+def test_other_module_needs_init(project: Project) -> None:
+    """
+    Another content of the module needs a new init.
+    """
+    project.init(project.prepare())
+    write(project.module / "main.tf", "# changed")
+    assert project.prepare().init_needed
+
+
+def test_lost_init_is_needed_again(project: Project) -> None:
+    """
+    Init is needed where .terraform is gone, or the plugin cache that its providers are links to.
+    """
+    root = project.prepare()
+    project.init(root)
+    link = root.directory / ".terraform/providers/h/n/t/1/linux"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(project.root / "no-cache")
+    without_cache = project.prepare().init_needed
+    link.unlink()
+    with_all = project.prepare().init_needed
+    (root.directory / ".terraform").rename(root.directory / "away")
+    without_directory = project.prepare().init_needed
+    assert (without_cache, with_all, without_directory) == (True, False, True)
+
+
+def test_secret_values_do_not_need_init(project: Project) -> None:
+    """
+    A rotated secret of provider configuration is a value, not configuration.
+    """
+    one, two = (
+        RootSetup("local", SETUP.backend_config, {"aws": {"token": Secret(value)}})
+        for value in ("s3cret-1", "s3cret-2")
+    )
+    project.init(project.prepare(one))
+    assert not project.prepare(two).init_needed
+    on_disk = b"".join(p.read_bytes() for p in project.work.rglob("*") if p.is_file())
+    assert b"s3cret" not in on_disk
+
+
+def test_instances_have_directories_of_their_own() -> None:
+    """
+    Instances of a repeated step never share a directory, with each other or with a step, whatever
+    their keys are.
+    """
+    keys = ["a", "A", "a b", "a-b", "..", ".", "é" * 200, "x" * 200, "x" * 199 + "y"]
+    steps = ["web", *(f'web["{key}"]' for key in keys)]
+    found = [work_path(Target("b", "e", step)) for step in steps]
+    assert len({str(path).lower() for path in found}) == len(steps)
+    assert all(len(path.parts) == 3 and len(path.name.encode()) < 200 for path in found)
+
+
+def test_full_disk_is_no_traceback(project: Project) -> None:
+    """
+    A working directory that cannot be written is an engine error that names the place.
+    """
+    write(project.work, "a file where the work directory belongs")
+    with pytest.raises(Exception, match=f"cannot prepare .* {project.work}") as caught:
+        project.prepare()
+    assert caught.type.__name__ == "EngineFailed"
