@@ -58,6 +58,7 @@ def run(
     )
     error: OrchestratorError | None = None
     try:
+        services.store.probe()
         session.take_claim(order.takeover)
         with session.alive():
             replay_spool(services)

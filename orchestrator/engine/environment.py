@@ -4,6 +4,7 @@ The environment that engines run in: what silently changes where and what is app
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -35,15 +36,17 @@ def child_environment(
     notes = []
     if dropped:
         notes.append(f"not passed on to the engine: {', '.join(dropped)}")
+    fixed = dict(_FIXED)
     config = environ.get("TF_CLI_CONFIG_FILE")
     if config and not Path(config).exists():
         notes.append(f"TF_CLI_CONFIG_FILE names a file that does not exist: {config}")
+        fixed["TF_CLI_CONFIG_FILE"] = os.devnull  # the same to the engine, but it warns once: here
     kept = {
         name: value
         for name, value in environ.items()
         if name not in dropped and not name.startswith(_OURS)
     }
-    return kept | _FIXED, notes
+    return kept | fixed, notes
 
 
 def _is_refused(name: str, value: str, allow: Collection[str]) -> bool:

@@ -81,7 +81,7 @@ class RealBench:
     _COMMANDS: Mapping[Fault, str] = {
         Fault.FAIL: "exit 1",
         Fault.HANG: "exec sleep 120",
-        Fault.KILL_ENGINE: "kill -KILL $PPID; exec sleep 120",
+        Fault.KILL_ENGINE: "kill -KILL $PPID",
     }
 
     def __init__(self, kind: str, directory: Path) -> None:

@@ -900,6 +900,10 @@ class TestCommands:
         assert (secret in shown, escaped in shown) == (False, True)
         stored = quick.state_file.read_text("utf-8")
         assert (secret in stored, escaped in stored) == (False, True)
+        # A provider's sensitive attribute is one whatever it was made from.
+        leak = 'output "leak" {\n  value = fakecloud_server.open.password\n}\n'
+        quick.write(server("open", 'password = "plain"') + leak, "leak.tf")
+        assert quick.plan().errors[0][1].startswith("Output refers to sensitive values")
 
     def test_an_output_alone_is_a_change(self, quick: Root) -> None:
         """

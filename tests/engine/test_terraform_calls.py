@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.messages import Diagnosed, Message, Said
+from orchestrator.engine.child import Child
+from orchestrator.engine.evidence import CallFiles, Fence
 from orchestrator.engine.process import SystemProcesses
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.engine.wrapper import (
@@ -125,10 +127,10 @@ def test_a_pulled_state_is_in_no_message_and_no_log(tmp_path: Path, site: Site) 
 
 def test_the_log_is_masked_and_the_raw_files_are_private(tmp_path: Path, site: Site) -> None:
     """
-    The log holds masked text; everything is 0600 in 0700 directories.
+    The log holds masked text; everything is 0600 in 0700 directories, what the engine makes too.
     """
     masked = Site(site.directory, site.evidence, "call", mask=lambda s: s.replace("hunter22", "*"))
-    engine = scripted_engine(tmp_path, SAY + "say('password hunter22')")
+    engine = scripted_engine(tmp_path, SAY + "say('password hunter22'); open('made', 'w')")
 
     engine.call(APPLY, masked, stop=Stop(), observe=nobody)
 
@@ -137,6 +139,7 @@ def test_the_log_is_masked_and_the_raw_files_are_private(tmp_path: Path, site: S
     modes = {path: path.stat().st_mode & 0o777 for path in site.evidence.rglob("*")}
     assert set(modes.values()) == {0o600, 0o700}
     assert modes[site.evidence / "raw"] == 0o700
+    assert (site.directory / "made").stat().st_mode & 0o077 == 0
 
 
 def test_one_sigint_however_long_we_are_stopping(tmp_path: Path, site: Site) -> None:
@@ -181,6 +184,34 @@ def test_a_finished_engine_is_not_called_stopped(tmp_path: Path, site: Site) -> 
     answer = engine.call(APPLY, site, stop=stop, observe=observe)
 
     assert (answer.exit_code, answer.stopped) == (0, False)
+
+
+def test_no_process_is_started_after_a_stop(tmp_path: Path, site: Site) -> None:
+    """
+    Where a stop was asked for before the call nothing is started and nothing is left.
+    """
+    engine = scripted_engine(tmp_path, "")
+
+    engine.call(APPLY, site, stop=Stop(stopping=True), observe=nobody)
+
+    assert not site.evidence.exists()
+
+
+def test_a_stop_before_the_engine_has_begun_rules_the_call_out(site: Site) -> None:
+    """
+    A stop that comes while the wrapper starts fences the call instead of waiting for a process to
+    signal.
+    """
+    files = CallFiles.of(site)
+    lifeline, end = os.pipe()
+    child = Child(files, SystemProcesses(), subprocess.Popen(["true"]), lifeline)
+
+    signalled = child.interrupt()
+
+    os.close(end)
+    child.finish()
+    assert (signalled, child.fenced) == (False, True)
+    assert isinstance(files.beginning(), Fence)
 
 
 def test_killing_takes_the_whole_session(tmp_path: Path, site: Site) -> None:
@@ -283,7 +314,7 @@ os.kill(os.getpid(), 9)
     provider, daemon = map(int, raw(site).split())
     try:
         eventually(lambda: start_ticks(provider) == 0 or is_zombie(provider))
-        os.kill(daemon, 0)
+        assert start_ticks(daemon) and not is_zombie(daemon)
     finally:
         os.kill(daemon, signal.SIGKILL)
 
