@@ -268,7 +268,9 @@ def services(
             source=source(where.root, found.path),
             key=project_key(where.root),
             root=where.root,
+            workspace=environment.get("TF_WORKSPACE") or "default",
             limits=Limits(
+                timeout=where.settings.timeout,
                 grace=where.settings.grace,
                 settle=where.settings.settle_seconds,
                 silence=SILENCE,

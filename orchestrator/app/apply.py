@@ -41,9 +41,9 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     early = [step for step in (*support, *todo) if not bench.needs_outputs_first(step)]
     failures = bench.prepare_all(early, as_it_is)
     crew.settle_all()
-    failures |= _uncertain(crew, todo)
-    if failures and crew.order.skip_preflight is None:
-        crew.end_before_work(todo, failures)
+    doubts = _uncertain(crew, todo)
+    if doubts or (failures and crew.order.skip_preflight is None):
+        crew.end_before_work(todo, failures | doubts)
         return
     unstarted = run_steps(
         graph.subset({*todo, *upstreams}),

@@ -5,13 +5,13 @@ The end of a run: its verdict, what is alive, and the commands that make sense n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.session import Session
 from orchestrator.domain.events import Alive, NextCommand, RunFinished
-from orchestrator.domain.record import Fault, OperationRecord, StepRun
-from orchestrator.domain.states import Status, StepStatus, Verdict, verdict
+from orchestrator.domain.record import Doubt, Fault, OperationRecord, StepRun
+from orchestrator.domain.states import StepStatus, Verdict, verdict
 from orchestrator.errors import OrchestratorError, StoreUnavailable, worst
 
 #: Codes of faults whose exit code is not that of a failed engine.
@@ -22,19 +22,14 @@ EXIT_BY_CODE = {
 }
 
 
-def codes_of(record: OperationRecord, stopped: int) -> list[int]:
+def codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list[int]:
     """
     The exit codes that a step's outcome stands for; ``stopped`` is the run's own of a signal.
     """
-    if record.status in (Status.OK, Status.DESTROYED, Status.ABSENT, Status.RETAINED):
-        attempt = record.last_attempt
-        if attempt is None or attempt.error is None:
-            return [0]
-        return [EXIT_BY_CODE.get(attempt.error.code, 10)]
-    code = record.error.code if record.error else "engine_failed"
-    codes = [stopped] if code == "stopped" and stopped else [EXIT_BY_CODE.get(code, 10)]
-    if record.resources.in_doubt:
-        codes.append(11)
+    codes = [11] if doubts else []
+    if fault is not None:
+        code = stopped if fault.code == "stopped" else 0
+        codes.append(code or EXIT_BY_CODE.get(fault.code, 10))
     return codes
 
 

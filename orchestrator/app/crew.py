@@ -26,6 +26,7 @@ from orchestrator.errors import (
     InDoubt,
     OrchestratorError,
     Spooled,
+    Stopped,
     StoreUnavailable,
 )
 
@@ -113,10 +114,11 @@ class Crew:
         Report the entry that a pipeline wrote.
         """
         record, found = done.record, done.record.resources
-        for code in codes_of(record, self.services.stop.exit_code):
+        attempt = record.last_attempt
+        failed = attempt is not None and attempt.run_id == self.session.run_id
+        fault = attempt.error if attempt and failed else record.error
+        for code in codes_of(fault, found.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
-        reverted = record.last_attempt if not done.mutated else None
-        failed = reverted is not None and reverted.run_id == self.session.run_id
         self.end(
             name,
             started,
@@ -124,7 +126,7 @@ class Crew:
             changed=done.mutated,
             attempts=attempts,
             sequence=record.sequence,
-            error=reverted.error if failed and reverted else record.error,
+            error=fault,
             last_error=record.last_error,
             absence=record.absence,
             verification=record.verification,
@@ -146,6 +148,9 @@ class Crew:
         Report an error that left the record as it was (or, spooled, still ``running``).
         """
         self.session.fail(exc.exit_code)
+        if isinstance(exc, Stopped):
+            self.end(name, started, StepStatus.PENDING, reason=exc.message)
+            return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask
         said = mask(exc.message)
         fault = Fault.model_validate(
@@ -195,11 +200,16 @@ class Crew:
     ) -> None:
         """
         Report a run that ends before its first mutation: what is wrong, and all the rest pending.
+
+        What is wrong with a step outside the run that was only to be read is raised.
         """
         for name in steps:
             exc = failures.get(name)
             if exc is not None:
                 self.end_with_error(name, self.services.clock.monotonic(), exc, 0)
+        for name, exc in failures.items():
+            if name not in steps:
+                raise exc
         told = ", ".join(failures)
         for name in steps:
             if name not in failures:

@@ -167,6 +167,7 @@ class Pipeline:
             "provider_state": ProviderState(
                 backend=root.backend_type,
                 location=root.location,
+                workspace=services.workspace,
                 lineage=state.lineage or None,
                 serial=state.serial if state.lineage else None,
             ),
@@ -197,7 +198,7 @@ class Pipeline:
         """
         store, snapshot = self.services.store, self.prepared.snapshot
         name = f"snapshots/{snapshot.digest}"
-        if store.blob(name) is None:
+        if name not in store.blobs(name):
             store.put_blob(name, snapshot.archive)
         lock = self.services.workdirs.lock_file(self.prepared.root)
         if lock is not None:
@@ -251,7 +252,7 @@ class Pipeline:
             self.evidence,
             "apply",
             delete_after=(proposal.file, self.var_file),
-            timeout=self.step.timeout,
+            timeout=self.step.timeout or services.limits.timeout,
         )
         request = Apply(
             plan=proposal.file,

@@ -150,11 +150,13 @@ def lay_out(
     target = deployment.target(step.name)
     root = services.workdirs.prepare(target, snapshot, setup, f"{info.kind} {info.version}")
     bound = record.provider_state if record else None
-    if bound is not None and (bound.backend, bound.location) != (root.backend_type, root.location):
+    found = (root.backend_type, root.location, services.workspace)
+    if bound is not None and (bound.backend, bound.location, bound.workspace) != found:
         raise Refused(
             "backend_changed",
-            f"{target} is bound to the provider state {bound.backend} {bound.location}; the "
-            f"blueprint now names {root.backend_type} {root.location}",
+            f"{target} is bound to the provider state {bound.backend} {bound.location} (workspace "
+            f"{bound.workspace}), not to {root.backend_type} {root.location} (workspace "
+            f"{services.workspace})",
             hint="set the backend back, or destroy the target where it is before it moves",
         )
     return root

@@ -5,6 +5,7 @@ The three durable moments of a mutation: intent, deed, answer. This file writes 
 from __future__ import annotations
 
 from orchestrator.app.services import Services
+from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.record import OperationRecord
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
@@ -61,12 +62,15 @@ def keep_late(services: Services, outcome: OperationRecord) -> None:
     services.files.write(directory / name, outcome.to_json())
 
 
-def replay_spool(services: Services) -> None:
+def replay_spool(services: Services, deployment: Deployment) -> None:
     """
-    Record what earlier runs could not, oldest first.
+    Record what earlier runs of this blueprint and environment could not, oldest first.
     """
+    ours = (deployment.blueprint, deployment.environment)
     for outcome in services.spool.pending():
         target = outcome.target.target
+        if (target.blueprint, target.environment) != ours:
+            continue
         try:
             services.store.append(outcome)
             services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")

@@ -59,9 +59,9 @@ def run(
     error: OrchestratorError | None = None
     try:
         services.store.probe()
-        session.take_claim(order.takeover)
+        session.take_claim(wait=order.wait, takeover=order.takeover)
         with session.alive():
-            replay_spool(services)
+            replay_spool(services, deployment)
             work(Crew(session, order), selected)
     except OrchestratorError as exc:
         error = exc

@@ -30,11 +30,12 @@ from orchestrator.ports import (
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    Times in seconds: how long an engine that ignores the stop is waited for (None: for ever), how
-    long a dead engine's last request may still be under way, how often and how long a heartbeat
-    counts.
+    Times in seconds: a mutation's deadline where its step sets none, how long an engine that
+    ignores the stop is waited for (None: for ever, both), how long a dead engine's last request may
+    still be under way, how often and how long a heartbeat counts.
     """
 
+    timeout: float | None = None
     grace: float | None = None
     settle: float = 60.0
     heartbeat: float = 10.0
@@ -46,7 +47,8 @@ class Services:
     """
     The ports, and the few facts about this invocation that every run records.
 
-    ``key`` is the project's secret for keyed digests.
+    ``key`` is the project's secret for keyed digests; ``workspace`` the one that the environment
+    selects where the settings allow that.
     """
 
     store: OperationStore
@@ -66,6 +68,7 @@ class Services:
     source: Source
     key: bytes
     root: Path
+    workspace: str = "default"
     limits: Limits = field(default_factory=Limits)
 
     def stamp(self) -> Stamp:

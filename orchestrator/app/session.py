@@ -111,26 +111,31 @@ class Session:
             for key in [key for key in self._flying if key[0] == target]:
                 del self._flying[key]
 
-    def take_claim(self, takeover: str | None = None) -> None:
+    def take_claim(self, *, wait: bool = False, takeover: str | None = None) -> None:
         """
         Hold the blueprint and environment. A claim whose owner is proven gone is taken over; with
         ``takeover``, a reason, also one whose owner cannot be proven dead from here and whose
-        heartbeat is old. Any other is Busy.
+        heartbeat is old. Any other is waited for with ``wait``, else Busy.
         """
-        store, held = self.services.store, None
-        for _ in range(3):
-            held = store.take_claim(self._claim, replaces=held)
-            if held is None:
-                return
-            state = self.services.processes.liveness(held.owner)
-            silent = state is Liveness.UNKNOWN and takeover and self._silent(held)
-            if state is not Liveness.GONE and not silent:
-                break
-        assert held is not None
-        message, hint = claimed_by(self.services, held)
-        raise Busy(message, hint=hint)
+        services = self.services
+        held: Claim | None = None
+        told = False
+        while (held := services.store.take_claim(self._claim, replaces=held)) is not None:
+            if self._may_replace(held, takeover):
+                continue
+            message, hint = claimed_by(services, held)
+            if not wait or services.stop.stopping:
+                raise Busy(message, hint=hint)
+            if not told:
+                services.note(f"waiting: {message}")
+                told = True
+            services.clock.sleep(0.5)
+            held = None
 
-    def _silent(self, held: Claim) -> bool:
+    def _may_replace(self, held: Claim, takeover: str | None) -> bool:
+        state = self.services.processes.liveness(held.owner)
+        if state is not Liveness.UNKNOWN or takeover is None:
+            return state is Liveness.GONE
         lease = self.services.store.lease(held.run_id)
         return lease is None or lease.age >= self.services.limits.silence
 

@@ -34,6 +34,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--skip-preflight",
     metavar="REASON",
+    allow_from_autoenv=False,
     help="Start although some steps could not be made ready; the reason is recorded.",
 )
 @options.wait

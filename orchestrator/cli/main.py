@@ -131,7 +131,7 @@ def _show(exc: OrchestratorError, *, json: bool) -> None:
 
     click.echo(error_text(exc, paper(sys.stderr)), err=True)
     if json:
-        click.echo(error_document(exc).to_json())
+        click.echo(error_document(exc).model_dump_json(by_alias=True))
 
 
 def _flushed(code: int) -> int:

@@ -78,6 +78,7 @@ engine = click.option(
 allow_engine_change = click.option(
     "--allow-engine-change",
     is_flag=True,
+    allow_from_autoenv=False,
     help="Let another kind of engine take over provider state.",
 )
 
@@ -89,6 +90,7 @@ wait = click.option("--wait", is_flag=True, help="Wait for a live run instead of
 takeover = click.option(
     "--takeover",
     metavar="REASON",
+    allow_from_autoenv=False,
     help="Take over from a run that cannot be proven dead from here and gives no sign of life.",
 )
 

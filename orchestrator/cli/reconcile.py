@@ -21,6 +21,7 @@ from orchestrator.cli.invocation import Invocation
     "--forget",
     metavar="ADDRESS",
     multiple=True,
+    allow_from_autoenv=False,
     help="An object in doubt that is known not to exist, or not to matter; needs --reason.",
 )
 @options.jobs

@@ -28,6 +28,8 @@ def read_text(path: Path, *, shown: str) -> str:
         raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
     except UnicodeDecodeError as exc:
         raise Invalid([Problem("is not UTF-8 text", Location(shown))]) from exc
+    except ValueError as exc:
+        raise Invalid([Problem("its name cannot be that of a file", Location(shown))]) from exc
 
 
 def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Location]]:

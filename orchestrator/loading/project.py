@@ -34,7 +34,7 @@ class Project:
         The path for messages: relative to the project where it lies inside, with "/".
         """
         normal = Path(os.path.normpath(path))
-        for candidate in (normal, path.resolve()):
+        for candidate in (normal, _real(path)):
             if candidate.is_relative_to(self.root):
                 return candidate.relative_to(self.root).as_posix()
         return str(path)
@@ -70,7 +70,7 @@ class Project:
         if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
             for base in (directory, self.root):
                 path = base / wanted
-                if path.is_file():
+                if os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that cannot be
                     return self._inside(path, wanted)
         named = self.blueprints()
         paths = named.get(wanted) or [path for path in self._files() if path.stem == wanted]
@@ -86,17 +86,17 @@ class Project:
 
     def _inside(self, path: Path, wanted: str) -> Path:
         normal = Path(os.path.normpath(path.absolute()))
-        if not path.resolve().is_relative_to(self.root.resolve()):
+        if not _real(path).is_relative_to(_real(self.root)):
             hint = f"the project is {self.root}; choose another with -C"
             raise Invalid([Problem(f"the blueprint {wanted!r} lies outside of it", hint=hint)])
-        return normal if normal.is_relative_to(self.root) else path.resolve()
+        return normal if normal.is_relative_to(self.root) else _real(path)
 
     def check_unique(self, name: str, path: Path, at: Location, problems: Problems) -> None:
         """
         Add a problem where another blueprint of the project has the same name.
         """
         for other in self.blueprints().get(name, ()):
-            if other.resolve() != path.resolve():
+            if _real(other) != _real(path):
                 message = f"the blueprint {self.show(other)} is called {name!r} too"
                 problems.add(message, at, "two of one name would share their records")
 
@@ -107,7 +107,7 @@ class Project:
         The path that ``name`` means from ``base``; None, with a problem, where it lies outside.
         """
         path = Path(os.path.normpath(base / name))
-        if not path.resolve().is_relative_to(self.root.resolve()):
+        if not _real(path).is_relative_to(_real(self.root)):
             problems.add(f"{what} {name!r} lies outside of the project", at)
             return None
         return path
@@ -123,18 +123,28 @@ class Project:
             problems.add(f"the module {name!r} is not a local directory", at, hint)
             return None
         path = Path(os.path.normpath(base / name))
-        allowed = (self.root.resolve(), *self.module_roots)
-        if not any(path.resolve().is_relative_to(root) for root in allowed):
+        allowed = (_real(self.root), *self.module_roots)
+        if not any(_real(path).is_relative_to(root) for root in allowed):
             hint = "allow its directory by `module_roots` in orchestrator.yaml"
             problems.add(f"the module {name!r} lies outside of the project", at, hint)
             return None
-        if not path.is_dir():
+        if not os.path.isdir(path):  # noqa: PTH112 - pathlib raises for names that cannot be
             problems.add(f"there is no module directory {name!r}", at, _neighbours(path))
             return None
         return path
 
 
+def _real(path: Path) -> Path:
+    """
+    The path without links. A name that cannot be one of a file stays as it is: nothing is there.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # a NUL character
+        return path
+
+
 def _neighbours(path: Path) -> str:
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # noqa: PTH112 - as above
         return f"{path.parent} does not exist either"
     return did_you_mean(path.name, sorted(p.name for p in path.parent.iterdir() if p.is_dir()))

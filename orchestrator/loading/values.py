@@ -159,7 +159,7 @@ class Resolver:
     def _runs(self, declaration: Declaration, source: From) -> bool:
         if source.kind != "command":
             return True
-        return self.need is not Need.CHECKS and True
+        return self.need is not Need.CHECKS and declaration.name in self.used
 
     def _written(
         self, declaration: Declaration, candidate: Candidate, reference: Json
