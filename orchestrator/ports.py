@@ -333,8 +333,8 @@ class Site:
 
     ``directory`` is the working directory, ``evidence`` the attempt's directory; ``name`` is unique
     in it. ``delete_after`` are files the wrapper removes when the call ends, whoever is alive then.
-    ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT, and after
-    the grace SIGKILL; no timeout means no deadline.
+    ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT; SIGKILL
+    once the grace since the SIGINT, whatever it was for, has passed. None means no limit.
     """
 
     directory: Path

@@ -121,7 +121,7 @@ def _next(
                 why="settle what is in doubt; an apply is refused until then",
             )
         )
-    if any(row.error and row.error.code == "check_failed" for row in rows):
+    if any(row.error and row.error.phase == "verify" for row in rows):
         found.append(
             NextCommand(
                 command=f"orchestrator verify {base}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Literal
 
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.journal import Journal
@@ -77,13 +78,22 @@ def check_state(
 
 
 def check_vanished(
-    target: str, state: PulledState, journal: Journal, *, accepted: str | None
+    target: str,
+    state: PulledState,
+    journal: Journal,
+    direction: Literal["apply", "destroy"],
+    *,
+    accepted: str | None,
 ) -> bool:
     """
     Whether every object of the state has vanished; Refused unless a reason accepts it.
+
+    The plan of a destroy tells of no drift: what it would not delete has vanished.
     """
     known = {item.address for item in state.objects if item.deposed is None}
     lost = {item.address for item in journal.drifted if item.action == "delete"}
+    if direction == "destroy":
+        lost |= known - {item.address for item in journal.planned}
     if not known or not known <= lost:
         return False
     if accepted is None:

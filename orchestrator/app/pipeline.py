@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.app.preparation import Prepared, make_site, pull, stopped
@@ -216,6 +216,8 @@ class Pipeline:
             record = gone_without_mutation(known, services.stamp())
         else:
             checks = self._check(state)
+            if checks.verdict == "failed" and services.stop.stopping:
+                raise stopped(services.stop)
             self._keep_for_later()
             facts = self._facts(state)
             record = unchanged(known, facts, state, services.stamp(), verification=checks)
@@ -267,6 +269,7 @@ class Pipeline:
         checks = None
         if self.verb == "apply" and evidence.clean and evidence.state is not None:
             checks = self._check(evidence.state)
+            evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
         outcome = conclude(
             marker,
             known,

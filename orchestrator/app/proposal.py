@@ -50,6 +50,7 @@ class Proposal:
     A saved plan. ``before`` is the provider state it was made on.
     """
 
+    direction: Direction
     file: Path
     journal: Journal
     before: PulledState
@@ -58,9 +59,11 @@ class Proposal:
     @property
     def empty(self) -> bool:
         """
-        Whether carrying it out would change neither objects nor outputs.
+        Whether carrying it out would change nothing. A destroy of what has vanished still has its
+        provider state to empty.
         """
-        return not self.journal.changes and not self.journal.outputs
+        forgets = self.direction == "destroy" and self.before.objects
+        return not self.journal.changes and not self.journal.outputs and not forgets
 
 
 def write_variables(
@@ -119,7 +122,7 @@ def propose(
     moved = hold(target, prepared.record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)
-    check_vanished(target, before, journal, accepted=wishes.accept_vanished)
+    check_vanished(target, before, journal, direction, accepted=wishes.accept_vanished)
     shown = PlanReady(
         at=services.clock.now(),
         step=step,
@@ -129,4 +132,4 @@ def propose(
         inputs=inputs.masked(),
     )
     services.sink.emit(shown)
-    return Proposal(file=file, journal=journal, before=before, shown=shown)
+    return Proposal(direction, file=file, journal=journal, before=before, shown=shown)

@@ -14,7 +14,7 @@ from orchestrator.app.bench import as_recorded
 from orchestrator.app.crew import Crew
 from orchestrator.app.guards import NOTHING_THERE, check_state
 from orchestrator.app.orders import Order
-from orchestrator.app.preparation import Prepared, pull
+from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
 from orchestrator.app.run import run
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
@@ -161,7 +161,10 @@ def _checks(
 ) -> Verification | None:
     if not proposal.empty:
         return None
-    return run_checks(crew.services, crew.deployment, prepared.step, inputs, state)
+    checks = run_checks(crew.services, crew.deployment, prepared.step, inputs, state)
+    if checks.verdict == "failed" and crew.services.stop.stopping:
+        raise stopped(crew.services.stop)
+    return checks
 
 
 def _settled(

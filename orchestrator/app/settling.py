@@ -7,6 +7,8 @@ concluded exactly as the run itself would have concluded it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.app.conditions import Watch
 from orchestrator.app.preparation import Prepared, make_site, pull
 from orchestrator.app.recording import record_outcome
@@ -110,6 +112,7 @@ def _outcome(
     checks: Verification | None = None
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         checks = _checks(services, deployment, prepared, inputs, evidence.state)
+        evidence = replace(evidence, stopped=services.stop.stopping)
     return conclude(
         marker,
         before,

@@ -10,7 +10,7 @@ from functools import partial
 from orchestrator.app.bench import READY, as_recorded
 from orchestrator.app.crew import Crew
 from orchestrator.app.orders import Order
-from orchestrator.app.preparation import pull
+from orchestrator.app.preparation import pull, stopped
 from orchestrator.app.run import run
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
@@ -57,9 +57,7 @@ def _checkable(record: OperationRecord | None) -> bool:
     """
     if record is None:
         return False
-    return record.status in READY or (
-        record.error is not None and record.error.code == "check_failed"
-    )
+    return record.status in READY or (record.error is not None and record.error.phase == "verify")
 
 
 def _check_step(crew: Crew, name: str) -> Outcome:
@@ -70,6 +68,8 @@ def _check_step(crew: Crew, name: str) -> Outcome:
         state = pull(services, prepared.root, crew.bench.evidence(name), "pull")
         inputs = crew.bench.recorded_inputs(prepared)
         verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
+        if verification.verdict == "failed" and services.stop.stopping:
+            raise stopped(services.stop)
         entry = checked(prepared.record, verification, services.stamp())
         services.store.append(entry)
     except OrchestratorError as exc:

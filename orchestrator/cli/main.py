@@ -20,6 +20,7 @@ from orchestrator.errors import OrchestratorError
 #: Every command and the module that holds it; the module's ``command`` is the Click command.
 COMMANDS = {
     "apply": "apply",
+    "demo": "demo",
     "destroy": "destroy",
     "engine": "engine",
     "graph": "graph",

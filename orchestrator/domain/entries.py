@@ -51,6 +51,15 @@ NOTHING_KNOWN: Mapping[str, Any] = {
 }
 
 
+#: Why a step is in ``error`` whose checks a signal cut short: they neither held nor failed.
+STOPPED_CHECKS = Fault(
+    code="stopped",
+    phase="verify",
+    summary="applied; stopped by a signal before its checks held",
+    retriable=True,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """
@@ -68,7 +77,8 @@ class Evidence:
     What is known of a mutating engine call, lived through or found on disk.
 
     ``exit_code`` is None where the engine left no answer; ``state`` None where the provider state
-    could not be read, with ``state_error`` saying why. ``errored_state`` names a file.
+    could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
+    a signal came, to the engine or during the checks.
     """
 
     exit_code: int | None
@@ -201,7 +211,7 @@ def conclude(
         )
         return next_entry(marker, stamp, Trigger.SUCCEED, **changes)
     if sound and verification is not None:
-        fault = check_fault(verification)
+        fault = STOPPED_CHECKS if evidence.stopped else check_fault(verification)
     else:
         fault = _fault(command, evidence, resources.in_doubt, mask)
     changes.update(failed_command=command, error=fault, last_error=fault.summary)

@@ -15,7 +15,8 @@ _AFTER_KILL = 10.0  # seconds after SIGKILL until a process that cannot die is g
 class Ladder:
     """
     One SIGINT when a stop is asked for or the timeout has passed; SIGKILL only when killing is
-    asked for, or the timeout has passed and the grace since the SIGINT too.
+    asked for, or the grace since the SIGINT has passed. No grace: it is waited for as long as it
+    takes.
 
     ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
     """
@@ -42,7 +43,7 @@ class Ladder:
             self.interrupted = self._child.interrupt()
             self._stopped_at = now
         since = self._stopped_at
-        too_long = overdue and grace is not None and since is not None and now - since >= grace
+        too_long = grace is not None and since is not None and now - since >= grace
         if self._killed_at is None and (self._stop.killing or too_long):
             self._killed_at = now
             self._child.kill()

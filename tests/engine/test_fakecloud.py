@@ -389,6 +389,7 @@ class TestUpdate:
         assert {n for n, size in remote.items() if size == "small"} == unchanged
         assert "fakecloud_server.forgotten" in {a for a, _ in applied.hooks("apply_complete")}
 
+        # No change is planned where the cloud already is as it should be.
         planned = quick.plan()
         drifted = {"unstated", "lost", "null", "other", "forgotten"}
         assert by_name(planned, "resource_drift") == dict.fromkeys(drifted, "update")
@@ -621,9 +622,10 @@ class TestImport:
 
     def test_one_plan_answers_for_each_id(self, quick: Root, cloud: Cloud) -> None:
         """
-        Import blocks beside a provider configuration only. Exists: planned_change with `import`.
-        Missing: the engine's own error, address null, the address in its detail. Anything else is
-        unknown. A type without a remote side "exists" for any id.
+        Import blocks beside a provider configuration only. Exists: planned_change with `import`,
+        and refresh_complete with the id. Missing: the engine's own error, address null, the address in
+        its detail, and refresh_complete without an id. Anything else is unknown. A type without a
+        remote side "exists" for any id. Nothing is written.
         """
         found = cloud.create_out_of_band("fakecloud_server", "web", size="small").id
         other = cloud.create_out_of_band("fakecloud_server", "far", region="far-2").id
@@ -664,19 +666,20 @@ class TestImport:
         assert len(unknown) == 3
         for text in ("AccessDenied", "Unexpected import id", "server not found"):
             assert any(text in u for u in unknown)
-        imports = {
-            event["change"]["resource"]["addr"]
-            for event in planned.of("planned_change")
-            if event["change"]["action"] == "import" or "importing" in event["change"]
-        }
-        refreshed = {addr for addr, _ in planned.hooks("refresh_complete")}
-        existing = {
-            "fakecloud_server.found",
-            "fakecloud_bucket.found",
-            "fakecloud_disk.found",
-            "fakecloud_note.any",
-        }
-        assert imports <= existing <= refreshed
+        changes = [event["change"] for event in planned.of("planned_change")]
+        imports = {c["resource"]["addr"] for c in changes if c["action"] == "import"}
+        hooks = [event["hook"] for event in planned.of("refresh_complete")]
+        identified = {h["resource"]["addr"] for h in hooks if "id_value" in h}
+        assert (
+            imports
+            == identified
+            == {
+                "fakecloud_server.found",
+                "fakecloud_bucket.found",
+                "fakecloud_disk.found",
+                "fakecloud_note.any",
+            }
+        )
         assert not quick.state_file.exists()
 
 
@@ -703,7 +706,7 @@ class TestSignals:
         apply = root.start("apply", "-json", "-input=false", "-auto-approve")
         for name in ("told", "untold", "unmade"):
             cloud.wait_for_call("create", name)
-        apply.signal_group(signal.SIGINT)
+        apply.send_to_all(signal.SIGINT)
         stopped = apply.wait(10)
         assert stopped.code == 1
         assert root.resources() == {"fakecloud_server.told": "tainted"}
@@ -726,10 +729,10 @@ class TestSignals:
         cloud.arm("create", "web", "hang_after")
         apply = root.start("apply", "-json", "-input=false", "-auto-approve")
         cloud.wait_for_call("create", "web")
-        apply.signal(signal.SIGINT)
+        apply.send(signal.SIGINT)
         assert within(10, lambda: bool(cloud.calls("stop")))
         assert apply.goes_on_for(1)
-        apply.signal(signal.SIGTERM)
+        apply.send(signal.SIGTERM)
         ended = apply.wait(5)
         assert ended.code == 1
         assert "operation canceled" in [text for _, text in ended.errors]
@@ -748,7 +751,7 @@ class TestSignals:
         cloud.arm("create", "web", "hang_after,late:2")
         apply = root.start("apply", "-json", "-input=false", "-auto-approve")
         cloud.wait_for_call("create", "web")
-        apply.signal(signal.SIGKILL)
+        apply.send(signal.SIGKILL)
         assert apply.wait().code == -signal.SIGKILL
         assert cloud.servers() == ()
         assert within(1.5, lambda: not any(map(running, cloud.provider_pids())))
@@ -767,7 +770,7 @@ class TestSignals:
     def test_killed_with_a_sibling_done(self, root: Root, cloud: Cloud) -> None:
         """
         A sibling that was finished is in state; the one under way is absent, or a resource without
-        an instance. An update or delete under way leaves the state from before.
+        an instance. A delete under way leaves the state from before.
         """
         root.write(servers(["done", "web"]))
         root.init()
@@ -775,7 +778,7 @@ class TestSignals:
         apply = root.start("apply", "-json", "-input=false", "-auto-approve")
         cloud.wait_for_call("create", "web")
         assert within(10, lambda: "fakecloud_server.done" in root.resources())
-        apply.signal(signal.SIGKILL)
+        apply.send(signal.SIGKILL)
         apply.wait()
         found = root.resources()
         assert found.pop("fakecloud_server.done") == "ok"
@@ -783,7 +786,7 @@ class TestSignals:
         cloud.arm("delete", "done", "hang_after")
         destroy = root.start("destroy", "-json", "-input=false", "-auto-approve")
         cloud.wait_for_call("delete", "done")
-        destroy.signal(signal.SIGKILL)
+        destroy.send(signal.SIGKILL)
         destroy.wait()
         assert root.resources()["fakecloud_server.done"] == "ok"
         assert [s.name for s in cloud.servers()] == ["web"]

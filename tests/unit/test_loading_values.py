@@ -213,11 +213,12 @@ def test_a_command_runs_only_if_its_value_is_needed(project: ProjectOnDisk) -> N
 
 def test_values_of_the_process_environment_are_sensitive(project: ProjectOnDisk) -> None:
     """
-    An input that takes ``${env.X}`` is sensitive although it was not declared so.
+    An input that takes ``${env.X}`` or ``from.env`` is sensitive although it was not declared so.
     """
-    project.blueprint('inputs: {a: {default: "x-${env.X}"}}\n' + STEPS)
-    item = project.load(environ={"X": "1"}).inputs["a"]
-    assert (item.value, item.sensitive) == ("x-1", True)
+    project.blueprint('inputs: {a: {default: "x-${env.X}"}, b: {from: {env: X}}}\n' + STEPS)
+    found = project.load(environ={"X": "1"}).inputs
+    assert (found["a"].value, found["a"].sensitive) == ("x-1", True)
+    assert (found["b"].value, found["b"].sensitive) == (1, True)
 
 
 def test_a_variable_that_is_not_set_is_a_problem_only_where_it_is_needed(

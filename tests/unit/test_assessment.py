@@ -1,0 +1,203 @@
+"""
+What a mutation did and left in doubt: a table of cases, each with its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.domain.assessment import assess
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import Resources
+from tests.fakes.journals import journal, planned, refs, state
+
+
+@dataclass(frozen=True)
+class Case:
+    why: str
+    plan: list[str]
+    lines: list[str]
+    after: PulledState | None
+    before: list[str] = field(default_factory=list)
+    whole: bool = True
+    doubt: list[str] = field(default_factory=list)
+    sorted_as: dict[str, list[str]] = field(default_factory=dict)
+    refused_on: list[str] = field(default_factory=list)
+
+
+CREATE = ["create s.a"]
+BEGAN, DONE, FAILED = "began create s.a", "done create s.a id-1", "failed create s.a"
+
+CASES = [
+    Case(
+        "a create that completed and is in state is created",
+        CREATE, [BEGAN, DONE], state(["s.a id-1"]), sorted_as={"created": ["s.a"]},
+    ),
+    Case(
+        "an errored create that the state holds is known: it failed and is tainted, not in doubt",
+        CREATE, [BEGAN, FAILED, "error s.a provisioner failed"], state(["s.a id-1 tainted"]),
+        sorted_as={"created": ["s.a"], "failed": ["s.a"], "tainted": ["s.a"]},
+    ),
+    Case(
+        "an errored create that the state does not hold may exist",
+        CREATE, [BEGAN, FAILED, "error s.a connection reset by peer"], state(), doubt=["s.a"],
+        sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "a provider that says it made nothing is believed",
+        CREATE, [BEGAN, FAILED, "error s.a creating: InvalidParameterValue: zone"], state(),
+        sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "already exists is never a refusal: it may be ours",
+        CREATE, [BEGAN, FAILED, "error s.a InvalidParameter: already exists"], state(),
+        doubt=["s.a"], sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "an error that names no address refuses nothing: a crashed provider",
+        CREATE, [BEGAN, FAILED, "error - AccessDenied"], state(), doubt=["s.a"],
+        sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "the step's own refusals win over the shipped caution",
+        CREATE, [BEGAN, FAILED, "error s.a 503 capacity"], state(), refused_on=["503 capacity"],
+        sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "a create that began and never ended may exist",
+        CREATE, [BEGAN], state(), whole=False, doubt=["s.a"],
+    ),
+    Case(
+        "a create that never ended but is in state is known to exist",
+        CREATE, [BEGAN], state(["s.a id-1"]), whole=False, sorted_as={"created": ["s.a"]},
+    ),
+    Case(
+        "with a partial journal every planned create that the state does not hold is in doubt",
+        ["create s.a", "create s.b"], [BEGAN, DONE], state(["s.a id-1"]), whole=False,
+        doubt=["s.b"], sorted_as={"created": ["s.a"]},
+    ),
+    Case(
+        "without any journal too",
+        CREATE, [], state(), whole=False, doubt=["s.a"],
+    ),
+    Case(
+        "with a complete journal a create that never began was not attempted",
+        ["create s.a", "create s.b"], [BEGAN, FAILED, "error s.a AccessDenied"], state(),
+        sorted_as={"failed": ["s.a"], "not_attempted": ["s.b"]},
+    ),
+    Case(
+        "created by the journal and missing in state: alive, with the id that was returned",
+        CREATE, [BEGAN, DONE], state(), doubt=["s.a"],
+    ),
+    Case(
+        "an update that ended is updated",
+        ["update s.a"], ["began update s.a", "done update s.a"], state(["s.a id-1"]),
+        before=["s.a id-1"], sorted_as={"updated": ["s.a"]},
+    ),
+    Case(
+        "an update that errored failed; it is not in doubt",
+        ["update s.a"], ["began update s.a", "failed update s.a"], state(["s.a id-1"]),
+        before=["s.a id-1"], sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "an update that never ended is in doubt",
+        ["update s.a"], ["began update s.a"], state(["s.a id-1"]), before=["s.a id-1"],
+        whole=False, doubt=["s.a"],
+    ),
+    Case(
+        "a delete that never ended is in doubt while the state holds the object",
+        ["delete s.a"], ["began delete s.a"], state(["s.a id-1"]), before=["s.a id-1"],
+        whole=False, doubt=["s.a"],
+    ),
+    Case(
+        "a delete whose object has left the state ended",
+        ["delete s.a"], ["began delete s.a"], state(), before=["s.a id-1"], whole=False,
+        sorted_as={"deleted": ["s.a"]},
+    ),
+    Case(
+        "a replacement with another id replaced",
+        ["replace s.a"],
+        ["began delete s.a", "done delete s.a", BEGAN, "done create s.a id-2"],
+        state(["s.a id-2"]), before=["s.a id-1"], sorted_as={"replaced": ["s.a"]},
+    ),
+    Case(
+        "a replacement that lost its create deleted the old and may have made the new",
+        ["replace s.a"],
+        ["began delete s.a", "done delete s.a", BEGAN, FAILED, "error s.a timed out"],
+        state(), before=["s.a id-1"], doubt=["s.a"],
+        sorted_as={"deleted": ["s.a"], "failed": ["s.a"]},
+    ),
+    Case(
+        "create before destroy with a failed delete leaves the old one deposed, in the inventory",
+        ["replace s.a"],
+        [BEGAN, "done create s.a id-2", "began delete s.a", "failed delete s.a"],
+        state(["s.a id-2", "s.a id-1 deposed=d1"]), before=["s.a id-1"],
+        sorted_as={"replaced": ["s.a"], "failed": ["s.a"]},
+    ),
+    Case(
+        "without a provider state the journal alone speaks",
+        ["create s.a", "create s.b"], [BEGAN, DONE, "began create s.b", "failed create s.b"], None,
+        doubt=["s.b"], sorted_as={"created": ["s.a"], "failed": ["s.b"]},
+    ),
+    Case(
+        "reads and no-ops have no fate",
+        ["read d.a", "noop s.b"], [], state(),
+    ),
+]  # fmt: skip
+
+
+def _assessed(case: Case) -> Resources:
+    return assess(
+        planned(*case.plan),
+        journal(*case.lines, whole=case.whole),
+        refs(*case.before),
+        case.after,
+        case.refused_on,
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
+def test_doubts(case: Case) -> None:
+    """
+    DESIGN 10: exactly these objects are in doubt, for the reason that names the case.
+    """
+    assert [doubt.address for doubt in _assessed(case).in_doubt] == case.doubt
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
+def test_fates(case: Case) -> None:
+    """
+    Every planned object is sorted by its fate, and by no other.
+    """
+    found = _assessed(case)
+    lists = ("created", "updated", "replaced", "deleted", "failed", "not_attempted", "tainted")
+    assert {name: list(getattr(found, name)) for name in lists if getattr(found, name)} == (
+        case.sorted_as
+    )
+
+
+def test_a_doubt_keeps_the_id_that_the_provider_returned() -> None:
+    """
+    Law 5: ids that the failed run did return are kept.
+    """
+    found = assess(planned("create s.a"), journal(BEGAN, DONE), (), state())
+    assert found.in_doubt[0].id == "id-1"
+
+
+def test_the_inventory_is_what_the_state_holds() -> None:
+    """
+    Deposed objects exist too: they are listed, and marked.
+    """
+    after = state(["s.a id-2", "s.a id-1 deposed=d1"])
+    found = assess((), journal(), (), after)
+    assert [(ref.id, ref.deposed) for ref in found.inventory] == [("id-2", None), ("id-1", "d1")]
+
+
+def test_without_a_state_the_inventory_is_the_one_from_before() -> None:
+    """
+    Not being able to read is not the same as nothing there.
+    """
+    found = assess((), journal(), refs("s.a id-1"), None)
+    assert [ref.address for ref in found.inventory] == ["s.a"]

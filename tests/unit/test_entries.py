@@ -1,0 +1,417 @@
+"""
+How an entry follows from the one before it and from evidence.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.domain.entries import (
+    Evidence,
+    Stamp,
+    checked,
+    conclude,
+    gone_without_mutation,
+    mark,
+    reconciled,
+    unchanged,
+)
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import (
+    Attempt,
+    Check,
+    Command,
+    Doubt,
+    Fault,
+    Json,
+    OperationRecord,
+    Origin,
+    ProviderState,
+    Resources,
+    Settled,
+    Verification,
+)
+from orchestrator.domain.states import IllegalMove, Status
+from tests.fakes.clock import START
+from tests.fakes.entries import ACTOR, entry
+from tests.fakes.journals import journal, planned, refs, state
+
+LATER = START + timedelta(minutes=5)
+STAMP = Stamp(at=LATER, entry_id="new", actor=ACTOR)
+BOUND = ProviderState(backend="local", location="x.tfstate", lineage="lin-1", serial=2)
+UNVERIFIED = Verification(verdict="unverified", at=LATER)
+FAILED_CHECK = Verification(
+    verdict="failed", checks=(Check(name="http", passed=False, detail="answered 500"),), at=LATER
+)
+DOUBT = Doubt(address="s.lost", action="create", why="its create ended in an error")
+
+
+def facts() -> dict[str, Json]:
+    """
+    What a run knows anew, as a first entry needs it.
+    """
+    names = ("module_ref", "project", "target", "source")
+    return {name: getattr(entry(), name) for name in names} | {
+        "run_id": "run-2",
+        "provider_state": BOUND,
+    }
+
+
+def marker(
+    before: OperationRecord | None,
+    *actions: str,
+    command: Command = "apply",
+    held: PulledState | None = None,
+) -> OperationRecord:
+    """
+    The marker of a run that planned ``actions`` on a state.
+    """
+    return mark(
+        before, facts(), STAMP, command=command, planned=planned(*actions), state=held or state()
+    )
+
+
+def ended(
+    lines: list[str], after: PulledState | None, *, exit_code: int | None = 0, whole: bool = True
+) -> Evidence:
+    return Evidence(exit_code=exit_code, journal=journal(*lines, whole=whole), state=after)
+
+
+CREATED = ["began create s.a", "done create s.a id-1"]
+REFUSED = ["began create s.a", "failed create s.a", "error s.a AccessDenied"]
+
+
+def test_a_marker_keeps_what_is_known_and_says_what_is_about_to_happen() -> None:
+    """
+    Law 1: the marker holds the planned actions, the inventory, and the outputs already known.
+    """
+    before = entry(status="error", outputs={"url": "x"}, last_error="old", failed_command="apply")
+    found = marker(before, "create s.a", held=state(["s.b id-2"]))
+    assert (found.status, found.active_command, found.sequence) == (Status.RUNNING, "apply", 2)
+    assert found.outputs == {"url": "x"}
+    assert [item.address for item in found.resources.planned] == ["s.a"]
+    assert [item.address for item in found.resources.inventory] == ["s.b"]
+    assert (found.last_error, found.failed_command, found.previous_status) == (
+        None,
+        None,
+        Status.ERROR,
+    )
+
+
+def test_a_first_marker_starts_the_sequence() -> None:
+    """
+    A target without a record gets entry 1.
+    """
+    assert (marker(None, "create s.a").sequence, marker(None).previous_status) == (1, None)
+
+
+def test_no_marker_over_a_marker() -> None:
+    """
+    A running target is settled first; a marker over it is an illegal move.
+    """
+    with pytest.raises(IllegalMove):
+        marker(entry(status="running", active_command="apply"))
+
+
+def test_success_clears_what_went_wrong() -> None:
+    """
+    Law 4: running becomes ok; active_command, failed_command and last_error are cleared.
+    """
+    first = marker(None, "create s.a")
+    evidence = ended(
+        CREATED, state(["s.a id-1"], outputs={"url": "u", "key": "k"}, secrets=["key"])
+    )
+    found = conclude(first, None, evidence, STAMP, verification=UNVERIFIED)
+    assert (found.status, found.active_command, found.error) == (Status.OK, None, None)
+    assert (found.outputs, found.sensitive_outputs) == ({"url": "u"}, ("key",))
+    assert found.provider_state is not None
+    assert (found.provider_state.lineage, found.provider_state.serial) == ("lin-1", 3)
+
+
+def test_failure_keeps_earlier_outputs_and_takes_new_ones() -> None:
+    """
+    Law 5: earlier outputs are kept, those that the failed run did return are merged in.
+    """
+    before = entry(
+        outputs={"old": 1, "both": 1}, outputs_from={"old": Origin(run_id="run-1", at=START)}
+    )
+    failing = ended(REFUSED, state(outputs={"both": 2}), exit_code=1)
+    found = conclude(marker(before, "create s.a"), before, failing, STAMP)
+    assert (found.status, found.failed_command) == (Status.ERROR, "apply")
+    assert found.outputs == {"old": 1, "both": 2}
+    assert found.outputs_from["old"].run_id == "run-1"
+    assert found.outputs_from["both"].run_id == "run-2"
+
+
+def test_the_last_error_is_one_line_with_the_address() -> None:
+    """
+    ``last_error`` is concise and names the object.
+    """
+    found = conclude(marker(None, "create s.a"), None, ended(REFUSED, state(), exit_code=1), STAMP)
+    assert found.last_error == "s.a: AccessDenied"
+
+
+def test_what_touched_nothing_restores_the_record_from_before() -> None:
+    """
+    Law 5: a complete journal without a begun change restores status and error; the attempt is kept.
+    """
+    before = entry(status="error", sequence=4, last_error="old", outputs={"a": 1})
+    locked = Evidence(exit_code=1, journal=journal(), state=None, lock="id 1, who ada")
+    found = conclude(marker(before, "create s.a"), before, locked, STAMP)
+    assert (found.status, found.last_error, found.sequence) == (Status.ERROR, "old", 6)
+    assert isinstance(found.last_attempt, Attempt)
+    assert found.last_attempt.mutated is False
+    assert found.last_attempt.error is not None
+    assert found.last_attempt.error.code == "state_locked"
+
+
+def test_a_first_attempt_that_touched_nothing_is_absent() -> None:
+    """
+    Its provider state was empty before the marker and nothing began: nothing is there.
+    """
+    found = conclude(
+        marker(None, "create s.a"), None, ended([], state(lineage=None), exit_code=1), STAMP
+    )
+    assert found.status is Status.ABSENT
+    assert found.absence is not None
+    assert found.absence.method == "never_applied"
+
+
+def test_an_incomplete_journal_never_proves_that_nothing_began() -> None:
+    """
+    Without the answer or the whole event file the attempt counts as a mutation.
+    """
+    cut = ended([], state(), exit_code=None, whole=False)
+    found = conclude(marker(None, "create s.a"), None, cut, STAMP)
+    assert (found.status, [d.address for d in found.resources.in_doubt]) == (Status.ERROR, ["s.a"])
+
+
+def test_a_clean_answer_without_a_provider_state_is_no_success() -> None:
+    """
+    Law 11 and 4: what cannot be read back is not ok.
+    """
+    blind = Evidence(exit_code=0, journal=journal(*CREATED), state=None, state_error="timeout")
+    found = conclude(marker(None, "create s.a"), None, blind, STAMP)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "state_unreadable")
+
+
+def test_a_failed_check_after_an_apply_is_an_error_of_verify() -> None:
+    """
+    Law 19: the objects exist, the phase is verify.
+    """
+    evidence = ended(CREATED, state(["s.a id-1"]))
+    found = conclude(marker(None, "create s.a"), None, evidence, STAMP, verification=FAILED_CHECK)
+    assert found.error is not None
+    assert (found.status, found.error.phase) == (Status.ERROR, "verify")
+    assert (found.last_error, found.resources.created) == ("http: answered 500", ("s.a",))
+
+
+def test_stopped_by_a_signal_says_so() -> None:
+    """
+    Law 6: ``error.code`` is stopped.
+    """
+    evidence = Evidence(
+        exit_code=1, journal=journal("began create s.a"), state=state(), stopped=True
+    )
+    found = conclude(marker(None, "create s.a"), None, evidence, STAMP)
+    assert found.error is not None
+    assert found.error.code == "stopped"
+
+
+def test_what_finished_although_it_was_told_to_stop_is_ok() -> None:
+    """
+    Law 6: ok if it finished.
+    """
+    evidence = Evidence(
+        exit_code=0, journal=journal(*CREATED), state=state(["s.a id-1"]), stopped=True
+    )
+    found = conclude(marker(None, "create s.a"), None, evidence, STAMP, verification=UNVERIFIED)
+    assert found.status is Status.OK
+
+
+DELETED = ["began delete s.a", "done delete s.a"]
+OUTPUTS = {"url": "u"}
+
+
+def test_a_confirmed_destroy_is_destroyed_and_forgets_the_outputs() -> None:
+    """
+    Law 11 with ``--verify state``: a completed delete for every object, and an empty state.
+    """
+    before = entry(outputs=OUTPUTS)
+    first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1"]))
+    found = conclude(first, before, ended(DELETED, state()), STAMP)
+    assert (found.status, found.outputs) == (Status.DESTROYED, {})
+    assert found.absence is not None
+    assert [(c.address, c.id, c.state) for c in found.absence.checked] == [("s.a", "id-1", "gone")]
+
+
+def test_a_destroy_that_leaves_an_object_is_an_error() -> None:
+    """
+    Law 11: exit code 0 is not absence.
+    """
+    before = entry(outputs=OUTPUTS)
+    first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1", "s.b id-2"]))
+    found = conclude(first, before, ended(DELETED, state(["s.b id-2"])), STAMP)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "remaining")
+    assert found.outputs == OUTPUTS
+
+
+def test_a_failed_destroy_keeps_outputs_although_the_state_has_lost_them() -> None:
+    """
+    Law 5 and FIELD 11: after a failed destroy the outputs from before are kept.
+    """
+    before = entry(outputs=OUTPUTS)
+    first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1"]))
+    failing = ["began delete s.a", "failed delete s.a", "error s.a in use"]
+    found = conclude(first, before, ended(failing, state(["s.a id-1"]), exit_code=1), STAMP)
+    assert (found.status, found.failed_command, found.outputs) == (
+        Status.ERROR,
+        "destroy",
+        OUTPUTS,
+    )
+
+
+def test_a_destroy_with_an_open_doubt_is_not_destroyed() -> None:
+    """
+    Law 7: destroy goes on, but ends error while a doubt remains.
+    """
+    before = entry(status="error", resources=Resources(in_doubt=(DOUBT,)))
+    first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1"]))
+    found = conclude(first, before, ended(DELETED, state()), STAMP)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "unconfirmed")
+    assert found.resources.in_doubt == (DOUBT,)
+
+
+def test_vanished_before_the_destroy_is_absent_not_destroyed() -> None:
+    """
+    ``absent``: nothing there, and we did not destroy it.
+    """
+    before = entry()
+    first = marker(before, command="destroy", held=state(["s.a id-1"]))
+    assert conclude(first, before, ended([], state()), STAMP).status is Status.ABSENT
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (entry(status="error", failed_command="destroy"), Status.DESTROYED),
+        (entry(status="error", failed_command="apply"), Status.ABSENT),
+        (entry(status="ok"), Status.ABSENT),
+    ],
+)
+def test_an_empty_state_without_a_mutation(before: OperationRecord, expected: Status) -> None:
+    """
+    Only what our own destroy began to delete can read destroyed.
+    """
+    assert gone_without_mutation(before, STAMP).status is expected
+
+
+def test_an_empty_state_with_a_doubt_stays_an_error() -> None:
+    """
+    An object in doubt is not in the state: its emptiness says nothing of it.
+    """
+    before = entry(status="error", resources=Resources(in_doubt=(DOUBT,)))
+    found = gone_without_mutation(before, STAMP)
+    assert (found.status, found.failed_command) == (Status.ERROR, "destroy")
+
+
+def test_a_plan_without_changes_is_ok_over_error_and_keeps_origins() -> None:
+    """
+    Law 3: ok directly, also over error; an output that did not change keeps its origin.
+    """
+    origin = Origin(run_id="run-1", at=START)
+    before = entry(status="error", outputs={"a": 1}, outputs_from={"a": origin}, last_error="x")
+    found = unchanged(
+        before, facts(), state(outputs={"a": 1, "b": 2}), STAMP, verification=UNVERIFIED
+    )
+    assert (found.status, found.last_error) == (Status.OK, None)
+    assert (found.outputs_from["a"].run_id, found.outputs_from["b"].run_id) == ("run-1", "run-2")
+
+
+def test_a_plan_without_changes_and_a_failing_check_is_an_error() -> None:
+    """
+    Law 19 without a mutation.
+    """
+    found = unchanged(entry(), facts(), state(), STAMP, verification=FAILED_CHECK)
+    assert (found.status, found.failed_command) == (Status.ERROR, "verify")
+
+
+def test_checks_alone_restore_ok() -> None:
+    """
+    The verb ``verify`` settles an error that was only a failed check.
+    """
+    fault = Fault(code="check_failed", phase="verify", summary="x")
+    before = entry(status="error", error=fault, failed_command="apply", last_error="x")
+    found = checked(before, UNVERIFIED, STAMP)
+    assert (found.status, found.error, found.failed_command) == (Status.OK, None, None)
+
+
+def test_what_is_retained_stays_retained_whatever_a_check_says() -> None:
+    """
+    A failing check does not take a retained target out of retention.
+    """
+    assert checked(entry(status="retained"), FAILED_CHECK, STAMP).status is Status.RETAINED
+
+
+def test_reconcile_without_proof_leaves_the_error() -> None:
+    """
+    Surgery and evidence never make ok by themselves.
+    """
+    before = entry(status="error", last_error="x", resources=Resources(in_doubt=(DOUBT,)))
+    found = reconciled(before, state(["s.a id-1"]), (), STAMP, sound=None)
+    assert (found.status, found.last_error) == (Status.ERROR, "x")
+    assert found.resources.in_doubt == (DOUBT,)
+
+
+def test_reconcile_is_ok_only_with_an_empty_plan_and_no_doubt() -> None:
+    """
+    ``sound`` with a doubt left does not make ok.
+    """
+    before = entry(status="error", resources=Resources(in_doubt=(DOUBT,)))
+    with_doubt = reconciled(before, state(["s.a id-1"]), (), STAMP, sound=UNVERIFIED)
+    forgotten = Settled(doubt=DOUBT, how="forgotten", reason="none", run_id="run-3", at=LATER)
+    without = reconciled(before, state(["s.a id-1"]), [forgotten], STAMP, sound=UNVERIFIED)
+    assert (with_doubt.status, without.status) == (Status.ERROR, Status.OK)
+    assert without.settled == (forgotten,)
+
+
+def test_secrets_are_masked_where_errors_quote_them() -> None:
+    """
+    Law 15: what ends up in a record went through the mask.
+    """
+    quoted = ["began create s.a", "failed create s.a", "error s.a bad password hunter2"]
+    found = conclude(
+        marker(None, "create s.a"),
+        None,
+        ended(quoted, state(), exit_code=1),
+        STAMP,
+        mask=lambda text: text.replace("hunter2", "***"),
+    )
+    assert "hunter2" not in found.to_json()
+
+
+def test_unknown_fields_survive_a_move() -> None:
+    """
+    Law 14: unknown fields of a newer minor version are preserved.
+    """
+    before = OperationRecord.model_validate({**entry().model_dump(), "novelty": {"a": 1}})
+    assert '"novelty":{"a":1}' in marker(before, "create s.a").to_json()
+
+
+def test_a_deposed_object_stays_in_the_inventory() -> None:
+    """
+    A create before destroy whose delete failed leaves two objects: both are known.
+    """
+    first = marker(entry(), "replace s.a", held=state(["s.a id-1"]))
+    evidence = ended(
+        ["began create s.a", "done create s.a id-2", "began delete s.a"],
+        state(["s.a id-2", "s.a id-1 deposed=d1"]),
+        exit_code=1,
+    )
+    found = conclude(first, entry(), evidence, STAMP)
+    assert found.resources.inventory == refs("s.a id-2", "s.a id-1 deposed=d1")

@@ -1,0 +1,119 @@
+"""
+What forbids a mutation although the input is right.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.app.guards import (
+    check_doubts,
+    check_state,
+    check_vanished,
+)
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import Drifted
+from orchestrator.domain.record import Doubt, ProviderState, Resources
+from orchestrator.errors import InDoubt, Refused
+from tests.fakes.clock import START
+from tests.fakes.entries import entry
+from tests.fakes.journals import refs, state
+
+BOUND = ProviderState(backend="local", location="x", lineage="lin-1", serial=3)
+KNOWN = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1")))
+
+
+@pytest.mark.parametrize(
+    ("record", "found", "reason"),
+    [
+        (None, state(["s.a id-1"]), "unrecorded_state"),
+        (entry(status="destroyed"), state(["s.a id-1"]), "unrecorded_state"),
+        (KNOWN, state(["s.a id-1"], lineage="lin-2"), "lineage"),
+        (KNOWN, state(lineage=None, serial=0), "state_missing"),
+        (KNOWN, state(["s.a id-1"], serial=2), "serial_back"),
+    ],
+)
+def test_another_state_is_refused(record: object, found: object, reason: str) -> None:
+    """
+    Law 21: state without a record, another lineage, a lost state and one gone back are refused.
+    """
+    with pytest.raises(Refused) as caught:
+        check_state("web/prod/network", record, found)  # type: ignore[arg-type]
+    assert caught.value.reason == reason
+
+
+def test_a_state_that_moved_on_is_told() -> None:
+    """
+    Law 21: a higher serial is shown.
+    """
+    said = check_state("t", KNOWN, state(["s.a id-1"], serial=5))
+    assert said == "the provider state has moved from serial 3 to 5 without this tool"
+
+
+@pytest.mark.parametrize("record", [None, entry(status="absent")])
+def test_an_empty_state_may_be_applied_to(record: object) -> None:
+    """
+    Nothing recorded and nothing there is the normal beginning.
+    """
+    assert check_state("t", record, state(lineage=None, serial=0)) is None  # type: ignore[arg-type]
+
+
+def vanishing(*addresses: str) -> Journal:
+    return Journal.of([Drifted(a, "delete", "s") for a in addresses], whole=True)
+
+
+def test_everything_vanished_is_refused() -> None:
+    """
+    Law 21: wrong region, account or credentials look like this.
+    """
+    with pytest.raises(Refused, match="every recorded object has vanished"):
+        check_vanished(
+            "t",
+            state(["s.a 1", "s.b 2"]),
+            vanishing("s.a", "s.b"),
+            direction="apply",
+            accepted=None,
+        )
+
+
+def test_a_reason_accepts_that_everything_vanished() -> None:
+    """
+    Law 21: only a person can say so.
+    """
+    assert check_vanished(
+        "t", state(["s.a 1"]), vanishing("s.a"), direction="apply", accepted="deleted by hand"
+    )
+
+
+@pytest.mark.parametrize("lost", [("s.a",), ()])
+def test_a_part_that_vanished_is_no_wrong_scope(lost: tuple[str, ...]) -> None:
+    """
+    The same provider configuration saw others of the target.
+    """
+    assert not check_vanished(
+        "t", state(["s.a 1", "s.b 2"]), vanishing(*lost), direction="apply", accepted=None
+    )
+
+
+def doubting(action: str) -> object:
+    doubt = Doubt.model_validate({"address": "s.a", "action": action, "why": "it began"})
+    return entry(status="error", resources=Resources(in_doubt=(doubt,)))
+
+
+@pytest.mark.parametrize(("action", "age"), [("create", 0), ("create", 9999), ("delete", 59)])
+def test_a_doubt_forbids_an_apply(action: str, age: int) -> None:
+    """
+    Law 20: no blind retry; a create in doubt does not age away.
+    """
+    with pytest.raises(InDoubt, match=r"s\.a"):
+        check_doubts(doubting(action), START + timedelta(seconds=age), 60.0, "reconcile")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("action", ["update", "delete"])
+def test_a_refresh_answers_what_is_in_state(action: str) -> None:
+    """
+    DESIGN 10: after the settling time the next plan's refresh tells what an update or delete did.
+    """
+    check_doubts(doubting(action), START + timedelta(seconds=60), 60.0, "reconcile")  # type: ignore[arg-type]

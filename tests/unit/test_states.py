@@ -1,0 +1,142 @@
+"""
+The table of statuses.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.domain.states import (
+    TABLE,
+    Condition,
+    IllegalMove,
+    Status,
+    StepStatus,
+    Trigger,
+    Verdict,
+    advance,
+    verdict,
+)
+
+ROWS = st.lists(
+    st.sampled_from(
+        [(None, None), *((s, None) for s in Status if s is not Status.RUNNING)]
+        + [(Status.RUNNING, condition) for condition in Condition]
+    ),
+    max_size=8,
+)
+
+
+def test_every_trigger_is_in_the_table_or_is_the_revert() -> None:
+    """
+    The table is the machine: no trigger lives outside of it.
+    """
+    assert set(TABLE) | {Trigger.REVERT} == set(Trigger)
+
+
+@pytest.mark.parametrize(
+    ("status", "trigger"), list(itertools.product([None, *Status], set(Trigger) - {Trigger.REVERT}))
+)
+def test_a_move_is_in_the_table_or_raises(status: Status | None, trigger: Trigger) -> None:
+    """
+    An illegal move raises and gives nothing back.
+    """
+    if status in TABLE[trigger]:
+        assert advance(status, trigger) is TABLE[trigger][status]
+    else:
+        with pytest.raises(IllegalMove, match=str(trigger)):
+            advance(status, trigger)
+
+
+def test_only_a_marker_leads_to_running() -> None:
+    """
+    Law 1: a target is running only because a mutation was about to begin.
+    """
+    leading = {t for t, moves in TABLE.items() if Status.RUNNING in moves.values()}
+    assert leading == {Trigger.START}
+
+
+def test_destroyed_comes_only_from_a_confirmed_absence() -> None:
+    """
+    Law 11: nothing but GONE leads to destroyed.
+    """
+    leading = {t for t, moves in TABLE.items() if Status.DESTROYED in moves.values()}
+    assert leading == {Trigger.GONE}
+
+
+def test_only_ok_becomes_retained() -> None:
+    """
+    DESIGN 10: only ok can become retained.
+    """
+    sources = {
+        status
+        for moves in TABLE.values()
+        for status, after in moves.items()
+        if after is Status.RETAINED and status is not Status.RETAINED
+    }
+    assert sources == {Status.OK}
+
+
+@pytest.mark.parametrize("before", [s for s in Status if s is not Status.RUNNING])
+def test_a_revert_restores_the_status_from_before(before: Status) -> None:
+    """
+    Law 5: an attempt that is proven to have touched nothing leaves no trace in the status.
+    """
+    assert advance(Status.RUNNING, Trigger.REVERT, before=before) is before
+
+
+def test_a_revert_over_no_record_is_absent() -> None:
+    """
+    A first mutation that touched nothing leaves what was seen before it: nothing there.
+    """
+    assert advance(Status.RUNNING, Trigger.REVERT, before=None) is Status.ABSENT
+
+
+@given(ROWS)
+def test_anything_alive_or_unsettled_outranks_all_else(
+    rows: list[tuple[Status | None, Condition | None]],
+) -> None:
+    """
+    DESIGN 3: live, then interrupted or silent, then error come first in the verdict.
+    """
+    conditions = {condition for _, condition in rows if condition}
+    found = verdict(rows)
+    if Condition.LIVE in conditions:
+        assert found is Verdict.RUNNING
+    elif conditions:
+        assert found is Verdict.INTERRUPTED
+    elif any(status is Status.ERROR for status, _ in rows):
+        assert found is Verdict.ERROR
+    else:
+        assert found not in (Verdict.RUNNING, Verdict.INTERRUPTED, Verdict.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        ([], Verdict.PENDING),
+        ([None, None], Verdict.PENDING),
+        ([Status.OK, Status.RETAINED], Verdict.OK),
+        ([Status.ABSENT, Status.DESTROYED], Verdict.DESTROYED),
+        ([Status.DESTROYED, Status.RETAINED], Verdict.DESTROYED_WITH_RETAINED),
+        ([Status.OK, None], Verdict.PARTIAL),
+        ([Status.OK, Status.DESTROYED], Verdict.PARTIAL),
+        ([None, Status.ABSENT], Verdict.PARTIAL),
+    ],
+)
+def test_verdict_without_trouble(statuses: list[Status | None], expected: Verdict) -> None:
+    """
+    DESIGN 3: no record is never read as absent, and part of it is never all of it.
+    """
+    assert verdict([(status, None) for status in statuses]) is expected
+
+
+def test_a_step_has_every_status_of_a_target_and_two_more() -> None:
+    """
+    DESIGN 3: in a run a step can also be pending or skipped.
+    """
+    assert {s.value for s in StepStatus} == {s.value for s in Status} | {"pending", "skipped"}
