@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,9 +61,9 @@ class Narrator(Protocol):
         """
 
 
-class Interrupt(BaseException):
+class Interrupt(Exception):
     """
-    A signal that ends the story; raised from the handler, so that it reaches any point of it.
+    A signal that ends the story.
     """
 
     def __init__(self, number: int) -> None:
@@ -84,19 +83,23 @@ def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> N
         raise Usage(f"{directory} is not empty", hint="the demo wants a directory of its own")
     root = (directory or Path(tempfile.mkdtemp(prefix="orchestrator-demo-"))).resolve()
     _lay_out(root)
-    stage = Stage(root, narrator, engine)
+    signals = Signals()
+    stage = Stage(root, narrator, engine, signals)
     failure: OrchestratorError | None = None
-    with _signals():
+    with signals.installed():
         try:
             _story(stage)
-        except Interrupt as exc:
-            kind = Terminated if exc.number == signal.SIGTERM else Stopped
-            failure = kind("the demo was stopped; what it had made was destroyed")
+        except Interrupt:
+            pass  # it is noted
         except Refused as exc:
             failure = exc
-        finally:
-            with _deaf():
-                gone = stage.clear()
+        except BaseException:
+            stage.clear()
+            raise
+        gone = stage.clear()
+    if signals.noted:
+        kind = Terminated if signals.noted == signal.SIGTERM else Stopped
+        failure = kind("the demo was stopped")
     if not gone:
         raise Refused(
             "expectation",
@@ -119,48 +122,57 @@ def _lay_out(root: Path) -> None:
 
 def _story(stage: Stage) -> None:
     tell = stage.narrator
-    tell.chapter("A blueprint of four real modules")
+    stage.chapter("A blueprint of four real modules")
     tell.say(
         "A network, a server (a process on loopback), its first data, and a probe. They run in a\n"
         f"project of their own: {stage.root}"
     )
     stage.run("graph", BLUEPRINT, expect=0)
 
-    tell.chapter("The apply fails after the server was created")
+    stage.chapter("The apply fails after the server was created")
     tell.say("bootstrap_fails=true lets the third step fail half-way.")
     stage.apply("-i", "bootstrap_fails=true", expect=10)
     tell.say("A pipeline would be red now. Does that mean that nothing is there?")
 
-    tell.chapter("The server still answers")
+    stage.chapter("The server still answers")
     url = stage.outputs("server").get("url")
-    stage.expect(url is not None, "the server's address is on record")
+    stage.expect("the server's address is on record", holds=url is not None)
     alive = stage.fetch(f"{url}/healthz")
-    stage.expect(alive is not None, f"GET {url}/healthz is answered")
+    stage.expect(f"GET {url}/healthz is answered", holds=alive is not None)
     pid, identity = (alive["pid"], alive["id"]) if alive else (0, "")
-    stage.expect(psutil.pid_exists(pid), f"process {pid} is the server, and it lives")
+    stage.expect(f"process {pid} is the server, and it lives", holds=_lives(pid))
     tell.say("The failed command and the living server are both true. Neither disproves the other.")
 
-    tell.chapter("status tells both")
+    stage.chapter("status tells both")
     stage.run("status", BLUEPRINT, expect=0)
     stage.expect_statuses(network="ok", server="ok", bootstrap="error", probe="pending")
     tell.say("What is ok is not undone, what failed says why, and what never ran is pending.")
 
-    tell.chapter("The cause is fixed: go on")
+    stage.chapter("The cause is fixed: go on")
     stage.apply(expect=0)
     stage.expect_statuses(network="ok", server="ok", bootstrap="ok", probe="ok")
     again = stage.fetch(f"{url}/healthz") or {}
-    stage.expect(again.get("id") == identity, "it is the same server: it was not made again")
+    stage.expect("it is the same server: it was not made again", holds=again.get("id") == identity)
     items = stage.fetch(f"{url}/items")
-    stage.expect(items == ["answer", "welcome"], f"GET {url}/items holds all its data: {items}")
+    stage.expect(
+        f"GET {url}/items holds all its data: {items}", holds=items == ["answer", "welcome"]
+    )
 
-    tell.chapter("Destroy, until it is confirmed")
+    stage.chapter("Destroy, until it is confirmed")
     stage.destroy(expect=0)
     stage.run("status", BLUEPRINT, "--expect", "destroyed", expect=0)
 
-    tell.chapter("Is it gone? Ask the world, not the record")
-    stage.expect(stage.fetch(f"{url}/healthz") is None, f"GET {url}/healthz: connection refused")
-    stage.expect(not psutil.pid_exists(pid), f"process {pid} is gone")
-    stage.expect(not stage.survivors(), "no process of this project is left")
+    stage.chapter("Is it gone? Ask the world, not the record")
+    stage.expect(f"GET {url}/healthz: nobody answers", holds=stage.fetch(f"{url}/healthz") is None)
+    stage.expect(f"process {pid} is gone", holds=not _lives(pid))
+    stage.expect("no process of this project is left", holds=not stage.survivors())
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Stage:
@@ -168,14 +180,24 @@ class Stage:
     The project that the story happens in, and the ways to look at it.
     """
 
-    def __init__(self, root: Path, narrator: Narrator, engine: str | None) -> None:
+    def __init__(
+        self, root: Path, narrator: Narrator, engine: str | None, signals: Signals
+    ) -> None:
         self.root = root
         self.narrator = narrator
+        self._signals = signals
         self._engine = ("--engine", engine) if engine else ()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED)}
         # The modules call python3: the one we run on is there, whatever else is on PATH.
         path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", os.defpath)))
         self._environ = kept | {"PATH": path}
+
+    def chapter(self, title: str) -> None:
+        """
+        Let a new part begin.
+        """
+        with self._signals.heeded():
+            self.narrator.chapter(title)
 
     # Calling the tool
 
@@ -196,16 +218,16 @@ class Stage:
         Show a command line, run it, and go on only if it ends with the exit code it should.
         """
         self.narrator.command(shlex.join(("orchestrator", *arguments)))
-        sys.stdout.flush()
         process = self._start(arguments)
         try:
-            code = process.wait()
+            with self._signals.heeded():
+                code = process.wait()
         except Interrupt as exc:
             process.send_signal(exc.number)
-            with _deaf():
-                process.wait()
+            process.wait()
             raise
-        self.expect(code == expect, f"exit code {code}" + f", not {expect}" * (code != expect))
+        told = f"exit code {expect}" + f" (it was {code})" * (code != expect)
+        self.expect(told, holds=code == expect)
 
     def _start(self, arguments: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         # A session of its own: Ctrl-C reaches it through us only, once.
@@ -221,12 +243,12 @@ class Stage:
 
     # Looking
 
-    def expect(self, holds: bool, fact: str) -> None:  # noqa: FBT001 - what is asserted
+    def expect(self, fact: str, *, holds: bool) -> None:
         """
         Tell a fact; Refused where it does not hold.
         """
         if not holds:
-            raise Refused("expectation", f"the story did not go as told: {fact}")
+            raise Refused("expectation", f"the demo did not go as told; this is not so: {fact}")
         self.narrator.fact(fact)
 
     def expect_statuses(self, **wanted: str) -> None:
@@ -235,7 +257,7 @@ class Stage:
         """
         found = {step: row["status"] for step, row in self._rows().items()}
         told = ", ".join(f"{step} {status}" for step, status in found.items())
-        self.expect(found == wanted, f"status --json says: {told}")
+        self.expect(f"status --json says: {told}", holds=found == wanted)
 
     def outputs(self, step: str) -> dict[str, Any]:
         """
@@ -259,7 +281,7 @@ class Stage:
         try:
             with direct.open(url, timeout=10) as response:
                 return json.load(response)
-        except urllib.error.URLError:
+        except (OSError, ValueError):
             return None
 
     def survivors(self) -> list[psutil.Process]:
@@ -282,8 +304,9 @@ class Stage:
 
         A server that the destroy did not stop is stopped here: a demo leaves no process behind.
         """
+        self._signals.close()
         if self._verdict() not in ("pending", "destroyed"):
-            self.narrator.chapter("Clearing up")
+            self.chapter("Clearing up")
             with contextlib.suppress(Refused):
                 self.destroy(expect=0)
         left = self.survivors()
@@ -305,34 +328,50 @@ class Stage:
             return "unknown"
 
 
-@contextmanager
-def _signals() -> Iterator[None]:
+class Signals:
     """
-    Raise `Interrupt` at SIGINT, SIGTERM and SIGHUP while the body runs.
+    SIGINT, SIGTERM and SIGHUP: the first is ``noted``, and raises `Interrupt` where it is heeded.
     """
 
-    def interrupt(number: int, _: FrameType | None) -> None:
-        raise Interrupt(number)
+    def __init__(self) -> None:
+        self.noted = 0
+        self._heeded = False
+        self._closed = False
 
-    with _handling(interrupt):
-        yield
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """
+        Take the signals over while the body runs.
+        """
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, self._handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, former in before.items():
+                signal.signal(number, former)
 
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """
+        Raise `Interrupt` while the body runs, or at once where a signal came before.
+        """
+        self._heeded = not self._closed
+        try:
+            if self.noted and self._heeded:
+                raise Interrupt(self.noted)
+            yield
+        finally:
+            self._heeded = False
 
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """
-    Ignore signals while the body runs: it is what the first one asked for.
-    """
-    with _handling(lambda *_: None):
-        yield
+    def close(self) -> None:
+        """
+        Raise nothing any more: clearing up is under way.
+        """
+        self._closed = True
 
-
-@contextmanager
-def _handling(handler: Any) -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if not self.noted:
+            self.noted = number
+            if self._heeded:
+                raise Interrupt(number)

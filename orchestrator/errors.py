@@ -111,14 +111,18 @@ class PlanChanged(OrchestratorError):
 
 class EngineFailed(OrchestratorError):
     """
-    An engine process failed; ``phase`` says in which phase of DESIGN 6.
+    An engine process failed; ``phase`` says in which phase of DESIGN 6. ``diagnostics`` are what
+    the engine said, as values of the domain.
     """
 
     exit_code, code = 10, "engine_failed"
 
-    def __init__(self, phase: str, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, phase: str, message: str, *, hint: str = "", diagnostics: Sequence[object] = ()
+    ) -> None:
         super().__init__(message, hint=hint)
         self.phase = phase
+        self.diagnostics = tuple(diagnostics)
 
 
 class InDoubt(OrchestratorError):

@@ -509,6 +509,11 @@ class WorkDirs(Protocol):
 
     def lock_file(self, root: Root) -> bytes | None: ...
 
+    def protect(self, root: Root) -> None:
+        """
+        Make provider state that the engine wrote on this machine readable to its owner only.
+        """
+
     def errored_state(self, root: Root) -> Path | None:
         """
         The ``errored.tfstate`` that lies in the directory.

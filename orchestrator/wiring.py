@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,7 @@ def deployment(where: Place, choice: Choice, need: Need) -> Deployment:
     """
     from orchestrator.domain.check_settings import validate_check
     from orchestrator.loading.deployment import load
+    from orchestrator.loading.sources import run_command
 
     return load(
         choice.blueprint,
@@ -146,6 +148,7 @@ def deployment(where: Place, choice: Choice, need: Need) -> Deployment:
         input_files=choice.input_files,
         directory=where.directory,
         need=need,
+        run_command=partial(run_command, directory=where.root),
         validate_check=validate_check,
     )
 

@@ -212,3 +212,11 @@ class Project:
         """
         found: dict[str, Any] = json.loads(self.entries(step)[-1])
         return found
+
+    def last_run(self) -> dict[str, Any]:
+        """
+        The run record of the newest run.
+        """
+        newest = max(self.own.glob("runs/*/run.json"))
+        found: dict[str, Any] = json.loads(newest.read_text())
+        return found

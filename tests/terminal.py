@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -59,6 +60,15 @@ class Terminal:
         while self.shown.count(text) < times:
             if time.monotonic() > end or not self._read():
                 pytest.fail(f"not shown: {text!r}; but: {self.shown}")
+
+    def drain_until(self, condition: Callable[[], bool]) -> None:
+        """
+        Read until ``condition`` holds.
+        """
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > end or not self._read():
+                pytest.fail(f"waited in vain; shown: {self.shown}")
 
     def finish(self) -> int:
         """

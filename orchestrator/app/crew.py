@@ -154,7 +154,12 @@ class Crew:
         mask = self.services.masker.mask
         said = mask(exc.message)
         fault = Fault.model_validate(
-            {"code": _code(exc), "phase": _phase(exc), "summary": said.splitlines()[0]}
+            {
+                "code": _code(exc),
+                "phase": _phase(exc),
+                "summary": said.splitlines()[0],
+                "diagnostics": exc.diagnostics if isinstance(exc, EngineFailed) else (),
+            }
         )
         status = StepStatus.RUNNING if isinstance(exc, Spooled | Fenced) else StepStatus.ERROR
         last_error = f"{said}\n{exc.hint}" if exc.hint else said

@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.app.preparation import Prepared, make_site, pull, stopped
 from orchestrator.app.proposal import Direction, Proposal, Wishes, propose, write_variables
-from orchestrator.app.recording import record_intent, record_outcome
+from orchestrator.app.recording import record, record_outcome
 from orchestrator.app.relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.verification import run_checks
@@ -213,16 +213,15 @@ class Pipeline:
         self._keep_inventory(state)
         if self.verb == "destroy":
             assert known is not None, "a target without a record is not destroyed"
-            record = gone_without_mutation(known, services.stamp())
+            entry = gone_without_mutation(known, services.stamp())
         else:
             checks = self._check(state)
             if checks.verdict == "failed" and services.stop.stopping:
                 raise stopped(services.stop)
             self._keep_for_later()
             facts = self._facts(state)
-            record = unchanged(known, facts, state, services.stamp(), verification=checks)
-        services.store.append(record)
-        return Done(record=record, state=state, mutated=False)
+            entry = unchanged(known, facts, state, services.stamp(), verification=checks)
+        return Done(record=record(services, entry), state=state, mutated=False)
 
     def _check(self, state: PulledState) -> Verification:
         return run_checks(
@@ -244,7 +243,7 @@ class Pipeline:
             state=proposal.before,
         )
         self._keep_for_later()
-        record_intent(services, marker)
+        marker = record(services, marker)
         self._phase(self.verb)
         if self._ephemeral:
             write_variables(services, self.var_file, self.inputs, self.prepared.root.variables)
@@ -277,9 +276,8 @@ class Pipeline:
             services.stamp(),
             refused_on=self.step.refused_on,
             verification=checks,
-            mask=services.masker.mask,
         )
-        record_outcome(services, outcome)
+        outcome = record_outcome(services, outcome)
         return Done(record=outcome, state=evidence.state, mutated=not evidence.touched_nothing)
 
     def _gather(self, answer: Answer) -> Evidence:
@@ -287,6 +285,7 @@ class Pipeline:
         What is known after the mutation; a provider state that cannot be read is known as that.
         """
         services, root = self.services, self.prepared.root
+        services.workdirs.protect(root)
         state, why = None, None
         try:
             state = pull(services, root, self.evidence, "pull")

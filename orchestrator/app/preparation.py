@@ -277,7 +277,9 @@ def failure(answer: Answer, phase: str, stop: StopToken) -> OrchestratorError:
             f"the provider state is locked: {answer.lock}",
             hint="wait for its holder; `--lock-timeout 5m` lets the engine wait",
         )
-    return EngineFailed(phase, _error_text(answer) or f"exit code {answer.exit_code}")
+    said = _error_text(answer) or f"exit code {answer.exit_code}"
+    errors = Journal.of(answer.messages, whole=answer.whole).errors
+    return EngineFailed(phase, said, diagnostics=errors)
 
 
 def _error_text(answer: Answer) -> str:

@@ -70,9 +70,10 @@ def write_variables(
     services: Services, file: Path, inputs: StepInputs, extra: Mapping[str, Json]
 ) -> None:
     """
-    Write the variable file of a call: 0600, and removed when the call ends.
+    Write the variable file of a call: 0600, and removed when the call ends. One value a line: the
+    engine quotes the line of a value that it rejects.
     """
-    services.files.write(file, json.dumps({**inputs.values, **extra}))
+    services.files.write(file, json.dumps({**inputs.values, **extra}, indent=0))
 
 
 def propose(

@@ -16,6 +16,7 @@ from orchestrator.app.guards import NOTHING_THERE, check_state
 from orchestrator.app.orders import Order
 from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
+from orchestrator.app.recording import record as write
 from orchestrator.app.run import run
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
@@ -97,8 +98,7 @@ def _reconcile_step(crew: Crew, name: str) -> Outcome:
         if record.status in NOTHING_THERE:
             crew.end_settled(name)
             return Outcome(ready=True)
-        entry = _evidence(crew, name, prepared, record)
-        services.store.append(entry)
+        entry = write(services, _evidence(crew, name, prepared, record))
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
     crew.bench.know(name, entry)

@@ -7,30 +7,36 @@ from __future__ import annotations
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.sealing import sealed
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
 #: Waits in seconds between tries to record an outcome before it goes to the spool.
 PATIENCE = (0.2, 0.5, 1.0)
 
 
-def record_intent(services: Services, marker: OperationRecord) -> None:
+def record(services: Services, entry: OperationRecord) -> OperationRecord:
     """
-    Make the marker durable. Whatever this raises, the mutation must not start (law 2).
+    Make an entry durable as it may be seen, and return it so.
+
+    Whatever this raises for a marker, the mutation must not start (law 2).
     """
-    services.store.append(marker)
+    entry = sealed(entry, services.masker)
+    services.store.append(entry)
+    return entry
 
 
-def record_outcome(services: Services, outcome: OperationRecord) -> None:
+def record_outcome(services: Services, outcome: OperationRecord) -> OperationRecord:
     """
-    Make an outcome durable, in the store or else in the spool (law 8).
+    Make the outcome of a mutation durable, in the store or else in the spool (law 8).
 
     Spooled where it lies in the spool; Fenced where another writer took the target over: then the
     outcome is kept beside the run as evidence and overwrites nothing.
     """
+    outcome = sealed(outcome, services.masker)
     for wait in (*PATIENCE, None):
         try:
             services.store.append(outcome)
-            return
+            break
         except Fenced:
             keep_late(services, outcome)
             raise
@@ -38,6 +44,7 @@ def record_outcome(services: Services, outcome: OperationRecord) -> None:
             if wait is None:
                 raise _spooled(services, outcome, exc) from exc
             services.clock.sleep(wait)
+    return outcome
 
 
 def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable) -> Spooled:

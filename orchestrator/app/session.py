@@ -173,15 +173,17 @@ class Session:
         and every ``heartbeat`` seconds anyhow.
         """
         clock, limits = self.services.clock, self.services.limits
-        last, told = clock.monotonic(), False
+        last, told, changed = clock.monotonic(), False, False
         while not self._closing:
-            changed = self._wake.wait(0.2)
+            if self._wake.wait(0.2):
+                self._wake.clear()  # now, not at the beat: an event that is set does not wait
+                changed = True
             elapsed = clock.monotonic() - last
             stopping = self.services.stop.stopping and not told
             due = stopping or elapsed >= limits.heartbeat or (changed and elapsed >= 1.0)
             if not due or self._closing:
                 continue
-            self._wake.clear()
+            changed = False
             if stopping:
                 self._tell_signal()
             told = told or stopping

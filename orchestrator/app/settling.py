@@ -74,7 +74,7 @@ def settle(
     marker = prepared.record
     assert marker is not None, "only a record can be settled"
     outcome = _outcome(services, deployment, prepared, marker, inputs)
-    record_outcome(services, outcome)
+    outcome = record_outcome(services, outcome)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
         f"run {marker.run_id} was interrupted during {marker.active_command}; "
@@ -120,7 +120,6 @@ def _outcome(
         services.stamp(),
         refused_on=step.refused_on,
         verification=checks,
-        mask=services.masker.mask,
     )
 
 

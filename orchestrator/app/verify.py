@@ -11,6 +11,7 @@ from orchestrator.app.bench import READY, as_recorded
 from orchestrator.app.crew import Crew
 from orchestrator.app.orders import Order
 from orchestrator.app.preparation import pull, stopped
+from orchestrator.app.recording import record
 from orchestrator.app.run import run
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
@@ -71,7 +72,7 @@ def _check_step(crew: Crew, name: str) -> Outcome:
         if verification.verdict == "failed" and services.stop.stopping:
             raise stopped(services.stop)
         entry = checked(prepared.record, verification, services.stamp())
-        services.store.append(entry)
+        entry = record(services, entry)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
     crew.bench.know(name, entry, state)

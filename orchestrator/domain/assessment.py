@@ -36,14 +36,18 @@ def assess(
     before: Sequence[ObjectRef],
     state: PulledState | None,
     refused_on: Sequence[str] = (),
+    *,
+    ended_well: bool = False,
 ) -> Resources:
     """
     Sort every planned object by its fate (DESIGN 10).
 
+    ``ended_well``: the engine said that it did everything. Then an end that its journal does not
+    tell is no doubt: of a deposed and a new object at one address it may report only one.
     ``before`` is the inventory the plan was made on; ``state`` the provider state afterwards, None
     where it cannot be had: then the journal alone speaks, and the inventory is the one from before.
     """
-    fates = _Fates(planned, journal, before, state, refused_on)
+    fates = _Fates(planned, journal, before, state, refused_on, ended_well=ended_well)
     return fates.sort()
 
 
@@ -55,12 +59,15 @@ class _Fates:
         before: Sequence[ObjectRef],
         state: PulledState | None,
         refused_on: Sequence[str],
+        *,
+        ended_well: bool,
     ) -> None:
         self.planned = planned
         self.journal = journal
         self.before = tuple(before)
         self.state = state
         self.refused_on = refused_on
+        self.ended_well = ended_well
         live = state.objects if state is not None else ()
         self.present = {item.address for item in live if item.deposed is None}
         self.tainted = tuple(item.address for item in live if item.tainted)
@@ -161,6 +168,6 @@ class _Fates:
         return None
 
     def _doubtful(self, address: str, part: Action) -> str | None:
-        return (
-            f"its {part} began and never ended" if (address, part) in self.journal.unended else None
-        )
+        if self.ended_well or (address, part) not in self.journal.unended:
+            return None
+        return f"its {part} began and never ended"

@@ -7,7 +7,7 @@ of them writes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,6 @@ from orchestrator.domain.record import (
     Attempt,
     CheckedObject,
     Command,
-    Diagnostic,
     Doubt,
     Fault,
     OperationRecord,
@@ -34,8 +33,6 @@ from orchestrator.domain.record import (
     Verification,
 )
 from orchestrator.domain.states import Status, Trigger, advance
-
-Mask = Callable[[str], str]
 
 #: What a target that is gone no longer has.
 NOTHING_KNOWN: Mapping[str, Any] = {
@@ -102,12 +99,7 @@ class Evidence:
         """
         Whether the engine said that it did everything, and nothing contradicts it.
         """
-        return (
-            self.exit_code == 0
-            and self.journal.extent == "complete"
-            and self.state is not None
-            and not self.journal.unended
-        )
+        return self.exit_code == 0 and self.journal.extent == "complete" and self.state is not None
 
 
 def follow(
@@ -174,7 +166,6 @@ def conclude(
     *,
     refused_on: Sequence[str] = (),
     verification: Verification | None = None,
-    mask: Mask = str,
 ) -> OperationRecord:
     """
     The entry that ends the mutation of ``marker`` (laws 4, 5, 6, 11).
@@ -185,23 +176,26 @@ def conclude(
     command = marker.active_command or "apply"
     journal = evidence.journal
     if evidence.touched_nothing:
-        fault = _fault(command, evidence, (), mask)
+        fault = _fault(command, evidence, ())
         attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
         return revert(marker, before, stamp, attempt)
     found = assess(
-        marker.resources.planned, journal, marker.resources.inventory, evidence.state, refused_on
+        marker.resources.planned,
+        journal,
+        marker.resources.inventory,
+        evidence.state,
+        refused_on,
+        ended_well=evidence.exit_code == 0,
     )
     carried = _carried(marker.resources.in_doubt, found)
-    resources = found.model_copy(
-        update={"in_doubt": tuple(_masked_doubts((*carried, *found.in_doubt), mask))}
-    )
+    resources = found.model_copy(update={"in_doubt": (*carried, *found.in_doubt)})
     changes: dict[str, Any] = {
         "active_command": None,
         "resources": resources,
         "provider_state": _bound(marker.provider_state, evidence.state),
     }
     if command == "destroy":
-        return _end_destroy(marker, evidence, stamp, changes, mask)
+        return _end_destroy(marker, evidence, stamp, changes)
     changes.update(_outputs(marker, evidence, stamp))
     changes["verification"] = verification
     sound = evidence.clean and not resources.in_doubt
@@ -213,7 +207,7 @@ def conclude(
     if sound and verification is not None:
         fault = STOPPED_CHECKS if evidence.stopped else check_fault(verification)
     else:
-        fault = _fault(command, evidence, resources.in_doubt, mask)
+        fault = _fault(command, evidence, resources.in_doubt)
     changes.update(failed_command=command, error=fault, last_error=fault.summary)
     return next_entry(marker, stamp, Trigger.FAIL, **changes)
 
@@ -234,7 +228,6 @@ def _end_destroy(
     evidence: Evidence,
     stamp: Stamp,
     changes: dict[str, Any],
-    mask: Mask,
 ) -> OperationRecord:
     resources: Resources = changes["resources"]
     remaining = resources.inventory if evidence.state is not None else marker.resources.inventory
@@ -242,7 +235,7 @@ def _end_destroy(
         changes.update(absence=confirmed("state", marker, stamp.at), **NOTHING_KNOWN)
         ours = bool(resources.deleted) or not marker.resources.inventory
         return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)
-    fault = _fault("destroy", evidence, resources.in_doubt, mask)
+    fault = _fault("destroy", evidence, resources.in_doubt)
     if evidence.clean:
         kept = ", ".join(ref.address for ref in remaining) or "what is in doubt"
         code = "remaining" if remaining else "unconfirmed"
@@ -475,13 +468,9 @@ def _carried(doubts: Sequence[Doubt], found: Resources) -> list[Doubt]:
     ]
 
 
-def _masked_doubts(doubts: Sequence[Doubt], mask: Mask) -> list[Doubt]:
-    return [doubt.model_copy(update={"why": mask(doubt.why)}) for doubt in doubts]
-
-
-def _fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt], mask: Mask) -> Fault:
+def _fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt]) -> Fault:
     phase: Phase = "destroy" if command == "destroy" else "apply"
-    errors = tuple(_masked(diagnostic, mask) for diagnostic in evidence.journal.errors)
+    errors = evidence.journal.errors
     code, said = _reason(evidence, doubts)
     if evidence.lock is not None:
         phase = "lock"
@@ -491,7 +480,7 @@ def _fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt], mask: 
     return Fault(
         code=code,
         phase=phase,
-        summary=mask(said),
+        summary=said,
         resources=tuple(dict.fromkeys(d.address for d in errors if d.address)),
         diagnostics=errors,
         retriable=not doubts,
@@ -518,9 +507,3 @@ def _reason(evidence: Evidence, doubts: Sequence[Doubt]) -> tuple[str, str]:
         names = ", ".join(doubt.address for doubt in doubts)
         return "in_doubt", f"in doubt: {names}"
     return "engine_failed", f"the engine ended with exit code {evidence.exit_code}"
-
-
-def _masked(diagnostic: Diagnostic, mask: Mask) -> Diagnostic:
-    return diagnostic.model_copy(
-        update={"summary": mask(diagnostic.summary), "detail": mask(diagnostic.detail)}
-    )

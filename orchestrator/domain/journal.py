@@ -41,7 +41,9 @@ class Journal:
     What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
     (address, create | update | delete).
 
-    ``extent`` is "complete" only where answer file and whole event file are there.
+    ``moved`` are the addresses that the plan moves in provider state: planned as a no-op, they are
+    a change all the same. ``extent`` is "complete" only where answer file and whole event file are
+    there.
     """
 
     extent: Literal["complete", "partial", "missing"]
@@ -52,6 +54,7 @@ class Journal:
     completed: Mapping[Part, str | None]
     errored: frozenset[Part]
     diagnostics: tuple[Diagnostic, ...]
+    moved: frozenset[str] = frozenset()
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -70,9 +73,10 @@ class Journal:
     @property
     def changes(self) -> tuple[PlannedAction, ...]:
         """
-        The planned actions that change remote objects or forget them.
+        The planned actions that change remote objects or what provider state knows of them.
         """
-        return tuple(p for p in self.planned if p.action in MUTATIONS or p.action == "forget")
+        changing = MUTATIONS | {"forget", "import"}
+        return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
     @classmethod
     def of(cls, messages: Iterable[Message], *, whole: bool) -> Journal:
@@ -86,11 +90,14 @@ class Journal:
         completed: dict[Part, str | None] = {}
         errored: set[Part] = set()
         diagnostics: list[Diagnostic] = []
+        moved: set[str] = set()
         seen = False
         for message in messages:
             seen = True
             match message:
-                case Planned(address, action):
+                case Planned(address, action, _, reason):
+                    if reason == "move":
+                        moved.add(address)
                     planned[address] = PlannedAction(address=address, action=action)
                 case Drifted(address, action):
                     drifted[address] = PlannedAction(address=address, action=action)
@@ -115,4 +122,5 @@ class Journal:
             completed=completed,
             errored=frozenset(errored),
             diagnostics=tuple(diagnostics),
+            moved=frozenset(moved),
         )

@@ -62,9 +62,10 @@ class Child:
         directory: Path,
         environment: Mapping[str, str],
         delete_after: Sequence[Path],
+        umask: str,
     ) -> Child:
         """
-        Start the wrapper; OSError where that is not possible.
+        Start the wrapper; OSError where that is not possible. ``umask`` is one of the wrapper's.
         """
         lifeline, end = os.pipe()
         outputs: tuple[int, ...] = ()
@@ -80,6 +81,7 @@ class Child:
                     str(files.evidence.absolute()),
                     files.name,
                     seed,
+                    umask,
                     str(len(delete_after)),
                     *(str(path.absolute()) for path in delete_after),
                     *program,

@@ -28,7 +28,7 @@ def child_environment(
             "environment",
             f"{', '.join(refused)} in the environment would silently change where or what is "
             "applied",
-            hint="unset it, or name it under `environment: {allow: [...]}` in orchestrator.yaml",
+            hint="unset it, or name it under `allow_environment: [...]` in orchestrator.yaml",
         )
     dropped = [
         name for name in sorted(environ) if name == "TF_DATA_DIR" or name.startswith("TF_VAR_")

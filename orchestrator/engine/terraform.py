@@ -27,10 +27,16 @@ from orchestrator.engine.ladder import Ladder
 from orchestrator.engine.process import SystemProcesses
 from orchestrator.engine.state import parse_state, state_in_plan
 from orchestrator.engine.transcript import Transcript
-from orchestrator.engine.wrapper import providers_left, session_members
+from orchestrator.engine.wrapper import (
+    CALLERS_UMASK,
+    PRIVATE_UMASK,
+    providers_left,
+    session_members,
+)
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
     Answer,
+    Apply,
     EngineInfo,
     Liveness,
     Processes,
@@ -184,6 +190,7 @@ class TerraformEngine:
                 directory=site.directory,
                 environment=self._environment | dict(site.environment),
                 delete_after=site.delete_after,
+                umask=CALLERS_UMASK if isinstance(request, Apply) else PRIVATE_UMASK,
             )
         except OSError as exc:
             raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {exc}") from exc

@@ -8,6 +8,7 @@ provisioner left there stays; only files of an earlier snapshot go.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -48,6 +49,10 @@ def work_path(target: Target) -> Path:
         slug = re.sub(r"[^A-Za-z0-9_-]+", "-", key.strip('"]')).strip("-")[:40]
         step = f"{name}@{slug}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     return Path(target.blueprint, target.environment, step)
+
+
+#: Where the engine leaves a provider state that it could not save.
+ERRORED = "errored.tfstate"
 
 
 class DirectoryWorkDirs:
@@ -98,8 +103,17 @@ class DirectoryWorkDirs:
         except FileNotFoundError:
             return None
 
+    def protect(self, root: Root) -> None:
+        states = [root.directory / ERRORED]
+        if root.backend_type == "local":
+            state = self._project / root.location
+            states += [state, state.with_name(f"{state.name}.backup")]
+        for path in states:
+            with contextlib.suppress(FileNotFoundError):
+                path.chmod(0o600)
+
     def errored_state(self, root: Root) -> Path | None:
-        path = root.directory / "errored.tfstate"
+        path = root.directory / ERRORED
         return path if path.is_file() else None
 
     def _layout(self, root: Root) -> _Layout:

@@ -37,6 +37,10 @@ from _signal import signal as handle  # type: ignore[import-not-found,unused-ign
 #: Exit codes of the script itself.
 DONE, FENCED, BROKEN = 0, 3, 4
 
+#: What an engine's files are created with: as private as ours, or as the caller has it. Providers
+#: and provisioners of an apply make files that are not ours.
+PRIVATE_UMASK, CALLERS_UMASK = "private", "callers"
+
 _COOKIE = b"TF_PLUGIN_MAGIC_COOKIE="
 
 
@@ -149,11 +153,12 @@ def _survive(_number: int, _frame: object) -> None:
     """
 
 
-def _become_engine(release: int, fault: int, program: list[str]) -> None:
+def _become_engine(release: int, fault: int, program: list[str], umask: int) -> None:
     """
     In the child: wait for the release, then be the engine. Default dispositions come first, so
     that a signal sent before the engine listens ends it instead of being lost.
     """
+    os.umask(umask)
     try:
         for number in (SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ):
             handle(number, SIG_DFL)
@@ -179,13 +184,15 @@ def _release(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _run(evidence: str, name: str, identity: str, delete: list[str], program: list[str]) -> int:
+def _run(
+    evidence: str, name: str, identity: str, umask: int, delete: list[str], program: list[str]
+) -> int:
     release_read, release_write = os.pipe()
     fault_read, fault_write = os.pipe()
     engine = os.fork()
     if engine == 0:
         os.close(release_write)
-        _become_engine(release_read, fault_write, program)
+        _become_engine(release_read, fault_write, program, umask)
     os.close(release_read)
     os.close(fault_write)
 
@@ -232,11 +239,12 @@ def main(argv: list[str]) -> int:
     """
     for number in (SIGINT, SIGTERM, SIGHUP):
         handle(number, _survive)
-    os.umask(0o077)
-    lifeline, evidence, name, identity, count, *rest = argv
+    callers = os.umask(0o077)
+    lifeline, evidence, name, identity, umask, count, *rest = argv
+    engines = callers if umask == CALLERS_UMASK else 0o077
     os.set_inheritable(int(lifeline), False)  # noqa: FBT003 - takes no keywords
     try:
-        return _run(evidence, name, identity, rest[: int(count)], rest[int(count) :])
+        return _run(evidence, name, identity, engines, rest[: int(count)], rest[int(count) :])
     except OSError as exc:
         os.write(2, f"the engine's wrapper failed: {exc}\n".encode())
         return BROKEN

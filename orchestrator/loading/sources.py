@@ -130,7 +130,7 @@ def fetch(
                 return None
 
 
-def run_command(argv: Sequence[str]) -> str:
+def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
     """
     What a program prints on stdout, as UTF-8 text. No shell, no stdin, at most two minutes.
 
@@ -139,6 +139,7 @@ def run_command(argv: Sequence[str]) -> str:
     try:
         done = subprocess.run(
             list(argv),
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=COMMAND_SECONDS,

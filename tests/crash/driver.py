@@ -9,8 +9,10 @@ own process. A call is named ``port.method``, of an engine call ``engine.call:ve
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orchestrator
 from orchestrator import wiring
 from orchestrator.app.apply import apply
 from orchestrator.app.destroy import destroy
@@ -176,6 +179,9 @@ def serve() -> None:
     """
     Answer each request with the exit code of its process, negative where a signal ended it.
     """
+    for module in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if module.name != "orchestrator.__main__":
+            importlib.import_module(module.name)
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)

@@ -205,6 +205,25 @@ class Pair(Project):
         found: dict[str, Any] = json.loads(self.output.read_text())
         return found
 
+    @property
+    def said(self) -> str:
+        """
+        The output of the last run through the driver.
+        """
+        return self.output.read_text()
+
+    def runs(self) -> list[str]:
+        """
+        The ids of the runs, oldest first.
+        """
+        return sorted(path.name for path in (self.own / "runs").iterdir())
+
+    def history(self, step: str) -> list[dict[str, Any]]:
+        """
+        The entries of a step, oldest first.
+        """
+        return [json.loads(text) for text in self.entries(step)]
+
     def objects(self, step: str) -> list[str]:
         """
         The ids of the real objects of a step.
@@ -217,6 +236,13 @@ class Pair(Project):
         """
         file = self.place / "log"
         return file.read_text().splitlines() if file.exists() else []
+
+    def alive_by_log(self, step: str) -> int:
+        """
+        How many objects of a step were made and not deleted since.
+        """
+        log = self.log()
+        return log.count(f"create {step}") - log.count(f"delete {step}")
 
 
 def boundaries(calls: Sequence[str]) -> list[tuple[str, int]]:

@@ -1,27 +1,23 @@
-# Runs as a script, twice per step of each of many runs: its start is what these tests cost.
-# ruff: noqa: PTH100, PTH102, PTH106, PTH110, PTH118, PTH123
+# Runs as a script, sixteen times in each of many runs: importing json alone would double its start.
+# ruff: noqa: PTH102, PTH104, PTH110, PTH118, PTH123
 """
 A program in Terraform's place: the same arguments, files and ``-json`` lines, started in no time.
 
 It knows one module, the keeper of `tests.crash.scenes`: ``terraform_data.object``, whose real
-object is a directory named for the step and the object's id. What it did is a line in
-``<place>/log``, written together with the deed. The tests that use it are repeated, at fewer
-points, on real Terraform.
+object is a directory named for the step and the object's id; each deed that began is a line in the
+file ``log`` beside it. The tests that use it are repeated, at fewer points, on real Terraform.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-import uuid
-import zipfile
-from typing import Any
 
-ADDRESS, TYPE = "terraform_data.object", "terraform_data"
-PROVIDER = 'provider["terraform.io/builtin/terraform"]'
+ADDRESS = "terraform_data.object"
+RESOURCE = f'{{"addr": "{ADDRESS}", "resource_type": "terraform_data"}}'
 STATE = "terraform.tfstate"
+NOTE = "standin"  # the member of a plan file that tells what to do
 
 
 def main(arguments: list[str]) -> int:
@@ -29,18 +25,18 @@ def main(arguments: list[str]) -> int:
     Do what the verb says; the exit code.
     """
     verb = next(item for item in arguments if not item.startswith("-"))
-    options = dict(item.lstrip("-").partition("=")[::2] for item in arguments if item[0] == "-")
     match verb:
         case "version":
             print("Terraform v1.11.4")
         case "init":
             os.makedirs(".terraform", exist_ok=True)
         case "plan":
-            plan(options)
+            pairs = (item.lstrip("-").partition("=") for item in arguments)
+            plan({name: value for name, _, value in pairs})
         case "apply":
             return apply(arguments[-1])
         case "state":
-            print(json.dumps(read_state()) if os.path.exists(STATE) else "")
+            print(read_state())
         case _:
             raise SystemExit(f"unknown: {verb}")
     return 0
@@ -50,100 +46,92 @@ def plan(options: dict[str, str]) -> None:
     """
     Write a plan file and say what is in it.
     """
+    import json
+    import zipfile
+
     state = read_state()
-    known = identity_of(state)
     with open(options["var-file"]) as file:
         variables = json.load(file)
-    wanted = "destroy" not in options
-    action = None
-    if wanted != (known is not None):
-        action = "create" if wanted else "delete"
+    there, wanted = bool(field(state, "id")), "destroy" not in options
+    action = "" if there == wanted else "create" if wanted else "delete"
     if action:
-        resource = {"addr": ADDRESS, "resource_type": TYPE}
-        say("planned_change", change={"resource": resource, "action": action})
-        say("outputs", outputs={"id": {"sensitive": False, "action": action}})
-    else:
-        say("outputs", outputs={})
+        say("planned_change", f'"change": {{"resource": {RESOURCE}, "action": "{action}"}}')
+        say("outputs", f'"outputs": {{"id": {{"sensitive": false, "action": "{action}"}}}}')
+    text = state or state_text(0, "", "")
+    seconds = variables.get("seconds", 0)
+    note = [action, variables["name"], variables["place"], str(seconds)]
     with zipfile.ZipFile(options["out"], "w") as archive:
-        archive.writestr("tfstate", json.dumps(state))
-        archive.writestr("tfstate-prev", json.dumps(state))
-        archive.writestr("standin", json.dumps({"action": action, "variables": variables}))
+        archive.writestr("tfstate", text)
+        archive.writestr("tfstate-prev", text)
+        archive.writestr(NOTE, "".join(f"\n{NOTE} {item}\n" for item in (serial(state), *note)))
 
 
 def apply(file: str) -> int:
     """
     Carry a plan out; 1 where the state has moved since.
     """
-    with zipfile.ZipFile(file) as archive:
-        planned = json.loads(archive.read("standin"))
-        before = json.loads(archive.read("tfstate"))
+    with open(file, "rb") as archive:
+        pieces = archive.read().decode("latin-1").split(f"\n{NOTE} ")[1:]
+    before, action, name, place, seconds = (piece.partition("\n")[0] for piece in pieces)
     state = read_state()
-    if state["serial"] != before["serial"]:
-        say("diagnostic", diagnostic={"severity": "error", "summary": "Saved plan is stale"})
+    if int(before) != serial(state):
+        say("diagnostic", '"diagnostic": {"severity": "error", "summary": "Saved plan is stale"}')
         return 1
-    action, variables = planned["action"], planned["variables"]
-    if action:
-        known = identity_of(state) or uuid.uuid4().hex
-        hook = {"resource": {"addr": ADDRESS}, "action": action}
-        say("apply_start", hook=hook)
-        path = os.path.join(variables["place"], f"{variables['name']}.{known}")
-        with open(os.path.join(variables["place"], "log"), "a") as log:
-            log.write(f"{action} {variables['name']}\n")
-        time.sleep(variables.get("seconds") or 0)
-        (os.mkdir if action == "create" else os.rmdir)(path)
-        write_state(state, known if action == "create" else None)
-        say("apply_complete", hook=hook | {"id_key": "id", "id_value": known})
-    counts = {"add": action == "create", "change": 0, "remove": action == "delete"}
-    say("change_summary", changes={**counts, "operation": "apply"})
+    identity = field(state, "id") or os.urandom(8).hex()
+    hook = f'"resource": {RESOURCE}, "action": "{action}"'
+    say("apply_start", f'"hook": {{{hook}}}')
+    with open(os.path.join(place, "log"), "a") as log:
+        log.write(f"{action} {name}\n")
+    time.sleep(float(seconds))
+    (os.mkdir if action == "create" else os.rmdir)(os.path.join(place, f"{name}.{identity}"))
+    lineage = field(state, "lineage") or os.urandom(8).hex()
+    after = state_text(serial(state) + 1, lineage, identity if action == "create" else "")
+    with open(f"{STATE}.tmp", "w") as new:
+        new.write(after)
+    os.rename(f"{STATE}.tmp", STATE)
+    say("apply_complete", f'"hook": {{{hook}, "id_key": "id", "id_value": "{identity}"}}')
     return 0
 
 
-def say(kind: str, **fields: Any) -> None:
-    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
-    line = {"@level": "info", "@message": kind, "@timestamp": now, "type": kind, **fields}
-    print(json.dumps(line), flush=True)
+def say(kind: str, more: str) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    print(f'{{"@message": "{kind}", "@timestamp": "{now}", "type": "{kind}", {more}}}', flush=True)
 
 
-def read_state() -> dict[str, Any]:
+def read_state() -> str:
     """
-    The state in the working directory; one without lineage where there is none yet.
+    The state in the working directory; nothing where there is none yet.
     """
     try:
         with open(STATE) as file:
-            found: dict[str, Any] = json.load(file)
-            return found
+            return file.read()
     except FileNotFoundError:
-        return {"version": 4, "serial": 0, "lineage": "", "outputs": {}, "resources": []}
+        return ""
 
 
-def identity_of(state: dict[str, Any]) -> str | None:
-    for resource in state["resources"]:
-        identity: str = resource["instances"][0]["attributes"]["id"]
-        return identity
-    return None
+def field(state: str, name: str) -> str:
+    return state.partition(f'"{name}": "')[2].partition('"')[0]
 
 
-def write_state(state: dict[str, Any], identity: str | None) -> None:
+def serial(state: str) -> int:
+    return int(state.partition('"serial": ')[2].partition(",")[0] or 0)
+
+
+def state_text(number: int, lineage: str, identity: str) -> str:
     """
-    Write the next state, whole or not at all.
+    A state of version 4 with the object, or without any where the identity is empty.
     """
-    instance = {"attributes": {"id": identity}}
-    resource = {
-        "mode": "managed",
-        "type": TYPE,
-        "name": "object",
-        "provider": PROVIDER,
-        "instances": [instance],
-    }
-    after = state | {
-        "serial": state["serial"] + 1,
-        "lineage": state["lineage"] or uuid.uuid4().hex,
-        "outputs": {"id": {"value": identity, "type": "string"}} if identity else {},
-        "resources": [resource] if identity else [],
-    }
-    with open(f"{STATE}.tmp", "w") as file:
-        json.dump(after, file)
-    os.rename(f"{STATE}.tmp", STATE)
+    resource = (
+        '{"mode": "managed", "type": "terraform_data", "name": "object", '
+        '"provider": "provider[\\"terraform.io/builtin/terraform\\"]", '
+        f'"instances": [{{"attributes": {{"id": "{identity}"}}}}]}}'
+    )
+    outputs = f'"id": {{"value": "{identity}", "type": "string"}}'
+    return (
+        f'{{"version": 4, "serial": {number}, "lineage": "{lineage}", '
+        f'"resources": [{resource if identity else ""}], '
+        f'"outputs": {{{outputs if identity else ""}}}}}'
+    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from orchestrator.domain.blueprint import EngineWish
 from orchestrator.engine.choose import choose
 from tests.project import Project, eventually, require_engine
 
-#: Names of the verb that hangs, and of the one under which another program holds the state's lock.
-HOLD, LOCK = "COUNTED_HOLD", "COUNTED_LOCK"
+#: Variables: the verb that hangs; that no signal reaches the engine; a verb and a command that
+#: prints a line, holds the state's lock from then on while the verb runs, and ends with its input.
+HOLD, DEAF, LOCK = "COUNTED_HOLD", "COUNTED_DEAF", "COUNTED_LOCK"
 
 _SCRIPT = """\
 #!{python} -S
@@ -27,7 +28,7 @@ def note(number, frame):
     seen.append(number)
     with open({log!r}, "a") as log:
         log.write(f"{{verb}} {{os.getpid()}} {{number}}\\n")
-    if child is not None:
+    if child is not None and {deaf!r} not in os.environ:
         child.send_signal(number)
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -39,7 +40,8 @@ if verb == os.environ.get({hold!r}):
     sys.exit(1)
 locker = None
 if verb == os.environ.get({lock!r}, "").partition(" ")[0]:
-    locker = subprocess.Popen(os.environ[{lock!r}].split(" ")[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = os.environ[{lock!r}].split(" ")[1:]
+    locker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     locker.stdout.readline()
 child = subprocess.Popen([*{program!r}, *sys.argv[1:]])
 code = child.wait()
@@ -106,6 +108,7 @@ def counted(project: Project, kind: str, directory: Path) -> Counted:
             held=str(found.held),
             program=info.program,
             hold=HOLD,
+            deaf=DEAF,
             lock=LOCK,
         )
     )

@@ -623,9 +623,9 @@ class TestImport:
     def test_one_plan_answers_for_each_id(self, quick: Root, cloud: Cloud) -> None:
         """
         Import blocks beside a provider configuration only. Exists: planned_change with `import`,
-        and refresh_complete with the id. Missing: the engine's own error, address null, the address in
-        its detail, and refresh_complete without an id. Anything else is unknown. A type without a
-        remote side "exists" for any id. Nothing is written.
+        and refresh_complete with the id. Missing: the engine's own error, address null, the
+        address in its detail, and refresh_complete without an id. Anything else is unknown. A type
+        without a remote side "exists" for any id. Nothing is written.
         """
         found = cloud.create_out_of_band("fakecloud_server", "web", size="small").id
         other = cloud.create_out_of_band("fakecloud_server", "far", region="far-2").id

@@ -287,7 +287,7 @@ class _Call:
         if root.plan_error is not None:
             return self._fails(root.plan_error)
         before = _dumped(root)
-        if request.refresh:
+        if request.refresh and request.mode != "destroy":  # its plan tells of no drift
             for address in sorted(root.vanished & set(root.things)):
                 self._say(Drifted(address, "delete", _type(address)))
         present = {

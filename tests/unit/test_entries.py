@@ -380,21 +380,6 @@ def test_reconcile_is_ok_only_with_an_empty_plan_and_no_doubt() -> None:
     assert without.settled == (forgotten,)
 
 
-def test_secrets_are_masked_where_errors_quote_them() -> None:
-    """
-    Law 15: what ends up in a record went through the mask.
-    """
-    quoted = ["began create s.a", "failed create s.a", "error s.a bad password hunter2"]
-    found = conclude(
-        marker(None, "create s.a"),
-        None,
-        ended(quoted, state(), exit_code=1),
-        STAMP,
-        mask=lambda text: text.replace("hunter2", "***"),
-    )
-    assert "hunter2" not in found.to_json()
-
-
 def test_unknown_fields_survive_a_move() -> None:
     """
     Law 14: unknown fields of a newer minor version are preserved.

@@ -1,0 +1,66 @@
+"""
+The last look at a record before it is written: no secret leaves the process in it (law 15).
+"""
+
+from __future__ import annotations
+
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.record import Diagnostic, Doubt, Fault, OperationRecord, Verification
+
+
+def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
+    """
+    The record with every text masked that comes from an engine, a provider or a check.
+
+    An output that is not called sensitive but quotes a secret is masked too. Addresses, types and
+    ids stay as they are: they name objects.
+    """
+    resources, attempt = record.resources, record.last_attempt
+    doubts = tuple(_doubt(doubt, masker) for doubt in resources.in_doubt)
+    return record.model_copy(
+        update={
+            "outputs": {name: masker.mask_json(value) for name, value in record.outputs.items()},
+            "last_error": _text(record.last_error, masker),
+            "error": _fault(record.error, masker),
+            "resources": resources.model_copy(update={"in_doubt": doubts}),
+            "verification": _verification(record.verification, masker),
+            "last_attempt": attempt
+            and attempt.model_copy(update={"error": _fault(attempt.error, masker)}),
+        }
+    )
+
+
+def _text(text: str | None, masker: Masker) -> str | None:
+    return None if text is None else masker.mask(text)
+
+
+def _doubt(doubt: Doubt, masker: Masker) -> Doubt:
+    return doubt.model_copy(update={"why": masker.mask(doubt.why)})
+
+
+def _fault(fault: Fault | None, masker: Masker) -> Fault | None:
+    if fault is None:
+        return None
+    found = tuple(_diagnostic(diagnostic, masker) for diagnostic in fault.diagnostics)
+    return fault.model_copy(update={"summary": masker.mask(fault.summary), "diagnostics": found})
+
+
+def _diagnostic(diagnostic: Diagnostic, masker: Masker) -> Diagnostic:
+    return diagnostic.model_copy(
+        update={
+            "summary": masker.mask(diagnostic.summary),
+            "detail": masker.mask(diagnostic.detail),
+        }
+    )
+
+
+def _verification(verification: Verification | None, masker: Masker) -> Verification | None:
+    if verification is None:
+        return None
+    checks = tuple(
+        check.model_copy(
+            update={"name": masker.mask(check.name), "detail": masker.mask(check.detail)}
+        )
+        for check in verification.checks
+    )
+    return verification.model_copy(update={"checks": checks})

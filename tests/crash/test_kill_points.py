@@ -1,0 +1,159 @@
+"""
+SIGKILL of the tool before and after every call of a port, on SQLite; then resume, and be killed
+again. The engine is the stand-in: a process like Terraform that starts in no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.scenes import Driver, Pair, boundaries, driver, standin
+
+SIGKILLED = -9
+PORTS = ("store", "engine", "files", "workdirs")
+
+Point = tuple[str, int, str]
+
+
+@pytest.fixture(scope="module")
+def tool() -> Iterator[Driver]:
+    with driver() as found:
+        yield found
+
+
+class Rounds:
+    """
+    Projects in which a run is killed at one point after the other.
+    """
+
+    def __init__(self, directory: Path, tool: Driver) -> None:
+        self._directory = directory
+        self._tool = tool
+        self._engine = standin(directory)
+        self._made = 0
+
+    def fresh(self) -> Pair:
+        """
+        A project in which nothing has ever been applied.
+        """
+        self._made += 1
+        return Pair(self._directory / str(self._made), self._engine, self._tool)
+
+    def applied(self) -> Pair:
+        pair = self.fresh()
+        assert pair.call("apply", "pair", "--yes") == 0, pair.said
+        return pair
+
+    def destroyed(self) -> Pair:
+        pair = self.applied()
+        assert pair.call("destroy", "pair", "--yes") == 0, pair.said
+        return pair
+
+
+@pytest.fixture
+def rounds(tmp_path: Path, tool: Driver) -> Rounds:
+    return Rounds(tmp_path, tool)
+
+
+def points(calls: list[str], port: str) -> list[Point]:
+    """
+    Before each call of a port that changes anything, and after each.
+    """
+    return [
+        (call, number, when)
+        for call, number in boundaries(calls)
+        if call.startswith(f"{port}.")
+        for when in ("before", "after")
+    ]
+
+
+def check_told_truly(pair: Pair, log_before: int) -> None:
+    """
+    No status stands over a mutation that it does not know of, and none says more than there is.
+
+    ``log_before`` is the length of the log before the killed run.
+    """
+    begun = [line.split()[1] for line in pair.log()[log_before:]]
+    run = pair.runs()[-1]
+    for row in pair.told()["steps"]:
+        step, status = row["step"], row["status"]
+        there = pair.objects(step)
+        if step in begun:
+            assert row["run_id"] == run, f"{step}: {status} stands over a later mutation"
+        if status == "running":
+            assert row["condition"] == "interrupted"
+            assert row["active_command"]
+        elif status == "ok":
+            assert there == [row["outputs"]["id"]]
+        else:
+            assert status in ("pending", "absent", "destroyed")
+            assert there == []
+
+
+def check_applied(pair: Pair) -> None:
+    """
+    Both steps are ok, each with its one object, and nothing was made twice.
+    """
+    told = pair.told()
+    assert told["verdict"] == "ok", told
+    for row in told["steps"]:
+        assert pair.objects(row["step"]) == [row["outputs"]["id"]]
+        assert pair.alive_by_log(row["step"]) == 1
+
+
+def check_gone(pair: Pair) -> None:
+    """
+    Every step that ever had a mutation is destroyed, and nothing is left over.
+    """
+    for row in pair.told()["steps"]:
+        mutated = any(line.endswith(f" {row['step']}") for line in pair.log())
+        allowed = ("destroyed",) if mutated else ("destroyed", "absent", "pending")
+        assert row["status"] in allowed, row
+        assert pair.objects(row["step"]) == []
+
+
+def check_history(pair: Pair) -> None:
+    """
+    The entries of each step are numbered without a gap.
+    """
+    for step in ("one", "two"):
+        numbers = [entry["sequence"] for entry in pair.history(step)]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def kill(pair: Pair, verb: str, point: Point) -> None:
+    """
+    Kill a run at the point, and look at what is told of it.
+    """
+    before = len(pair.log())
+    assert pair.meddled(verb, kill=point) == SIGKILLED, f"{point} was not reached: {pair.said}"
+    check_told_truly(pair, before)
+
+
+def finish(pair: Pair, verb: str) -> None:
+    """
+    Run the verb again: it settles what was left and reaches its goal.
+    """
+    assert pair.call(verb, "pair", "--yes") == 0, pair.said
+    (check_applied if verb == "apply" else check_gone)(pair)
+    check_history(pair)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_first_apply_killed_at_any_call_goes_on(rounds: Rounds, port: str) -> None:
+    """
+    Law 7: wherever a first apply is killed, no status is stale, the next apply settles it without
+    repeating a mutation, and destroy leaves nothing.
+    """
+    recorded = rounds.fresh()
+    assert recorded.meddled("apply") == 0, recorded.said
+
+    for point in points(recorded.calls, port):
+        pair = rounds.fresh()
+        kill(pair, "apply", point)
+        finish(pair, "apply")
+        finish(pair, "destroy")
