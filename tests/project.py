@@ -39,14 +39,22 @@ def require_engine(kind: str) -> str:
     return kind
 
 
-def eventually(condition: Callable[[], bool], what: str) -> None:
+def eventually(
+    condition: Callable[[], bool], what: str, tool: subprocess.Popen[str] | None = None
+) -> None:
     """
-    Wait until ``condition`` holds; fails with ``what`` after PATIENCE.
+    Wait until ``condition`` holds; fails with ``what`` after PATIENCE, or once ``tool`` has ended
+    without it, with what the tool said.
     """
     end = time.monotonic() + PATIENCE
     while not condition():
-        if time.monotonic() > end:
-            pytest.fail(f"waited in vain: {what}")
+        over = tool is not None and tool.poll() is not None and not condition()
+        if over or time.monotonic() > end:
+            said = ""
+            if tool is not None:
+                tool.kill()
+                said = "".join(text or "" for text in tool.communicate())
+            pytest.fail(f"waited in vain: {what}; {said}")
         time.sleep(0.03)
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from orchestrator.app.bench import READY, as_it_is
 from orchestrator.app.crew import Crew
 from orchestrator.app.guards import check_doubts
-from orchestrator.app.orders import Order
+from orchestrator.app.orders import Order, command_line
 from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
@@ -69,7 +69,7 @@ def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]
                 crew.bench.records.get(step),
                 services.clock.now(),
                 services.limits.settle,
-                f"orchestrator reconcile {deployment.path} -e {deployment.environment}",
+                command_line(deployment, "reconcile"),
             )
             crew.check_saved(step)
         except InDoubt as exc:

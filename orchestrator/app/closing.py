@@ -4,10 +4,10 @@ The end of a run: its verdict, what is alive, and the commands that make sense n
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from orchestrator.app.conditions import Watch
+from orchestrator.app.orders import command_line
 from orchestrator.app.session import Session
 from orchestrator.domain.events import Alive, NextCommand, RunFinished
 from orchestrator.domain.record import Doubt, Fault, OperationRecord, StepRun
@@ -19,6 +19,7 @@ EXIT_BY_CODE = {
     "state_locked": 20,
     "check_failed": 12,
     "deadline": 13,
+    "targeted": 4,
 }
 
 
@@ -108,7 +109,6 @@ def _next(
     The exact commands that help, most useful first; none where all went well.
     """
     deployment, verb = session.deployment, session.run.command
-    base = f"{shlex.quote(deployment.path)} -e {deployment.environment}"
     rows = list(rows)
     unfinished = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.PENDING)]
     if not unfinished and now is not Verdict.INTERRUPTED:
@@ -117,14 +117,14 @@ def _next(
     if any(row.in_doubt for row in rows):
         found.append(
             NextCommand(
-                command=f"orchestrator reconcile {base}",
+                command=command_line(deployment, "reconcile"),
                 why="settle what is in doubt; an apply is refused until then",
             )
         )
     if any(row.error and row.error.phase == "verify" for row in rows):
         found.append(
             NextCommand(
-                command=f"orchestrator verify {base}",
+                command=command_line(deployment, "verify"),
                 why="run the checks again; everything was applied",
             )
         )
@@ -132,14 +132,18 @@ def _next(
         doing = "go on from here" if verb == "apply" else "go on with what is left"
         found.append(
             NextCommand(
-                command=f"orchestrator {verb} {base}", why=f"{doing}, once the cause is fixed"
+                command=command_line(deployment, verb), why=f"{doing}, once the cause is fixed"
             )
         )
     found.append(
-        NextCommand(command=f"orchestrator status {base}", why="what is recorded of every step")
+        NextCommand(
+            command=command_line(deployment, "status"), why="what is recorded of every step"
+        )
     )
     if verb == "apply":
         found.append(
-            NextCommand(command=f"orchestrator destroy {base}", why="take down all that exists")
+            NextCommand(
+                command=command_line(deployment, "destroy"), why="take down all that exists"
+            )
         )
     return tuple(found)

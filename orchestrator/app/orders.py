@@ -4,6 +4,7 @@ What a mutating command was asked to do.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -65,6 +66,18 @@ class Order:
             for name, value in shown.items()
             if value or (value is False and name == "refresh")
         }
+
+
+def command_line(deployment: Deployment, verb: str) -> str:
+    """
+    The command for a person to type: by name where that finds the blueprint from anywhere in the
+    project, quoted for a shell.
+    """
+    inside = deployment.path.startswith("blueprints/")
+    words = ["orchestrator", verb, deployment.blueprint if inside else deployment.path]
+    if deployment.environment != "default":
+        words += ["-e", deployment.environment]
+    return shlex.join(words)
 
 
 def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from orchestrator.domain.entries import (
     conclude,
     gone_without_mutation,
     mark,
+    targeted_fault,
     unchanged,
 )
 from orchestrator.domain.events import PhaseStarted
@@ -35,11 +36,19 @@ from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
     EngineRef,
     OperationRecord,
+    PlannedAction,
     ProviderState,
     TargetRef,
     Verification,
 )
-from orchestrator.errors import ApprovalMissing, Busy, EngineFailed
+from orchestrator.errors import (
+    ApprovalMissing,
+    Busy,
+    EngineFailed,
+    OrchestratorError,
+    Refused,
+    StoreUnavailable,
+)
 from orchestrator.ports import Answer, Apply
 
 _LOCKED_PROVIDER = re.compile(
@@ -218,6 +227,14 @@ class Pipeline:
             checks = self._check(state)
             if checks.verdict == "failed" and services.stop.stopping:
                 raise stopped(services.stop)
+            left = self._left()
+            if left:
+                raise Refused(
+                    "targeted",
+                    f"{targeted_fault(left).summary}; the targeted plan is empty, so nothing was "
+                    "applied or recorded",
+                    hint="apply without --target",
+                )
             self._keep_for_later()
             facts = self._facts(state)
             entry = unchanged(known, facts, state, services.stamp(), verification=checks)
@@ -262,12 +279,23 @@ class Pipeline:
             lock_timeout=self.wishes.lock_timeout,
         )
         observe = relay(self.session, self.step.name, self.target)
-        answer = services.engine.call(request, site, stop=services.stop, observe=observe)
+        try:
+            answer = services.engine.call(request, site, stop=services.stop, observe=observe)
+        except EngineFailed as exc:
+            evidence = Evidence(
+                exit_code=None,
+                journal=Journal.of((), whole=True),
+                state=None,
+                not_started=exc.message,
+            )
+        else:
+            evidence = self._gather(answer)
         self.session.cleared(self.target)
-        evidence = self._gather(answer)
         checks = None
+        left: tuple[PlannedAction, ...] = ()
         if self.verb == "apply" and evidence.clean and evidence.state is not None:
             checks = self._check(evidence.state)
+            left = self._left()
             evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
         outcome = conclude(
             marker,
@@ -276,9 +304,40 @@ class Pipeline:
             services.stamp(),
             refused_on=self.step.refused_on,
             verification=checks,
+            left=left,
         )
         outcome = record_outcome(services, outcome)
         return Done(record=outcome, state=evidence.state, mutated=not evidence.touched_nothing)
+
+    def _left(self) -> tuple[PlannedAction, ...]:
+        """
+        What an untargeted plan would still change after a targeted apply; all that was planned if
+        that cannot be told.
+        """
+        if not self.wishes.targets:
+            return ()
+        place = self.evidence / "untargeted"
+        place.mkdir(mode=0o700)
+        try:
+            proposal = propose(
+                self.services,
+                self.prepared,
+                self.inputs,
+                replace(self.wishes, targets=()),
+                target=self.target,
+                direction="apply",
+                evidence=place,
+                hold=lambda *_: None,
+            )
+        except OrchestratorError as exc:
+            return (
+                PlannedAction(address=f"unknown ({exc.message.splitlines()[0]})", action="noop"),
+            )
+        proposal.file.unlink(missing_ok=True)
+        changed = (
+            PlannedAction(address=f"output.{o}", action="update") for o in proposal.journal.outputs
+        )
+        return (*proposal.journal.changes, *changed)
 
     def _gather(self, answer: Answer) -> Evidence:
         """
@@ -306,7 +365,7 @@ class Pipeline:
 
     def _keep_inventory(self, state: PulledState) -> None:
         rows = [ref.model_dump(exclude_none=True) for ref in inventory(state)]
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(StoreUnavailable):
             self.services.files.write(
                 self.evidence / "inventory.json", json.dumps(rows, indent=2) + "\n"
             )

@@ -22,7 +22,7 @@ from orchestrator.domain.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events import StepDeferred
 from orchestrator.domain.record import Fault
 from orchestrator.domain.states import Status
-from orchestrator.errors import OrchestratorError, worst
+from orchestrator.errors import OrchestratorError, Refused, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,8 @@ class _Planner:
         except OrchestratorError as exc:
             self.codes.append(exc.exit_code)
             said = self.services.masker.mask(exc.message)
-            fault = Fault(code=exc.code, phase="plan", summary=said)
+            code = exc.reason if isinstance(exc, Refused) else exc.code
+            fault = Fault(code=code, phase="plan", summary=said)
             row = self._row(name, "failed", error=fault, reason=exc.hint or None)
         self.rows[name] = row
         return Outcome(ready=True)

@@ -14,6 +14,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.session import open_session
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import RunStarted
+from orchestrator.domain.inputs import digest
 from orchestrator.errors import OrchestratorError
 
 
@@ -62,7 +63,19 @@ def run(
         session.take_claim(wait=order.wait, takeover=order.takeover)
         with session.alive():
             replay_spool(services, deployment)
+            _tell_changed_secrets(services, deployment)
             work(Crew(session, order), selected)
     except OrchestratorError as exc:
         error = exc
     return close(session, error, started=started)
+
+
+def _tell_changed_secrets(services: Services, deployment: Deployment) -> None:
+    """
+    Say which secrets are not those that the rerun file was written with.
+    """
+    for name, item in deployment.inputs.items():
+        if item.digest is not None and item.digest != digest(item.value, services.key):
+            services.note(
+                f"the secret {name} is not the one of the run that this repeats", level="warning"
+            )

@@ -11,6 +11,8 @@ import click
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation
 
+_TARGET = "Apply only this; the step is `ok` only if nothing else is left to change."
+
 
 @click.command("apply", short_help="Bring the steps to what their modules say.")
 @options.blueprint
@@ -30,6 +32,7 @@ from orchestrator.cli.invocation import Invocation
 @options.allow_engine_change
 @options.engine_passthrough
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Have the engine replace it.")
+@click.option("--target", "targets", metavar="ADDRESS", multiple=True, help=_TARGET)
 @options.accept_vanished
 @click.option(
     "--skip-preflight",
@@ -62,6 +65,7 @@ def command(
     lock_timeout: str | None,
     refresh: bool,
     replace: tuple[str, ...],
+    targets: tuple[str, ...],
     accept_vanished: str | None,
     skip_preflight: str | None,
     wait: bool,
@@ -104,6 +108,7 @@ def command(
             approved=approved,
             refresh=refresh,
             replace=replace,
+            targets=targets,
             parallelism=parallelism,
             lock_timeout=lock_timeout,
             accept_vanished=accept_vanished,

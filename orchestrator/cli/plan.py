@@ -25,6 +25,7 @@ from orchestrator.cli.invocation import Invocation, paper
 @options.allow_engine_change
 @options.engine_passthrough
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
+@click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
 @options.accept_vanished
 @options.verbose
 @options.json_document
@@ -46,6 +47,7 @@ def command(
     lock_timeout: str | None,
     refresh: bool,
     replace: tuple[str, ...],
+    targets: tuple[str, ...],
     accept_vanished: str | None,
     verbose: bool,
     as_json: bool,
@@ -82,6 +84,7 @@ def command(
         wishes=Wishes(
             refresh=refresh,
             replace=replace,
+            targets=targets,
             parallelism=parallelism,
             lock_timeout=lock_timeout,
             accept_vanished=accept_vanished,

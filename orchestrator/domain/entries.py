@@ -75,7 +75,8 @@ class Evidence:
 
     ``exit_code`` is None where the engine left no answer; ``state`` None where the provider state
     could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
-    a signal came, to the engine or during the checks.
+    a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
+    be started at all.
     """
 
     exit_code: int | None
@@ -86,6 +87,7 @@ class Evidence:
     lock: str | None = None
     state_error: str | None = None
     errored_state: str | None = None
+    not_started: str | None = None
 
     @property
     def touched_nothing(self) -> bool:
@@ -166,12 +168,14 @@ def conclude(
     *,
     refused_on: Sequence[str] = (),
     verification: Verification | None = None,
+    left: Sequence[PlannedAction] = (),
 ) -> OperationRecord:
     """
     The entry that ends the mutation of ``marker`` (laws 4, 5, 6, 11).
 
     ``before`` is the entry the marker was written over. ``verification`` is the result of the
-    step's checks where the engine ended well; a failed one makes ``error`` (law 19).
+    step's checks where the engine ended well; a failed one makes ``error`` (law 19). ``left`` is
+    what a targeted apply left undone: with it the target is not ``ok`` either.
     """
     command = marker.active_command or "apply"
     journal = evidence.journal
@@ -198,18 +202,31 @@ def conclude(
         return _end_destroy(marker, evidence, stamp, changes)
     changes.update(_outputs(marker, evidence, stamp))
     changes["verification"] = verification
-    sound = evidence.clean and not resources.in_doubt
-    if sound and (verification is None or verification.verdict != "failed"):
+    shortfall = _shortfall(command, evidence, resources.in_doubt, verification, left)
+    if shortfall is None:
         changes.update(
             failed_command=None, last_error=None, error=None, last_attempt=None, absence=None
         )
         return next_entry(marker, stamp, Trigger.SUCCEED, **changes)
-    if sound and verification is not None:
-        fault = STOPPED_CHECKS if evidence.stopped else check_fault(verification)
-    else:
-        fault = _fault(command, evidence, resources.in_doubt)
-    changes.update(failed_command=command, error=fault, last_error=fault.summary)
+    changes.update(failed_command=command, error=shortfall, last_error=shortfall.summary)
     return next_entry(marker, stamp, Trigger.FAIL, **changes)
+
+
+def _shortfall(
+    command: Command,
+    evidence: Evidence,
+    doubts: Sequence[Doubt],
+    verification: Verification | None,
+    left: Sequence[PlannedAction],
+) -> Fault | None:
+    """
+    What keeps an applied target from being ``ok``; None if nothing does.
+    """
+    if not evidence.clean or doubts:
+        return _fault(command, evidence, doubts)
+    if verification is not None and verification.verdict == "failed":
+        return STOPPED_CHECKS if evidence.stopped else check_fault(verification)
+    return targeted_fault(left) if left else None
 
 
 def check_fault(verification: Verification) -> Fault:
@@ -221,6 +238,16 @@ def check_fault(verification: Verification) -> Fault:
     return Fault(
         code="check_failed", phase="verify", summary=said or "a check failed", retriable=True
     )
+
+
+def targeted_fault(left: Sequence[PlannedAction]) -> Fault:
+    """
+    The fault of a target of which only a part was applied, as it was asked for.
+    """
+    names = tuple(item.address for item in left)
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    said = f"a targeted apply: left undone {shown or 'changed outputs'}"
+    return Fault(code="targeted", phase="apply", summary=said, resources=names, retriable=True)
 
 
 def _end_destroy(
@@ -488,6 +515,8 @@ def _fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt]) -> Fau
 
 
 def _reason(evidence: Evidence, doubts: Sequence[Doubt]) -> tuple[str, str]:
+    if evidence.not_started is not None:
+        return "not_started", evidence.not_started
     if evidence.lock is not None:
         return "state_locked", f"the provider state is locked: {evidence.lock}"
     if evidence.errored_state is not None:

@@ -20,7 +20,7 @@ class Event(BaseModel):
     Something happened. ``at`` is UTC; ``step`` is empty for events of the whole run.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     type: str
     at: datetime
@@ -152,7 +152,7 @@ class NextCommand(BaseModel):
     A command the reader may run next, and what it is for.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     command: str
     why: str
@@ -163,7 +163,7 @@ class Alive(BaseModel):
     Objects of a step that exist according to its provider state.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     step: str
     objects: tuple[str, ...]

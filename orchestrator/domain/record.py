@@ -35,7 +35,7 @@ class Frozen(BaseModel):
     A value that is also a wire format: immutable, unknown fields kept.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, defer_build=True)
 
 
 class TargetRef(Frozen):

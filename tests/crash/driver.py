@@ -121,9 +121,7 @@ def meddled(services: Services, meddling: Meddling) -> Services:
     The services with all ports wrapped.
     """
     meddler = Meddler(meddling)
-    ports: dict[str, Any] = {
-        name: Port(name, getattr(services, name), meddler) for name in PORTS
-    }
+    ports: dict[str, Any] = {name: Port(name, getattr(services, name), meddler) for name in PORTS}
     return replace(services, **ports)
 
 

@@ -8,7 +8,6 @@ import json
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -216,7 +215,7 @@ class Pair(Project):
         """
         The ids of the runs, oldest first.
         """
-        return sorted(path.name for path in (self.own / "runs").iterdir())
+        return sorted(path.name for path in (self.own / "runs").glob("*"))
 
     def history(self, step: str) -> list[dict[str, Any]]:
         """
@@ -245,23 +244,24 @@ class Pair(Project):
         return log.count(f"create {step}") - log.count(f"delete {step}")
 
 
-def boundaries(calls: Sequence[str]) -> list[tuple[str, int]]:
+Point = tuple[str, int, str]
+
+
+def points(calls: Sequence[str], *names: str) -> list[Point]:
     """
-    The calls that change anything, each with its number among those of its name. A heartbeat is
-    counted once: how many there are depends on the time.
+    Where to die in a run that makes these calls: at the first and the last call of each name that
+    changes anything, and at every append, claim and engine call; before it and after it. With
+    ``names`` only of calls that begin with one of them.
+
+    Heartbeats count once: how many there are depends on the time.
     """
-    counts: Counter[str] = Counter()
+    counts = Counter(calls)
     found = []
-    for call in calls:
-        counts[call] += 1
-        beat = call == "store.put_lease" and counts[call] > 1
-        if call not in READS and not beat:
-            found.append((call, counts[call]))
+    for call in dict.fromkeys(calls):
+        if call in READS or not call.startswith(names or ""):
+            continue
+        last = 1 if call == "store.put_lease" else counts[call]
+        every = call == "store.append" or call.startswith("engine.")
+        numbers = range(1, last + 1) if every else sorted({1, last})
+        found += [(call, number, when) for number in numbers for when in ("before", "after")]
     return found
-
-
-def scratch() -> Path:
-    """
-    A directory outside of pytest's, for what a module's tests share.
-    """
-    return Path(tempfile.mkdtemp(prefix="crash-"))

@@ -6,17 +6,15 @@ again. The engine is the stand-in: a process like Terraform that starts in no ti
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash.scenes import Driver, Pair, boundaries, driver, standin
+from tests.crash.scenes import Driver, Pair, Point, driver, points, standin
 
 SIGKILLED = -9
-PORTS = ("store", "engine", "files", "workdirs")
-
-Point = tuple[str, int, str]
 
 
 @pytest.fixture(scope="module")
@@ -43,32 +41,20 @@ class Rounds:
         self._made += 1
         return Pair(self._directory / str(self._made), self._engine, self._tool)
 
-    def applied(self) -> Pair:
+    def recorded(self) -> tuple[Pair, list[str], list[str]]:
+        """
+        A project that was applied and destroyed, and the calls that each of them made.
+        """
         pair = self.fresh()
-        assert pair.call("apply", "pair", "--yes") == 0, pair.said
-        return pair
-
-    def destroyed(self) -> Pair:
-        pair = self.applied()
-        assert pair.call("destroy", "pair", "--yes") == 0, pair.said
-        return pair
+        assert pair.meddled("apply") == 0, pair.said
+        applied = pair.calls
+        assert pair.meddled("destroy") == 0, pair.said
+        return pair, applied, pair.calls
 
 
 @pytest.fixture
 def rounds(tmp_path: Path, tool: Driver) -> Rounds:
     return Rounds(tmp_path, tool)
-
-
-def points(calls: list[str], port: str) -> list[Point]:
-    """
-    Before each call of a port that changes anything, and after each.
-    """
-    return [
-        (call, number, when)
-        for call, number in boundaries(calls)
-        if call.startswith(f"{port}.")
-        for when in ("before", "after")
-    ]
 
 
 def check_told_truly(pair: Pair, log_before: int) -> None:
@@ -78,12 +64,12 @@ def check_told_truly(pair: Pair, log_before: int) -> None:
     ``log_before`` is the length of the log before the killed run.
     """
     begun = [line.split()[1] for line in pair.log()[log_before:]]
-    run = pair.runs()[-1]
+    runs = pair.runs()
     for row in pair.told()["steps"]:
         step, status = row["step"], row["status"]
         there = pair.objects(step)
         if step in begun:
-            assert row["run_id"] == run, f"{step}: {status} stands over a later mutation"
+            assert row["run_id"] == runs[-1], f"{step}: {status} stands over a later mutation"
         if status == "running":
             assert row["condition"] == "interrupted"
             assert row["active_command"]
@@ -143,17 +129,54 @@ def finish(pair: Pair, verb: str) -> None:
     check_history(pair)
 
 
-@pytest.mark.parametrize("port", PORTS)
-def test_a_first_apply_killed_at_any_call_goes_on(rounds: Rounds, port: str) -> None:
+@pytest.mark.parametrize("port", ["store", "engine", "files", "workdirs"])
+def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
     """
-    Law 7: wherever a first apply is killed, no status is stale, the next apply settles it without
-    repeating a mutation, and destroy leaves nothing.
+    Law 7: wherever an apply or a destroy is killed, no status is stale, the same command settles it
+    without repeating a mutation, and in the end nothing is left over.
     """
-    recorded = rounds.fresh()
-    assert recorded.meddled("apply") == 0, recorded.said
+    pair, applying, destroying = rounds.recorded()
 
-    for point in points(recorded.calls, port):
+    for apply, destroy in zip_longest(points(applying, port), points(destroying, port)):
+        if apply:
+            kill(pair, "apply", apply)
+        finish(pair, "apply")
+        if destroy:
+            kill(pair, "destroy", destroy)
+        finish(pair, "destroy")
+
+
+@pytest.mark.parametrize("goal", ["apply", "destroy"])
+def test_the_first_apply_killed_at_any_call_is_settled(rounds: Rounds, goal: str) -> None:
+    """
+    Law 7 where there is no record yet: no record stays none or becomes `running`, and both commands
+    find their way from there.
+    """
+    _, applying, _ = rounds.recorded()
+
+    for point in points(applying, "store.append", "store.take", "engine.", "workdirs.prepare"):
         pair = rounds.fresh()
         kill(pair, "apply", point)
+        finish(pair, goal)
+
+
+@pytest.mark.parametrize(
+    "first", [("store.append", 1, "after"), ("engine.call:apply", 1, "after")], ids=str
+)
+@pytest.mark.parametrize("verb", ["apply", "destroy"])
+def test_a_killed_recovery_is_recovered_from(rounds: Rounds, verb: str, first: Point) -> None:
+    """
+    Law 7 applies to settling as well: killed at any of its calls, it is settled the next time.
+    """
+    pair, _, _ = rounds.recorded()
+    if verb == "destroy":
         finish(pair, "apply")
-        finish(pair, "destroy")
+    kill(pair, verb, first)
+    assert pair.meddled(verb) == 0, pair.said
+    recovering = points(pair.calls, "store.append", "store.take", "files.write_run", "engine.")
+
+    for point in recovering:
+        finish(pair, "destroy" if verb == "apply" else "apply")
+        kill(pair, verb, first)
+        kill(pair, verb, point)
+        finish(pair, verb)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +76,11 @@ class Counted:
         """
         return len({pid for _, pid, _ in self._lines()})
 
-    def wait_until_held(self) -> None:
+    def wait_until_held(self, tool: subprocess.Popen[str]) -> None:
         """
         Wait until the verb of HOLD hangs.
         """
-        eventually(self.held.exists, "the engine hangs")
+        eventually(self.held.exists, "the engine hangs", tool)
 
     def _lines(self) -> list[tuple[str, str, signal.Signals]]:
         if not self.log.exists():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,11 +68,11 @@ class Scene:
         self.pipe.write_text("go\n")
         self.pipe.unlink(missing_ok=True)
 
-    def wait_for(self, name: str = "first") -> None:
+    def wait_for(self, tool: subprocess.Popen[str], name: str = "first") -> None:
         """
         Wait until the hanging step is in its create.
         """
-        eventually(Path(f"{self.started}-{name}").exists, f"{name} is in its create")
+        eventually(Path(f"{self.started}-{name}").exists, f"{name} is in its create", tool)
 
     def flying(self) -> list[str]:
         """
@@ -112,7 +113,7 @@ def test_a_signal_ends_the_mutation_in_good_order(
     scene = scene_for(kind, tmp_path)
     scene.blueprint(scene.hanging(), SECOND)
     tool = scene.project.start("apply", "web", "--yes")
-    scene.wait_for()
+    scene.wait_for(tool)
 
     for number in signals:
         tool.send_signal(number)
@@ -134,14 +135,14 @@ def test_a_slow_stop_is_waited_for(scene: Scene) -> None:
     """
     scene.blueprint(scene.ignoring())
     tool = scene.project.start("apply", "web", "--yes")
-    eventually(scene.pipe.exists, "the engine hangs")
+    eventually(scene.pipe.exists, "the engine hangs", tool)
 
     tool.send_signal(INT)
-    eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT")
+    eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT", tool)
     tool.send_signal(TERM)
     tool.send_signal(INT)
 
-    eventually(lambda: scene.flying() == ["terraform_data.object"], "the lease tells")
+    eventually(lambda: scene.flying() == ["terraform_data.object"], "the lease tells", tool)
     assert scene.project.steps("web")["first"]["condition"] == "live"
     scene.let_go()
     assert finish(tool).code == 130
@@ -158,10 +159,10 @@ def test_an_engine_that_finishes_all_the_same_is_ok(scene: Scene) -> None:
     scene.blueprint(scene.hanging(), SECOND)
     scene.project.environ[DEAF] = "1"
     tool = scene.project.start("apply", "web", "--yes")
-    scene.wait_for()
+    scene.wait_for(tool)
 
     tool.send_signal(INT)
-    eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT")
+    eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT", tool)
     scene.release.touch()
 
     assert finish(tool).code == 130
@@ -175,7 +176,7 @@ def test_a_hangup_is_ignored(scene: Scene) -> None:
     """
     scene.blueprint(scene.hanging())
     tool = scene.project.start("apply", "web", "--yes")
-    scene.wait_for()
+    scene.wait_for(tool)
 
     tool.send_signal(HUP)
     scene.release.touch()
@@ -191,11 +192,11 @@ def test_a_third_interrupt_kills_the_engine(scene: Scene) -> None:
     """
     scene.blueprint(scene.ignoring())
     tool = scene.project.start("apply", "web", "--yes")
-    eventually(scene.pipe.exists, "the engine hangs")
+    eventually(scene.pipe.exists, "the engine hangs", tool)
 
     for count in range(3):
         tool.send_signal(INT)
-        eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT")
+        eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT", tool)
         # Signals of one kind that are not yet delivered are one signal.
         eventually(lambda: not _is_pending(tool.pid, INT), f"signal {count} is delivered")
 
@@ -215,7 +216,7 @@ def test_after_the_grace_the_engine_is_killed(scene: Scene) -> None:
     scene.project.write("orchestrator.yaml", "grace: 1s\n")
     scene.blueprint(scene.ignoring())
     tool = scene.project.start("apply", "web", "--yes")
-    eventually(scene.pipe.exists, "the engine hangs")
+    eventually(scene.pipe.exists, "the engine hangs", tool)
 
     tool.send_signal(TERM)
 
@@ -248,7 +249,7 @@ def test_a_signal_during_init_leaves_no_record(scene: Scene) -> None:
     scene.blueprint(scene.hanging(), SECOND)
     scene.project.environ[HOLD] = "init"
     tool = scene.project.start("apply", "web", "--yes", "-j", "1")
-    scene.engine.wait_until_held()
+    scene.engine.wait_until_held(tool)
 
     tool.send_signal(INT)
 
@@ -270,7 +271,7 @@ def test_a_signal_during_plan_leaves_the_record_as_it_was(scene: Scene) -> None:
     before = scene.project.entries("first")
     scene.project.environ[HOLD] = "plan"
     tool = scene.project.start("destroy", "web", "--yes")
-    scene.engine.wait_until_held()
+    scene.engine.wait_until_held(tool)
 
     tool.send_signal(TERM)
 
@@ -286,7 +287,7 @@ def test_a_signal_during_verify_neither_holds_nor_fails_the_check(scene: Scene) 
     """
     _checked(scene)
     tool = scene.project.start("apply", "web", "--yes")
-    eventually(scene.started.exists, "the check is tried")
+    eventually(scene.started.exists, "the check is tried", tool)
 
     tool.send_signal(INT)
 
@@ -309,7 +310,7 @@ def test_a_stopped_verify_command_leaves_the_record_as_it_was(scene: Scene) -> N
     scene.release.unlink()
     scene.started.unlink()
     tool = scene.project.start("verify", "web")
-    eventually(scene.started.exists, "the check is tried")
+    eventually(scene.started.exists, "the check is tried", tool)
 
     tool.send_signal(INT)
 
@@ -324,8 +325,8 @@ def test_steps_in_flight_are_all_awaited(scene: Scene) -> None:
     """
     scene.blueprint(*(scene.hanging(name) for name in ("a", "b", "c")))
     tool = scene.project.start("apply", "web", "--yes", "-j", "2")
-    scene.wait_for("a")
-    scene.wait_for("b")
+    scene.wait_for(tool, "a")
+    scene.wait_for(tool, "b")
 
     tool.send_signal(INT)
 

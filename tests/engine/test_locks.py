@@ -1,0 +1,135 @@
+"""
+A state lock that somebody else holds: said with its holder, nothing changed, nothing unlocked.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.engine.counted import LOCK, counted
+from tests.project import ENGINES, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+HOLD = "fixtures/lock-held/hold.py"
+STATE = ".orchestrator/state/lock-held/default/breaks.tfstate"
+
+
+@pytest.fixture(params=ENGINES)
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    """
+    A project whose step ``breaks`` is applied.
+    """
+    found = Project(tmp_path / "project", engine=require_engine(request.param))
+    found.ok("apply", found.fixture("lock-held"), "--yes", "--step", "breaks", "--step", "before")
+    return found
+
+
+@contextmanager
+def locked(project: Project) -> Iterator[str]:
+    """
+    Another Terraform holds the lock of the step's state; its id.
+    """
+    holder = subprocess.Popen(
+        [sys.executable, project.root / HOLD, project.root / STATE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    try:
+        yield holder.stdout.readline().strip()
+    finally:
+        holder.communicate()
+
+
+def test_an_apply_tells_whose_lock_it_is_and_leaves_the_record(project: Project) -> None:
+    """
+    FIELD 6, law 5: exit 20; lock id, owner and time on screen; the record byte-identical; the next
+    step pending; nothing unlocked.
+    """
+    before = project.entries("breaks")
+    with locked(project) as lock:
+        info = (project.root / STATE).with_name(".breaks.tfstate.lock.info")
+
+        ended = project.run("apply", "fixtures/lock-held/blueprint.yaml", "--yes")
+
+        assert info.exists()
+    assert ended.code == 20
+    said = " ".join(ended.out.replace("│", " ").split())
+    assert lock in said
+    assert "somebody@elsewhere" in said
+    assert "created 20" in said
+    assert project.entries("breaks") == before
+    rows = {row["step"]: row["status"] for row in project.last_run()["steps"]}
+    assert (rows["before"], rows["after"]) == ("ok", "pending")
+
+
+def test_a_plan_tells_whose_lock_it_is(project: Project) -> None:
+    """
+    A reading command says so too: exit 20 with the holder, in the document as well.
+    """
+    with locked(project) as lock:
+        ended = project.run("plan", "fixtures/lock-held/blueprint.yaml", "--json")
+
+    assert ended.code == 20
+    failed = [row for row in ended.document["steps"] if row["status"] == "failed"]
+    assert [row["step"] for row in failed] == ["breaks"]
+    assert failed[0]["error"]["code"] == "busy"
+    assert lock in failed[0]["error"]["summary"]
+    assert "somebody@elsewhere" in failed[0]["error"]["summary"]
+
+
+def test_a_lock_taken_after_the_plan_leaves_the_status_from_before(tmp_path: Path) -> None:
+    """
+    Law 5: the lock is taken between plan and apply; the journal proves that nothing began, so the
+    status from before is back, with the attempt beside it.
+    """
+    project = Project(tmp_path / "project")
+    counted(project, "terraform", tmp_path)
+    project.fixture("lock-held")
+    project.write(
+        "blueprints/lock-held.yaml",
+        """
+        version: 1
+        name: lock-held
+        inputs: {value: {type: string, default: one}}
+        steps:
+          breaks:
+            module: ../fixtures/shared/object
+            inputs: {name: x, value: "${inputs.value}"}
+        """,
+    )
+    project.ok("apply", "lock-held", "--yes")
+    outputs = project.record("breaks")["outputs"]
+    holder = f"{sys.executable} {project.root / HOLD} {project.root / STATE}"
+    project.environ[LOCK] = f"apply {holder}"
+
+    ended = project.run("apply", "lock-held", "--yes", "-i", "value=two")
+
+    assert ended.code == 20
+    record = project.record("breaks")
+    assert (record["status"], record["error"], record["outputs"]) == ("ok", None, outputs)
+    attempt = record["last_attempt"]
+    assert (attempt["mutated"], attempt["error"]["code"]) == (False, "state_locked")
+    assert "somebody@elsewhere" in attempt["error"]["summary"]
+
+
+def test_a_first_apply_that_meets_a_lock_leaves_no_record(tmp_path: Path) -> None:
+    """
+    A target that was never applied stays so: no record, nothing to clean up.
+    """
+    project = Project(tmp_path / "project", engine=require_engine("terraform"))
+    blueprint = project.fixture("lock-held")
+    (project.root / STATE).parent.mkdir(parents=True)
+    with locked(project):
+        ended = project.run("apply", blueprint, "--yes", "--step", "breaks", "--step", "before")
+
+    assert ended.code == 20
+    assert project.entries("breaks") == []
