@@ -1,0 +1,85 @@
+"""
+Whether somebody still works on a running record: a table of what is known of owner and engine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app.conditions import Watch
+from orchestrator.domain.record import Identity, Lease
+from orchestrator.domain.states import Condition
+from orchestrator.ports import Liveness
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.runs import RunDirectory
+from tests.fakes.entries import OWNER, entry
+
+ENGINE = OWNER.model_copy(update={"pid": 4712})
+
+
+class Known:
+    """
+    Processes of which a test says whether they live.
+    """
+
+    def __init__(self, states: dict[int, Liveness]) -> None:
+        self._states = states
+
+    def me(self) -> Identity:
+        return OWNER
+
+    def liveness(self, identity: Identity) -> Liveness:
+        return self._states[identity.pid]
+
+
+ALIVE, GONE, UNKNOWN = Liveness.ALIVE, Liveness.GONE, Liveness.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("owner", "engine", "age", "expected", "why"),
+    [
+        (ALIVE, None, 99, Condition.LIVE, "a slow heartbeat does not kill"),
+        (GONE, ALIVE, 99, Condition.LIVE, "the engine outlives its owner"),
+        (GONE, GONE, 0, Condition.INTERRUPTED, "both provably gone, however fresh the heartbeat"),
+        (GONE, None, 0, Condition.INTERRUPTED, "the engine never began"),
+        (UNKNOWN, None, 5, Condition.LIVE, "another host with a fresh heartbeat"),
+        (UNKNOWN, None, 61, Condition.SILENT, "another host without one"),
+        (GONE, UNKNOWN, 61, Condition.SILENT, "an engine that cannot be seen from here"),
+        (None, None, 0, Condition.SILENT, "nothing known is not proof of death"),
+        (None, GONE, 0, Condition.INTERRUPTED, "the lease was given back, the engine is gone"),
+    ],
+)
+def test_conditions(
+    tmp_path: Path,
+    owner: Liveness | None,
+    engine: Liveness | None,
+    age: float,
+    expected: Condition,
+    why: str,
+) -> None:
+    """
+    DESIGN 3: live, interrupted only if both are provably gone, else silent.
+    """
+    seconds = [0.0]
+    store = MemoryStore(seconds=lambda: seconds[0])
+    files = RunDirectory(tmp_path / "runs")
+    record = entry(status="running", active_command="apply")
+    if owner is not None:
+        store.put_lease(Lease(run_id=record.run_id, owner=OWNER))
+    seconds[0] = age
+    if engine is not None:
+        place = files.attempt(record.run_id, record.target.step, record.attempt)
+        files.write(place / "apply.identity.json", ENGINE.model_dump_json())
+    known = {OWNER.pid: owner or GONE, ENGINE.pid: engine or GONE}
+    watch = Watch(store, files, Known(known), silence=60.0)
+    assert watch.condition(record) is expected, why
+
+
+def test_only_running_records_have_a_condition(tmp_path: Path) -> None:
+    """
+    A condition is derived of running records only.
+    """
+    watch = Watch(MemoryStore(), RunDirectory(tmp_path), Known({}), silence=60.0)
+    assert watch.condition(entry(status="ok")) is None

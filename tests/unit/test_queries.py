@@ -1,0 +1,194 @@
+"""
+What the reading commands tell of records.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app.queries import Reader, check_expectation
+from orchestrator.domain.blueprint import Backend
+from orchestrator.domain.graph import Graph
+from orchestrator.domain.outline import Outline, OutlinedStep
+from orchestrator.domain.record import OperationRecord, Source
+from orchestrator.domain.references import Template
+from orchestrator.domain.states import StepStatus, Verdict
+from orchestrator.domain.target import Target
+from orchestrator.engine.process import SystemProcesses
+from orchestrator.errors import Invalid, Refused
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.runs import RunDirectory
+from orchestrator.stores.spool import DirectorySpool
+from tests.fakes.entries import entry
+
+NEEDS: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
+
+
+def outline(**changes: tuple[str, ...]) -> Outline:
+    """
+    The blueprint ``web`` in ``prod``: network, server, dns, each needing the one before.
+    """
+    return Outline(
+        project="acme",
+        blueprint="web",
+        environment="prod",
+        environments=("prod",),
+        root="/project",
+        path="blueprints/web.yaml",
+        steps={
+            name: OutlinedStep(name=name, module_ref=f"modules/{name}", needs=frozenset(needs))
+            for name, needs in NEEDS.items()
+        },
+        graph=Graph(NEEDS),
+        backend=Backend("local", Template({})),
+        **changes,  # type: ignore[arg-type]
+    )
+
+
+class Desk:
+    """
+    A reader over stores of its own.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.store = MemoryStore()
+        self.spool = DirectorySpool(place / "spool")
+        self.reader = Reader(
+            project="acme",
+            store=self.store,
+            spool=self.spool,
+            files=RunDirectory(place / "runs"),
+            processes=SystemProcesses(),
+            silence=60.0,
+            work=place / "work",
+        )
+
+    def has(self, step: str, **fields: object) -> OperationRecord:
+        target = Target("web", "prod", step)
+        newest = self.store.newest(target)
+        record = entry(target, (newest.sequence if newest else 0) + 1, **fields)
+        self.store.append(record)
+        return record
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_no_record_reads_pending_and_says_what_it_waits_for(desk: Desk) -> None:
+    """
+    Law 9: steps that never ran are pending, with blocked_by; never failed, never absent.
+    """
+    desk.has("network", status="error")
+    rows = {row.step: row for row in desk.reader.status(outline()).steps}
+    assert rows["dns"].status is StepStatus.PENDING
+    assert rows["dns"].blocked_by == ("network", "server")
+
+
+def test_a_spooled_outcome_is_shown_over_the_record(desk: Desk) -> None:
+    """
+    Law 8: reading commands show the spool as an overlay and change nothing.
+    """
+    marker = desk.has("network", status="running", active_command="apply")
+    desk.spool.put(entry(marker.target.target, 2, status="ok"))
+    (row, *_) = desk.reader.status(outline()).steps
+    assert (row.status, row.spooled, row.sequence) == (StepStatus.OK, True, 2)
+    assert desk.store.newest(marker.target.target) == marker
+
+
+def test_a_spooled_outcome_that_is_overtaken_is_not_shown(desk: Desk) -> None:
+    """
+    A late outcome never stands for what another run has done since.
+    """
+    desk.has("network", status="ok")
+    desk.has("network", status="ok")
+    desk.spool.put(entry(Target("web", "prod", "network"), 2, status="error"))
+    (row, *_) = desk.reader.status(outline()).steps
+    assert (row.status, row.spooled) == (StepStatus.OK, False)
+
+
+def test_the_verdict_is_over_the_steps_that_are_listed(desk: Desk) -> None:
+    """
+    ``--step``: exactly these.
+    """
+    desk.has("network", status="ok")
+    desk.has("server", status="error")
+    assert desk.reader.status(outline(), ["network"]).verdict is Verdict.OK
+    assert desk.reader.status(outline()).verdict is Verdict.ERROR
+
+
+def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk) -> None:
+    """
+    FIELD 19: what left the repo stays listed while it may be alive.
+    """
+    desk.has("cache", status="ok")
+    desk.has("queue", status="destroyed")
+    assert desk.reader.status(outline()).orphaned == ("web/prod/cache",)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"project": "other"}, {"source": Source(blueprint_path="elsewhere/web.yaml")}],
+    ids=["project", "file"],
+)
+def test_a_record_of_somebody_else_is_refused(desk: Desk, fields: dict[str, object]) -> None:
+    """
+    DESIGN 2: a record of another project or blueprint file is never taken for ours.
+    """
+    desk.has("network", **fields)
+    with pytest.raises(Refused) as caught:
+        desk.reader.status(outline())
+    assert caught.value.reason == "foreign_record"
+
+
+def test_a_moved_blueprint_file_keeps_its_records(desk: Desk) -> None:
+    """
+    ``moved_from`` names the path that the records were written for.
+    """
+    desk.has("network", source=Source(blueprint_path="old/web.yaml"))
+    found = desk.reader.status(outline(moved_from=("old/web.yaml",)))
+    assert found.steps[0].status is StepStatus.OK
+
+
+def test_history_is_newest_first(desk: Desk) -> None:
+    """
+    Every entry, from the newest to the first.
+    """
+    desk.has("network", status="error")
+    desk.has("network", status="ok")
+    found = desk.reader.history(Target("web", "prod", "network"))
+    assert [(item.sequence, str(item.status)) for item in found.entries] == [
+        (2, "ok"),
+        (1, "error"),
+    ]
+
+
+def test_history_of_nothing_names_what_there_is(desk: Desk) -> None:
+    """
+    A target without a record is an error that lists those with one.
+    """
+    desk.has("network")
+    with pytest.raises(Invalid) as caught:
+        desk.reader.history(Target("web", "prod", "netwrk"))
+    assert "web/prod/network" in caught.value.problems[0].hint
+
+
+def test_an_expectation_that_does_not_hold_names_the_steps(desk: Desk) -> None:
+    """
+    ``status --expect ok`` says which step is not.
+    """
+    desk.has("network", status="ok")
+    with pytest.raises(Refused, match="server is pending"):
+        check_expectation(desk.reader.status(outline()), "ok")
+
+
+def test_an_expectation_that_holds_is_silent(desk: Desk) -> None:
+    """
+    All absent or destroyed is destroyed.
+    """
+    for step, status in zip(NEEDS, ("destroyed", "absent", "destroyed"), strict=True):
+        desk.has(step, status=status)
+    check_expectation(desk.reader.status(outline()), "destroyed")

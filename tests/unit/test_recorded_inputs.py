@@ -1,0 +1,86 @@
+"""
+``resolved.inputs.yml`` read back.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.record import Json
+from orchestrator.domain.recorded_inputs import recall
+from orchestrator.domain.reference_syntax import Path
+from orchestrator.domain.references import Unresolvable
+from orchestrator.domain.yaml_text import to_yaml
+from orchestrator.errors import Invalid
+
+KEY = b"k" * 32
+GIVEN = StepInputs(
+    values={"name": "a", "db": {"user": "u", "password": "s3cret"}, "list": [1, "t0ken"]},
+    secrets={("db", "password"): "inputs.db_password", ("list", 1): "env.TOKEN"},
+)
+TEXT = to_yaml(GIVEN.resolved(KEY), header="x")
+
+
+def today(path: Path, origin: str) -> Json:
+    return {"inputs.db_password": "s3cret", "env.TOKEN": "t0ken"}[origin]
+
+
+def test_what_was_written_comes_back_with_the_secrets_of_today() -> None:
+    """
+    The values are those that were recorded; secrets, which are never recorded, are fetched anew.
+    """
+    found = recall(TEXT, today)
+    assert (found.values, found.secrets) == (GIVEN.values, GIVEN.secrets)
+
+
+def test_the_document_holds_no_secret() -> None:
+    """
+    Law 15: only where a secret comes from, and its keyed digest.
+    """
+    assert "s3cret" not in TEXT
+    assert "t0ken" not in TEXT
+
+
+def test_the_same_secrets_have_not_changed() -> None:
+    """
+    Equal values have equal keyed digests.
+    """
+    assert recall(TEXT, today).changed(KEY) == []
+
+
+def test_a_changed_secret_is_told_by_its_origin() -> None:
+    """
+    DESIGN 10: where the digest differs it is said.
+    """
+    found = recall(TEXT, lambda path, origin: "other" if path[0] == "db" else "t0ken")
+    assert found.changed(KEY) == ["inputs.db_password"]
+
+
+def test_secrets_that_cannot_be_had_are_all_named() -> None:
+    """
+    All problems at once, each with the origin and the input.
+    """
+
+    def gone(path: Path, origin: str) -> NoReturn:
+        raise Unresolvable("it is not set")
+
+    with pytest.raises(Invalid) as caught:
+        recall(TEXT, gone)
+    assert [
+        "inputs.db_password" in str(p) or "env.TOKEN" in str(p) for p in caught.value.problems
+    ] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("text", ["[", "a: b: c", "\x00"])
+def test_damaged_documents_are_an_error(text: str) -> None:
+    """
+    What cannot be read is never taken for no inputs.
+    """
+    with pytest.raises(Invalid, match="cannot be read"):
+        recall(text, today)
