@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -70,8 +71,8 @@ def _commands() -> Iterator[tuple[str, click.Command, click.Context]]:
             pending[:0] = inner
 
 
-def _settings() -> dict[str, int]:
-    return {"terminal_width": _HELP_WIDTH, "max_content_width": _HELP_WIDTH}
+def _settings() -> dict[str, Any]:
+    return {**cli.context_settings, "terminal_width": _HELP_WIDTH}
 
 
 def _inner(group: click.Group, context: click.Context) -> list[tuple[str, click.Command]]:
@@ -133,8 +134,9 @@ def exit_codes_page() -> str:
     table = "\n".join(["| code | meaning | `code` in JSON |", "|---|---|---|", *rows])
     return (
         f"# Exit codes\n\n{table}\n\nIf several apply, the first of these: {order}.\n\n"
-        "10 says that the engine failed and that this is recorded; what it left is in `status`. "
-        "20, 22 and everything\nfrom 3 to 6 say that nothing was changed.\n"
+        "10 says that the engine failed and that this is recorded; what is left is in `status`. A "
+        "code from 3 to 6, 20 and 22\nis about a step, or a whole run, that changed nothing; "
+        "other steps of the run may have been applied before.\n"
     )
 
 

@@ -53,6 +53,7 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
         )
     session.finish(exit_code, fault)
     found = _records(session)
+    alive = _alive(found[0] if found else ())
     services.sink.emit(
         RunFinished(
             at=services.clock.now(),
@@ -61,8 +62,8 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
             exit_code=exit_code,
             verdict=str(found[1]) if found else "unknown",
             steps=session.run.steps,
-            alive=_alive(found[0] if found else ()),
-            next=_next(session, session.run.steps, found[1] if found else None),
+            alive=alive,
+            next=_next(session, alive, found[1] if found else None),
             error=services.masker.mask(error.message) if error else None,
             hint=error.hint if error else "",
             seconds=services.clock.monotonic() - started,
@@ -102,14 +103,12 @@ def _alive(records: Iterable[OperationRecord]) -> tuple[Alive, ...]:
     )
 
 
-def _next(
-    session: Session, rows: Iterable[StepRun], now: Verdict | None
-) -> tuple[NextCommand, ...]:
+def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tuple[NextCommand, ...]:
     """
     The exact commands that help, most useful first; none where all went well.
     """
-    deployment, verb = session.deployment, session.run.command
-    rows = list(rows)
+    deployment, verb, rows = session.deployment, session.run.command, session.run.steps
+    again = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
     unfinished = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.PENDING)]
     if not unfinished and now is not Verdict.INTERRUPTED:
         return ()
@@ -132,7 +131,8 @@ def _next(
         doing = "go on from here" if verb == "apply" else "go on with what is left"
         found.append(
             NextCommand(
-                command=command_line(deployment, verb), why=f"{doing}, once the cause is fixed"
+                command=command_line(deployment, verb, *again),
+                why=f"{doing}, once the cause is fixed",
             )
         )
     found.append(
@@ -140,10 +140,11 @@ def _next(
             command=command_line(deployment, "status"), why="what is recorded of every step"
         )
     )
-    if verb == "apply":
+    if verb == "apply" and alive:
         found.append(
             NextCommand(
-                command=command_line(deployment, "destroy"), why="take down all that exists"
+                command=command_line(deployment, "destroy", *again),
+                why="take down all that exists",
             )
         )
     return tuple(found)

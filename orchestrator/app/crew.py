@@ -163,7 +163,17 @@ class Crew:
         )
         status = StepStatus.RUNNING if isinstance(exc, Spooled | Fenced) else StepStatus.ERROR
         last_error = f"{said}\n{exc.hint}" if exc.hint else said
-        self.end(name, started, status, attempts=attempts, error=fault, last_error=last_error)
+        record = self.bench.records.get(name)
+        doubts = record.resources.in_doubt if record and isinstance(exc, InDoubt) else ()
+        self.end(
+            name,
+            started,
+            status,
+            attempts=attempts,
+            error=fault,
+            last_error=last_error,
+            in_doubt=doubts,
+        )
         return Outcome(ready=False, halt=isinstance(exc, Spooled | Fenced | StoreUnavailable))
 
     def check_saved(self, name: str) -> None:

@@ -24,7 +24,9 @@ class Order:
     One command with its options. ``steps`` and ``exclude`` are patterns (`Graph.select`).
 
     ``skip_preflight`` and ``takeover`` carry the reasons given for them; ``confirm`` the
-    environment's name where it is protected; ``interactive`` tells that a person can be asked.
+    environment's name where it is protected; ``interactive`` tells that a person can be asked;
+    ``inputs_given`` that the command line named inputs, so that the same blueprint alone is not the
+    same command.
     """
 
     verb: Verb
@@ -40,6 +42,7 @@ class Order:
     reason: str | None = None
     skip_preflight: str | None = None
     takeover: str | None = None
+    inputs_given: bool = False
     forget: tuple[str, ...] = ()
     wishes: Wishes = field(default_factory=Wishes)
 
@@ -68,7 +71,7 @@ class Order:
         }
 
 
-def command_line(deployment: Deployment, verb: str) -> str:
+def command_line(deployment: Deployment, verb: str, *options: str) -> str:
     """
     The command for a person to type: by name where that finds the blueprint from anywhere in the
     project, quoted for a shell.
@@ -77,7 +80,7 @@ def command_line(deployment: Deployment, verb: str) -> str:
     words = ["orchestrator", verb, deployment.blueprint if inside else deployment.path]
     if deployment.environment != "default":
         words += ["-e", deployment.environment]
-    return shlex.join(words)
+    return shlex.join([*words, *options])
 
 
 def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]) -> None:

@@ -59,6 +59,8 @@ def run(
     )
     error: OrchestratorError | None = None
     try:
+        if order.inputs_given:
+            session.keep_inputs()
         services.store.probe()
         session.take_claim(wait=order.wait, takeover=order.takeover)
         with session.alive():

@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import SignalSeen
+from orchestrator.domain.inputs import rerun_text
 from orchestrator.domain.record import (
     Action,
     Claim,
@@ -40,6 +41,7 @@ class Session:
         self.deployment = deployment
         self.run = run
         self.codes: list[int] = []
+        self.rerun_file: Path | None = None
         self._flying: dict[tuple[str, str, Action], InFlight] = {}
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -61,6 +63,14 @@ class Session:
     @property
     def directory(self) -> Path:
         return self.services.files.directory(self.run_id)
+
+    def keep_inputs(self) -> None:
+        """
+        Write the blueprint's inputs beside the run record, for the commands that are offered next.
+        """
+        file = self.directory / "rerun-inputs.yml"
+        self.services.files.write(file, rerun_text(self.deployment, self.services.key))
+        self.rerun_file = file
 
     def result(self, step: str) -> StepRun:
         """

@@ -15,7 +15,11 @@ from orchestrator.cli.invocation import Invocation, paper
 @click.group("engine", short_help="The engine that is used.")
 def command() -> None:
     """
-    About the engine: `orchestrator engine info`.
+    About the engine.
+
+    \b
+    Example:
+      orchestrator engine info
     """
 
 

@@ -60,6 +60,8 @@ def command(invocation: Invocation) -> int:
     """
     import re
 
+    from orchestrator.errors import Invalid, Location, Problem
+
     root = invocation.directory.absolute()
     project = re.sub(r"[^a-z0-9_-]+", "-", root.name.lower()).strip("-_")[:63] or "default"
     for name, text in _FILES.items():
@@ -67,8 +69,12 @@ def command(invocation: Invocation) -> int:
         if file.exists():
             click.echo(f"kept     {name}")
             continue
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.format(project=project), encoding="utf-8")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text.format(project=project), encoding="utf-8")
+        except OSError as exc:
+            said = f"cannot be written: {exc.strerror}"
+            raise Invalid([Problem(said, Location(name))]) from exc
         click.echo(f"created  {name}")
     click.echo("next: orchestrator apply hello")
     return 0

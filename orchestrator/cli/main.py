@@ -7,7 +7,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -15,7 +17,7 @@ import click
 
 from orchestrator import __version__
 from orchestrator.cli.invocation import Invocation
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, Usage
 
 #: Every command and the module that holds it; the module's ``command`` is the Click command.
 COMMANDS = {
@@ -105,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command line; the exit code of DESIGN 9. Bugs are re-raised with their traceback.
     """
+    as_json = "--json" in (arguments if arguments is not None else sys.argv)
     try:
         result = cli.main(args=arguments, prog_name="orchestrator", standalone_mode=False)
         code = result if isinstance(result, int) else 0
@@ -115,10 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         code = 130
     except click.ClickException as exc:
-        exc.show()
-        code = 64
+        _show(Usage(exc.format_message()), exc.show, json=as_json)
+        code = Usage.exit_code
     except OrchestratorError as exc:
-        _show(exc, json="--json" in (arguments if arguments is not None else sys.argv))
+        _show(exc, partial(_explain, exc), json=as_json)
         code = exc.exit_code
     except BrokenPipeError:
         _silence(sys.stdout)
@@ -126,23 +129,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _flushed(code)
 
 
-def _show(exc: OrchestratorError, *, json: bool) -> None:
+def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) -> None:
+    """
+    Tell a person on stderr and, with ``json``, a program on stdout, whoever of them still listens.
+    """
+    with suppress(BrokenPipeError):
+        explain()
+    if json:
+        from orchestrator.views.errors import error_document
+
+        with suppress(BrokenPipeError):
+            click.echo(error_document(exc).model_dump_json(by_alias=True))
+
+
+def _explain(exc: OrchestratorError) -> None:
     from orchestrator.cli.invocation import paper
-    from orchestrator.views.errors import error_document, error_text
+    from orchestrator.views.errors import error_text
 
     click.echo(error_text(exc, paper(sys.stderr)), err=True)
-    if json:
-        click.echo(error_document(exc).model_dump_json(by_alias=True))
 
 
 def _flushed(code: int) -> int:
     """
     The code; where nobody reads our output any more, Python's own flush at exit must not fail.
     """
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _silence(sys.stdout)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _silence(stream)
     return code
 
 

@@ -127,7 +127,13 @@ engine_passthrough = _stack(
         metavar="DURATION",
         help="How long the engine waits for a state lock, such as 5m.",
     ),
-    click.option("--refresh/--no-refresh", default=True, help="Whether the engine refreshes."),
+    click.option(
+        "--refresh",
+        type=bool,
+        default=True,
+        metavar="BOOL",
+        help="Whether the engine refreshes, as with Terraform: --refresh=false.",
+    ),
 )
 
 accept_vanished = click.option(

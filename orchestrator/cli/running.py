@@ -64,5 +64,10 @@ def carry_out(
             check_module_versions=check_module_versions,
         ) as services,
     ):
-        order = replace(order, interactive=interactive, jobs=jobs or where.settings.jobs)
+        order = replace(
+            order,
+            interactive=interactive,
+            inputs_given=bool(choice.variables or choice.input_files),
+            jobs=jobs or where.settings.jobs,
+        )
         return use_case(services, deployment, order)

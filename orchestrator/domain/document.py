@@ -167,7 +167,10 @@ def parse_document(text: str, *, file: str) -> Node:
 
     An empty document is the scalar None.
     """
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except UnicodeEncodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(file))]) from exc
     try:
         root = loader.get_single_node()
     except yaml.MarkedYAMLError as exc:

@@ -264,7 +264,7 @@ def _end_destroy(
         return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)
     fault = _fault("destroy", evidence, resources.in_doubt)
     if evidence.clean:
-        kept = ", ".join(ref.address for ref in remaining) or "what is in doubt"
+        kept = ", ".join(item.address for item in remaining or resources.in_doubt)
         code = "remaining" if remaining else "unconfirmed"
         fault = fault.model_copy(
             update={

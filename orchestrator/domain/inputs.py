@@ -33,6 +33,7 @@ __all__ = [
     "own_lookup",
     "provider_lookup",
     "rerun_inputs",
+    "rerun_text",
     "static_lookup",
     "step_inputs",
     "target_id",
@@ -104,11 +105,18 @@ class StepInputs:
             self.resolved(key),
             header=f"What a module of {name} was given. Secrets are named, never held.",
         )
-        rerun = to_yaml(
-            rerun_inputs(deployment, key),
-            header=f"The inputs of {name}. Give them again with --input-file.",
-        )
-        return resolved, rerun
+        return resolved, rerun_text(deployment, key)
+
+
+def rerun_text(deployment: Deployment, key: bytes) -> str:
+    """
+    The text of ``rerun-inputs.yml``.
+    """
+    name = f"{deployment.blueprint} in {deployment.environment}"
+    return to_yaml(
+        rerun_inputs(deployment, key),
+        header=f"The inputs of {name}. Give them again with --input-file.",
+    )
 
 
 def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:

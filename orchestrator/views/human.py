@@ -46,6 +46,7 @@ _STEP_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
 _MAX_PREFIX = 24
 _HEARTBEAT = 10.0  # seconds between two lines on an object that takes long, in its first minute
 _SLOW_HEARTBEAT = 60.0
+_ECHO = "Executing: ["  # a provisioner's command line: it is in the log
 _QUIET_PHASES = ("prepare",)  # too short to be news
 
 
@@ -109,6 +110,8 @@ class HumanView:
             case ObjectEvent():
                 self._object(page, event)
             case EngineLine():
+                if event.line.startswith(_ECHO) and not self._paper.verbose:
+                    return ""
                 page.line((f"{event.address}: " if event.address else "", "dim"), event.line)
             case EngineDiagnostic():
                 self._diagnostic(page, event)

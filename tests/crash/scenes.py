@@ -1,5 +1,5 @@
 """
-A project of two steps whose real objects can be counted, and runs of the tool that are meddled with.
+A project of two steps whose real objects can be counted, and runs of the tool to meddle with.
 """
 
 from __future__ import annotations
@@ -211,11 +211,11 @@ class Pair(Project):
         """
         return self.output.read_text()
 
-    def runs(self) -> list[str]:
+    def runs(self) -> set[str]:
         """
-        The ids of the runs, oldest first.
+        The ids of the runs.
         """
-        return sorted(path.name for path in (self.own / "runs").glob("*"))
+        return {path.name for path in (self.own / "runs").glob("*")}
 
     def history(self, step: str) -> list[dict[str, Any]]:
         """
@@ -249,19 +249,20 @@ Point = tuple[str, int, str]
 
 def points(calls: Sequence[str], *names: str) -> list[Point]:
     """
-    Where to die in a run that makes these calls: at the first and the last call of each name that
-    changes anything, and at every append, claim and engine call; before it and after it. With
+    Where to die in a run that makes these calls: before the first and after the last call of each
+    name that changes anything, and before and after each append, claim and engine call. With
     ``names`` only of calls that begin with one of them.
 
     Heartbeats count once: how many there are depends on the time.
     """
     counts = Counter(calls)
-    found = []
+    found: list[Point] = []
     for call in dict.fromkeys(calls):
         if call in READS or not call.startswith(names or ""):
             continue
         last = 1 if call == "store.put_lease" else counts[call]
-        every = call == "store.append" or call.startswith("engine.")
-        numbers = range(1, last + 1) if every else sorted({1, last})
-        found += [(call, number, when) for number in numbers for when in ("before", "after")]
+        if call == "store.append" or call.startswith("engine."):
+            found += [(call, n, when) for n in range(1, last + 1) for when in ("before", "after")]
+        else:
+            found += [(call, 1, "before"), (call, last, "after")]
     return found

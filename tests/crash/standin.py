@@ -1,5 +1,5 @@
-# Runs as a script, sixteen times in each of many runs: importing json alone would double its start.
-# ruff: noqa: PTH102, PTH104, PTH110, PTH118, PTH123
+# Runs as a script, in many runs many times: importing json alone would double its start.
+# ruff: noqa: PTH103, PTH104, PTH118, PTH123
 """
 A program in Terraform's place: the same arguments, files and ``-json`` lines, started in no time.
 

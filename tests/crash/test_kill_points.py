@@ -6,9 +6,8 @@ again. The engine is the stand-in: a process like Terraform that starts in no ti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,11 +40,13 @@ class Rounds:
         self._made += 1
         return Pair(self._directory / str(self._made), self._engine, self._tool)
 
-    def recorded(self) -> tuple[Pair, list[str], list[str]]:
+    def seasoned(self) -> tuple[Pair, list[str], list[str]]:
         """
-        A project that was applied and destroyed, and the calls that each of them made.
+        A project that was applied and destroyed, and the calls that each of them makes from then.
         """
         pair = self.fresh()
+        finish(pair, "apply")
+        finish(pair, "destroy")
         assert pair.meddled("apply") == 0, pair.said
         applied = pair.calls
         assert pair.meddled("destroy") == 0, pair.said
@@ -57,19 +58,17 @@ def rounds(tmp_path: Path, tool: Driver) -> Rounds:
     return Rounds(tmp_path, tool)
 
 
-def check_told_truly(pair: Pair, log_before: int) -> None:
+def check_told_truly(pair: Pair, begun: set[str], killed: set[str]) -> None:
     """
     No status stands over a mutation that it does not know of, and none says more than there is.
 
-    ``log_before`` is the length of the log before the killed run.
+    ``begun`` are the steps of which the killed run, the only one in ``killed``, began a mutation.
     """
-    begun = [line.split()[1] for line in pair.log()[log_before:]]
-    runs = pair.runs()
     for row in pair.told()["steps"]:
         step, status = row["step"], row["status"]
         there = pair.objects(step)
         if step in begun:
-            assert row["run_id"] == runs[-1], f"{step}: {status} stands over a later mutation"
+            assert {row["run_id"]} == killed, f"{step}: {status} stands over a later mutation"
         if status == "running":
             assert row["condition"] == "interrupted"
             assert row["active_command"]
@@ -115,9 +114,10 @@ def kill(pair: Pair, verb: str, point: Point) -> None:
     """
     Kill a run at the point, and look at what is told of it.
     """
-    before = len(pair.log())
+    log, runs = pair.log(), pair.runs()
     assert pair.meddled(verb, kill=point) == SIGKILLED, f"{point} was not reached: {pair.said}"
-    check_told_truly(pair, before)
+    begun = {line.split()[1] for line in pair.log()[len(log) :]}
+    check_told_truly(pair, begun, pair.runs() - runs)
 
 
 def finish(pair: Pair, verb: str) -> None:
@@ -135,7 +135,7 @@ def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
     Law 7: wherever an apply or a destroy is killed, no status is stale, the same command settles it
     without repeating a mutation, and in the end nothing is left over.
     """
-    pair, applying, destroying = rounds.recorded()
+    pair, applying, destroying = rounds.seasoned()
 
     for apply, destroy in zip_longest(points(applying, port), points(destroying, port)):
         if apply:
@@ -146,36 +146,42 @@ def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
         finish(pair, "destroy")
 
 
-@pytest.mark.parametrize("goal", ["apply", "destroy"])
-def test_the_first_apply_killed_at_any_call_is_settled(rounds: Rounds, goal: str) -> None:
+def test_the_first_apply_killed_at_any_call_is_settled(rounds: Rounds) -> None:
     """
-    Law 7 where there is no record yet: no record stays none or becomes `running`, and both commands
-    find their way from there.
+    Law 7 where there is no record yet: no record stays none or becomes `running`, and an apply as
+    well as a destroy finds its way from there.
     """
-    _, applying, _ = rounds.recorded()
+    first = rounds.fresh()
+    assert first.meddled("apply") == 0, first.said
+    reached = points(first.calls, "store.append", "store.take", "engine.", "workdirs.prepare")
 
-    for point in points(applying, "store.append", "store.take", "engine.", "workdirs.prepare"):
+    for point, goal in zip(reached, cycle(["apply", "destroy", "destroy", "apply"])):
         pair = rounds.fresh()
         kill(pair, "apply", point)
         finish(pair, goal)
 
 
 @pytest.mark.parametrize(
-    "first", [("store.append", 1, "after"), ("engine.call:apply", 1, "after")], ids=str
+    ("verb", "first"),
+    [
+        ("apply", ("store.append", 1, "after")),
+        ("apply", ("engine.call:apply", 1, "after")),
+        ("destroy", ("engine.call:apply", 1, "after")),
+    ],
 )
-@pytest.mark.parametrize("verb", ["apply", "destroy"])
 def test_a_killed_recovery_is_recovered_from(rounds: Rounds, verb: str, first: Point) -> None:
     """
     Law 7 applies to settling as well: killed at any of its calls, it is settled the next time.
     """
-    pair, _, _ = rounds.recorded()
+    pair, _, _ = rounds.seasoned()
     if verb == "destroy":
         finish(pair, "apply")
     kill(pair, verb, first)
     assert pair.meddled(verb) == 0, pair.said
-    recovering = points(pair.calls, "store.append", "store.take", "files.write_run", "engine.")
+    names = ("store.append", "store.take", "engine.call:pull", "engine.call:apply")
+    reached = [point for point in points(pair.calls, *names) if point[2] == "before"]
 
-    for point in recovering:
+    for point in reached:
         finish(pair, "destroy" if verb == "apply" else "apply")
         kill(pair, verb, first)
         kill(pair, verb, point)

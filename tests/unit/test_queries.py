@@ -12,7 +12,7 @@ from orchestrator.app.queries import Reader, check_expectation
 from orchestrator.domain.blueprint import Backend
 from orchestrator.domain.graph import Graph
 from orchestrator.domain.outline import Outline, OutlinedStep
-from orchestrator.domain.record import OperationRecord, Source
+from orchestrator.domain.record import Json, OperationRecord, Source
 from orchestrator.domain.references import Template
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
@@ -65,7 +65,7 @@ class Desk:
             work=place / "work",
         )
 
-    def has(self, step: str, **fields: object) -> OperationRecord:
+    def has(self, step: str, **fields: Json) -> OperationRecord:
         target = Target("web", "prod", step)
         newest = self.store.newest(target)
         record = entry(target, (newest.sequence if newest else 0) + 1, **fields)
@@ -134,7 +134,7 @@ def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk)
     [{"project": "other"}, {"source": Source(blueprint_path="elsewhere/web.yaml")}],
     ids=["project", "file"],
 )
-def test_a_record_of_somebody_else_is_refused(desk: Desk, fields: dict[str, object]) -> None:
+def test_a_record_of_somebody_else_is_refused(desk: Desk, fields: dict[str, Json]) -> None:
     """
     DESIGN 2: a record of another project or blueprint file is never taken for ours.
     """

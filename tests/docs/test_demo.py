@@ -1,0 +1,157 @@
+"""
+The demo tells the truth and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.demo import SHIPPED
+from tests.project import ENGINES, REPOSITORY, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+_SAMPLE = re.compile(r"<!-- output of the demo -->\n```text\n(.*?)```", re.DOTALL)
+
+
+class Stand:
+    """
+    A place to run the demo in: its temporary directories are made below ``root``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.project = Project(root / "cwd")
+        (root / "tmp").mkdir()
+        self.project.environ["TMPDIR"] = str(root / "tmp")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return self.project.start("demo", *arguments, stderr=subprocess.STDOUT)
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        said, _ = process.communicate()
+        return process.returncode, said
+
+    def servers(self) -> list[int]:
+        """
+        The servers of the demo that are alive.
+        """
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            arguments = process.info["cmdline"] or []
+            if "serve" in arguments and str(self.root) in " ".join(arguments):
+                found.append(process.pid)
+        return found
+
+    def leavings(self) -> list[Path]:
+        return list((self.root / "tmp").iterdir())
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Stand:
+    return Stand(tmp_path)
+
+
+def _plain(text: str) -> Iterator[str]:
+    """
+    The lines of an output without what differs from run to run: numbers, ids, times, places.
+    """
+    for line in text.splitlines():
+        shown = re.sub(r"/\S*orchestrator-demo-\S+", "PLACE", line)
+        shown = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]+", "RUN", shown)
+        shown = re.sub(r"(just now|\d+ s ago) \([^)]*\)", "WHEN", shown)
+        yield re.sub(r"\(\d+(\.\d+)? s\)", "(TIME)", shown).rstrip()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_demo_goes_as_told(engine: str, stand: Stand) -> None:
+    """
+    On real Terraform: exit code 0, the server seen alive after the failed apply and gone after the
+    destroy, nothing left; and the samples in the README are lines of this output, in order.
+    """
+    code, said = stand.run("--engine", require_engine(engine))
+    assert code == 0, said
+    facts = re.findall(r"^\[checked\] (.*)$", said, re.MULTILINE)
+    alive = next(i for i, fact in enumerate(facts) if "is the server, and it lives" in fact)
+    gone = next(i for i, fact in enumerate(facts) if fact.endswith("nobody answers"))
+    assert facts.index("exit code 10") < alive < gone, said
+    assert (stand.servers(), stand.leavings()) == ([], [])
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    lines = _plain(said)
+    for sample in _SAMPLE.findall(readme):
+        for line in _plain(sample):
+            assert line == "..." or line in lines, f"the demo no longer says: {line}\n{said}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_a_signal_ends_the_demo_with_everything_destroyed(
+    number: signal.Signals, stand: Stand
+) -> None:
+    """
+    A signal in the middle of the apply, when the server is alive: the apply is stopped, what exists
+    is destroyed, and the exit code is that of the signal.
+    """
+    process = stand.start()
+    assert process.stdout is not None
+    before = "".join(iter(lambda: _until(process, "bootstrap │ applying"), ""))
+    servers = stand.servers()
+    process.send_signal(number)
+    said, _ = process.communicate()
+    assert len(servers) == 1, before
+    assert process.returncode == 128 + number, before + said
+    assert "verdict: destroyed" in said
+    assert (stand.servers(), stand.leavings()) == ([], [])
+
+
+def _until(process: subprocess.Popen[str], text: str) -> str:
+    """
+    The next line of its output; empty once ``text`` was shown or the output has ended.
+    """
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    return "" if text in line else line
+
+
+def test_a_story_that_does_not_go_as_told_is_a_failure(stand: Stand) -> None:
+    """
+    If the engine cannot do anything, the demo says what is not so, ends with 4, leaves nothing.
+    """
+    engine = stand.root / "engine"
+    engine.write_text("#!/bin/sh\nexit 1\n")
+    engine.chmod(0o700)
+    code, said = stand.run("--engine", str(engine))
+    assert code == 4, said
+    assert "this is not so: the server's address is on record" in said
+    assert stand.leavings() == []
+
+
+def test_a_directory_with_something_in_it_is_left_alone(stand: Stand) -> None:
+    """
+    The demo makes its project only where nothing is.
+    """
+    code, said = stand.run("--directory", str(stand.root))
+    assert (code, "is not empty" in said) == (64, True), said
+
+
+def test_pause_needs_a_terminal(stand: Stand) -> None:
+    """
+    Without a terminal nobody is asked to press a key.
+    """
+    code, said = stand.run("--pause")
+    assert (code, "there is no terminal" in said) == (64, True), said
+
+
+@pytest.mark.parametrize("name", ["modules", "blueprints"])
+def test_what_ships_is_what_stands_in_the_repository(name: str) -> None:
+    """
+    The package holds the modules and blueprints of the repository, not copies of them.
+    """
+    assert (SHIPPED / name).resolve() == REPOSITORY / name

@@ -1,0 +1,408 @@
+"""
+The command line without an engine: help, mistakes, garbage, and what may not be loaded or made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from orchestrator.cli.main import cli, main
+from tests.project import REPOSITORY, Project
+
+HEAVY = ("pydantic", "rich", "structlog", "yaml", "psutil", "pygohcl")
+
+BLUEPRINT = """\
+version: 1
+name: good
+inputs:
+  size: {type: number, default: 1}
+environments: {default: {}, prod: {protected: true}}
+steps:
+  a: {module: ../module, inputs: {size: "${inputs.size}"}}
+"""
+
+
+def commands(
+    group: click.Group = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    with click.Context(group) as ctx:
+        for name in group.list_commands(ctx):
+            found = group.get_command(ctx, name)
+            assert found is not None
+            yield (*path, name), found
+            if isinstance(found, click.Group):
+                yield from commands(found, (*path, name))
+
+
+COMMANDS = dict(commands())
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """
+    A project in the current directory, its one blueprint ``good`` never applied.
+    """
+    found = Project(tmp_path / "project")
+    found.write("blueprints/good.yaml", BLUEPRINT)
+    found.write("module/main.tf", 'variable "size" { type = number }\n')
+    monkeypatch.chdir(found.root)
+    for name in [name for name in os.environ if name.startswith(("ORCHESTRATOR_", "TF_"))]:
+        monkeypatch.delenv(name)
+    return found
+
+
+def loaded(*arguments: str) -> list[str]:
+    """
+    Which of the heavy libraries a command loads.
+    """
+    script = (
+        "import sys\nfrom orchestrator.cli.main import main\nmain(sys.argv[1:])\n"
+        f"print(*[m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+    )
+    return done.stderr.split()
+
+
+# Help
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    ``--help`` of every command ends well and shows a call of that very command.
+    """
+    code = main([*path, "--help"])
+
+    said = capsys.readouterr().out
+    assert code == 0
+    example = said.partition("Example:\n")[2]
+    assert all(name in example for name in ("orchestrator", *path))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_option_is_explained(path: tuple[str, ...]) -> None:
+    """
+    No option without a word on what it does.
+    """
+    options = [item for item in COMMANDS[path].params if isinstance(item, click.Option)]
+
+    assert [item.name for item in options if not item.help] == []
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("apply", "--help")])
+def test_help_and_version_load_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    """
+    What only prints a text starts at once.
+    """
+    assert loaded(*arguments) == []
+
+
+# Mistakes at the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["aply", "good"], "did you mean 'apply'?"),
+        (["apply", "good", "--exlude", "a"], "--exclude"),
+        (["apply"], "BLUEPRINT"),
+        (["apply", "good", "-j", "0"], "1<=x<=64"),
+        (["apply", "good", "--refresh=perhaps"], "boolean"),
+        (["runs", "frob"], "frob"),
+        (["history", "good"], "<blueprint>/<environment>/<step>"),
+        (["schema", "statsu"], "did you mean 'status'?"),
+        ([], "Usage"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_call_is_a_usage_error(
+    project: Project, capsys: pytest.CaptureFixture[str], arguments: list[str], hint: str
+) -> None:
+    """
+    Exit 64 with what was meant, on stderr, and nothing done.
+    """
+    code = main(arguments)
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (64, "")
+    assert hint in said.err
+    assert not project.own.exists()
+
+
+def test_a_wrong_call_under_json_is_one_document(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A program that asked for JSON gets JSON, whatever went wrong.
+    """
+    code = main(["apply", "good", "--yess", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["exit_code"], document["code"]) == (64, 64, "usage")
+    assert document["schema"] == "orchestrator.error/1"
+
+
+# Garbage
+
+
+@pytest.mark.parametrize("verb", ["apply", "validate", "status", "plan", "graph"])
+@pytest.mark.parametrize(
+    ("file", "content", "place"),
+    [
+        ("missing.yaml", None, "missing.yaml"),
+        ("binary.yaml", bytes(range(256)), "binary.yaml"),
+        ("broken.yaml", b"version: 1\nsteps: {a: [\n", "broken.yaml:3:1"),
+        ("tabs.yaml", b"version: 1\nsteps:\n\ta: 1\n", "tabs.yaml:3:1"),
+        ("list.yaml", b"[1, 2]\n", "list.yaml:1:1"),
+        ("empty.yaml", b"", "empty.yaml:1:1"),
+        ("key.yaml", BLUEPRINT.encode() + b"stepz: {}\n", "key.yaml:8:1"),
+        ("blueprints", None, "blueprints"),
+    ],
+)
+def test_a_blueprint_that_is_none_is_invalid_with_its_place(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    file: str,
+    content: bytes | None,
+    place: str,
+) -> None:
+    """
+    Exit 3, file and where possible line and column, never a traceback, nothing made.
+    """
+    if content is not None:
+        (project.root / file).write_bytes(content)
+
+    code = main([verb, file])
+
+    said = capsys.readouterr()
+    assert code == 3
+    assert place in said.out + said.err
+    assert not project.own.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "place"),
+    [
+        (["apply", "good", "-i", "sise=2"], 3, "did you mean 'size'?"),
+        (["apply", "good", "-i", "size"], 3, "NAME=VALUE"),
+        (["apply", "good", "-i", "size=big"], 3, "must be a number"),
+        (["apply", "good", "-i", "size=\udcff"], 3, "-i size"),
+        (["apply", "good", "--input-file", "none.yaml"], 3, "none.yaml"),
+        (["apply", "good", "-e", "prd"], 3, "did you mean 'prod'?"),
+        (["apply", "good", "--step", "b"], 3, "known: a"),
+        (["apply", "\udcff"], 3, "there is no blueprint"),
+        (["runs", "show", "../../etc"], 3, "is not the id of a run"),
+        (["-C", "nowhere", "status"], 3, "nowhere is not a directory"),
+        (["-C", "blueprints/good.yaml", "status"], 64, "-C"),
+    ],
+    ids=lambda value: " ".join(map(ascii, value)) if isinstance(value, list) else "",
+)
+def test_a_wrong_argument_is_told_with_its_place(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    place: str,
+) -> None:
+    """
+    What, where and what next; never a traceback, and no run begins.
+    """
+    assert main([*arguments, "--yes"] if arguments[0] == "apply" else arguments) == code
+
+    said = capsys.readouterr()
+    assert place in said.err
+    assert not (project.own / "runs").exists()
+
+
+def test_errors_under_json_are_one_document_with_all_problems(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Every problem at once, each with file, line and column of its own.
+    """
+    project.write("bad.yaml", BLUEPRINT.replace("../module", "nowhere") + "stepz: {}\n")
+
+    code = main(["apply", "bad.yaml", "--yes", "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["exit_code"], document["code"]) == (3, 3, "invalid")
+    places = {(item["file"], item["line"]) for item in document["problems"]}
+    assert places >= {("bad.yaml", 8)}
+    assert all(item["message"] for item in document["problems"])
+
+
+def test_settings_that_are_wrong_are_told_all_at_once(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    ``orchestrator.yaml`` is checked like a blueprint.
+    """
+    project.write("orchestrator.yaml", "jobs: many\nenigne: tofu\n")
+
+    code = main(["status"])
+
+    said = capsys.readouterr().err
+    assert code == 3
+    assert "orchestrator.yaml:1:7" in said
+    assert "did you mean 'engine'?" in said
+
+
+def test_init_does_not_overwrite_and_says_what_is_in_its_way(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A file where a directory is needed is an error with its place.
+    """
+    project.write("modules", "a file")
+
+    code = main(["init"])
+
+    assert code == 3
+    assert "modules/greeting/main.tf" in capsys.readouterr().err
+    assert (project.root / "modules").read_text() == "a file"
+
+
+# Approval and options from the environment
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ORCHESTRATOR_YES",
+        "ORCHESTRATOR_APPROVED",
+        "ORCHESTRATOR_AUTO_APPROVE",
+        "ORCHESTRATOR_APPLY_YES",
+        "ORCHESTRATOR_APPLY_APPROVED",
+        "ORCHESTRATOR_APPLY_AUTO_APPROVE",
+    ],
+)
+def test_the_environment_never_approves(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """
+    Approval is said with the command or not at all: exit 5, no run, no prompt.
+    """
+    monkeypatch.setenv(name, "1")
+
+    code = main(["apply", "good"])
+
+    assert code == 5
+    assert "--yes" in capsys.readouterr().err
+    assert not (project.own / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["ORCHESTRATOR_CONFIRM", "ORCHESTRATOR_APPLY_CONFIRM"])
+def test_the_environment_never_confirms(
+    project: Project, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """
+    A protected environment is named with the command, besides the approval.
+    """
+    monkeypatch.setenv(name, "prod")
+
+    code = main(["apply", "good", "-e", "prod", "--yes"])
+
+    assert code == 5
+    assert not (project.own / "runs").exists()
+
+
+def test_only_harmless_options_come_from_the_environment() -> None:
+    """
+    What approves, names reasons or forgets is never taken from there, in no command.
+    """
+    personal = {
+        "approved", "confirm", "accept_vanished", "skip_preflight", "takeover", "forget",
+        "allow_engine_change",
+    }  # fmt: skip
+    for path, command in COMMANDS.items():
+        for item in command.params:
+            if item.name in personal:
+                assert isinstance(item, click.Option)
+                assert not item.allow_from_autoenv and item.envvar is None, (path, item.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("ORCHESTRATOR_ENVIRONMENT", "nope", "there is no environment 'nope'"),
+        ("ORCHESTRATOR_JOBS", "0", "1<=x<=64"),
+        ("ORCHESTRATOR_ENGINE", "no-such-engine", "no-such-engine"),
+    ],
+)
+def test_options_come_from_the_environment(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    said: str,
+) -> None:
+    """
+    A pipeline sets environment, engine and jobs once for all its calls.
+    """
+    monkeypatch.setenv(name, value)
+
+    main(["apply", "good", "--yes"])
+
+    assert said in capsys.readouterr().err
+
+
+# Reading leaves no trace
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status"],
+        ["status", "good", "--json"],
+        ["status", "--all", "--json"],
+        ["validate"],
+        ["graph", "good"],
+        ["runs"],
+        ["history", "good/default/a"],
+    ],
+    ids=" ".join,
+)
+def test_reading_a_fresh_project_makes_nothing(
+    project: Project, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """
+    Law 16: no database, no directory, no key.
+    """
+    before = sorted(project.root.rglob("*"))
+
+    main(arguments)
+
+    assert sorted(project.root.rglob("*")) == before
+
+
+def test_a_reader_that_has_gone_is_no_bug(project: Project) -> None:
+    """
+    A broken pipe on both streams changes no exit code but that of the lost document itself.
+    """
+    read, write = os.pipe()
+    os.close(read)
+    tool = project.start("apply", "nowhere", "--json", stdout=write, stderr=write)
+    os.close(write)
+
+    assert tool.wait() == 3
