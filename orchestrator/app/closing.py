@@ -10,7 +10,7 @@ from orchestrator.app.conditions import Watch
 from orchestrator.app.orders import command_line
 from orchestrator.app.session import Session
 from orchestrator.domain.events import Alive, NextCommand, RunFinished
-from orchestrator.domain.record import Doubt, Fault, OperationRecord, StepRun
+from orchestrator.domain.record import Doubt, Fault, OperationRecord
 from orchestrator.domain.states import StepStatus, Verdict, verdict
 from orchestrator.errors import OrchestratorError, StoreUnavailable, worst
 

@@ -59,6 +59,7 @@ class Reader:
         for found in self.store.records(outline.blueprint, outline.environment):
             self._check_owner(outline, found)
             records[found.target.step] = found
+        runs = self._run_rows(records.values())
         listed = [step for step in outline.graph.order if steps is None or step in steps]
         shown, conditions = [], []
         for step in listed:
@@ -71,7 +72,7 @@ class Reader:
             newest = waiting if overlaid else record
             condition = watch.condition(newest) if newest else None
             conditions.append((newest.status if newest else None, condition))
-            state = self._state(outline, target, newest, records)
+            state = self._state(outline, target, newest, records, runs)
             shown.append(state.model_copy(update={"condition": condition, "spooled": overlaid}))
         gone = (Status.ABSENT, Status.DESTROYED)
         return StatusDocument(
@@ -115,6 +116,7 @@ class Reader:
         target: Target,
         record: OperationRecord | None,
         records: Mapping[str, OperationRecord],
+        runs: Mapping[tuple[str, str], StepStatus],
     ) -> StepState:
         blocked = tuple(
             up
@@ -138,7 +140,7 @@ class Reader:
             status=StepStatus(str(record.status)),
             sequence=record.sequence,
             run_id=record.run_id,
-            last_run_status=self._last_run_status(record),
+            last_run_status=runs.get((record.run_id, target.step)),
             module_ref=record.module_ref,
             active_command=record.active_command,
             failed_command=record.failed_command,
@@ -156,10 +158,12 @@ class Reader:
             retained=record.retained,
         )
 
-    def _last_run_status(self, record: OperationRecord) -> StepStatus | None:
-        run = self._run(record.run_id)
-        rows = run.steps if run else ()
-        return next((row.status for row in rows if row.step == record.target.step), None)
+    def _run_rows(self, records: Iterable[OperationRecord]) -> dict[tuple[str, str], StepStatus]:
+        """
+        What became of each step in the runs that the records come from; each run is read once.
+        """
+        runs = (self._run(run_id) for run_id in {record.run_id for record in records})
+        return {(run.run_id, row.step): row.status for run in runs if run for row in run.steps}
 
     def history(self, target: Target) -> HistoryDocument:
         """

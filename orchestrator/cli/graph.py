@@ -21,6 +21,7 @@ from orchestrator.cli.invocation import Invocation, paper
     type=click.Choice(["text", "dot", "mermaid", "json"]),
     default="text",
     show_default=True,
+    help="How to draw.",
 )
 @click.pass_obj
 def command(invocation: Invocation, blueprint: str, environment: str | None, form: str) -> int:

@@ -14,7 +14,9 @@ from orchestrator.cli.invocation import Invocation, paper
 @click.group("runs", short_help="The runs, newest first.", invoke_without_command=True)
 @click.option("--blueprint", metavar="NAME", help="Only runs of this blueprint.")
 @click.option("-e", "--env", "environment", metavar="NAME", help="Only runs in this environment.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context
 def command(
