@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 from orchestrator.cli.main import cli
 from orchestrator.domain.documents import DOCUMENTS
@@ -38,7 +39,12 @@ def documents() -> dict[Path, str]:
         Path("docs/cli.md"): _NOTE + command_line(),
         Path("docs/exit-codes.md"): _NOTE + exit_codes_page(),
     }
-    for name, model in {**DOCUMENTS, "operation": OperationRecord, "run": RunRecord}.items():
+    models: dict[str, type[BaseModel]] = {
+        **DOCUMENTS,
+        "operation": OperationRecord,
+        "run": RunRecord,
+    }
+    for name, model in models.items():
         schema = model.model_json_schema(by_alias=True)
         found[Path(f"docs/schemas/{name}.json")] = json.dumps(schema, indent=2) + "\n"
     for name in ("README.md", "docs/records.md"):

@@ -305,7 +305,7 @@ class Stage:
         A server that the destroy did not stop is stopped here: a demo leaves no process behind.
         """
         self._signals.close()
-        if self._verdict() not in ("pending", "destroyed"):
+        if not self._is_clear():
             self.chapter("Clearing up")
             with contextlib.suppress(Refused):
                 self.destroy(expect=0)
@@ -318,14 +318,17 @@ class Stage:
         for process in stubborn:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        return self._verdict() in ("pending", "destroyed")
+        return self._is_clear()
 
-    def _verdict(self) -> str:
-        said, _ = self._start(("status", BLUEPRINT, "--json"), stdout=subprocess.PIPE).communicate()
+    def _is_clear(self) -> bool:
+        """
+        Whether the records say of every step that nothing is there, or that it never ran.
+        """
         try:
-            return str(json.loads(said)["verdict"])
-        except (ValueError, KeyError):
-            return "unknown"
+            rows = self._rows().values()
+        except Refused:
+            return False
+        return all(row["status"] in ("pending", "absent", "destroyed") for row in rows)
 
 
 class Signals:

@@ -214,12 +214,29 @@ class Project:
         finally:
             connection.close()
 
+    def history(self, step: str) -> list[dict[str, Any]]:
+        """
+        The entries of a step, oldest first.
+        """
+        return [json.loads(text) for text in self.entries(step)]
+
     def record(self, step: str) -> dict[str, Any]:
         """
         The newest entry of a step.
         """
         found: dict[str, Any] = json.loads(self.entries(step)[-1])
         return found
+
+    def blobs(self, prefix: str) -> list[bytes]:
+        """
+        The blobs in the store whose names begin with ``prefix``.
+        """
+        connection = sqlite3.connect(f"file:{self.own / 'operations.db'}?mode=ro", uri=True)
+        try:
+            query = "SELECT data FROM blobs WHERE name LIKE ? || '%' ORDER BY name"
+            return [data for (data,) in connection.execute(query, (prefix,))]
+        finally:
+            connection.close()
 
     def last_run(self) -> dict[str, Any]:
         """

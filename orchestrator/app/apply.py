@@ -65,13 +65,13 @@ def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]
     found: dict[str, OrchestratorError] = {}
     for step in steps:
         try:
+            crew.check_saved(step)  # first: saved, it settles most doubts
             check_doubts(
                 crew.bench.records.get(step),
                 services.clock.now(),
                 services.limits.settle,
                 command_line(deployment, "reconcile"),
             )
-            crew.check_saved(step)
         except InDoubt as exc:
             found[step] = exc
     return found

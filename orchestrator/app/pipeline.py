@@ -142,7 +142,8 @@ class Pipeline:
     def _approve(self, proposal: Proposal) -> None:
         if self.wishes.approved:
             return
-        if not self.services.approver.approve(self.verb, self.step.name, proposal.shown):
+        approved = self.services.approver.approve(self.verb, self.step.name, proposal.shown)
+        if not approved and not self.services.stop.stopping:
             raise ApprovalMissing(
                 f"{self.step.name}: not approved; nothing was changed",
                 hint="run it again and answer yes, or approve with --yes",

@@ -155,6 +155,7 @@ def _evidence(
     """
     evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
     state = pull(services, root, evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    services.workdirs.protect(root)
     errored = services.workdirs.errored_state(root)
     answer = recollection.answer if recollection else None
     return Evidence(

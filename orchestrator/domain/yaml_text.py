@@ -30,7 +30,7 @@ def _dumper() -> type:
 
     from orchestrator.domain.document import plain_scalar
 
-    class Dumper(yaml.SafeDumper):
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
         def ignore_aliases(self, data: object) -> bool:
             return True
 

@@ -175,8 +175,10 @@ class _Finder:
         names = {kind: name for name, kind in _KINDS.items()}
         text = json.dumps({key: (names[kind], version) for key, (kind, version) in known.items()})
         with contextlib.suppress(OSError):  # it only saves time
-            self._cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for directory in (self._cache.parents[1], self._cache.parent):  # each of them 0700
+                directory.mkdir(mode=0o700, exist_ok=True)
             draft = self._cache.with_suffix(f".{os.getpid()}.tmp")
+            draft.touch(mode=0o600)
             draft.write_text(text)
             draft.replace(self._cache)
 

@@ -125,14 +125,14 @@ def meddled(services: Services, meddling: Meddling) -> Services:
     return replace(services, **ports)
 
 
-def run_meddled(verb: Verb, blueprint: str, jobs: int, engine: str, meddling: Meddling) -> int:
+def run_meddled(verb: Verb, blueprint: str, engine: str, meddling: Meddling) -> int:
     """
-    As ``orchestrator VERB BLUEPRINT --yes --json`` does it, with wrapped ports.
+    As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --json`` does it, with wrapped ports.
     """
     where = wiring.place(Path.cwd())
     need = Need.VALUES if verb == "apply" else Need.AVAILABLE
     deployment = wiring.deployment(where, wiring.Choice(blueprint), need)
-    order = Order(verb=verb, jobs=jobs, wishes=Wishes(approved=True))
+    order = Order(verb=verb, jobs=1, wishes=Wishes(approved=True))
     with (
         StopSignals().installed() as stop,
         wiring.services(
@@ -168,9 +168,7 @@ def carry_out(request: Mapping[str, Any]) -> int:
         fail=meddle.get("fail", {}),
     )
     verb, blueprint = request["arguments"]
-    return run_meddled(
-        verb, blueprint, request.get("jobs", 1), request["environ"]["ORCHESTRATOR_ENGINE"], meddling
-    )
+    return run_meddled(verb, blueprint, request["environ"]["ORCHESTRATOR_ENGINE"], meddling)
 
 
 def serve() -> None:

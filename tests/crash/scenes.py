@@ -5,7 +5,7 @@ A project of two steps whose real objects can be counted, and runs of the tool t
 from __future__ import annotations
 
 import json
-import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.project import REPOSITORY, Project
+from orchestrator.engine.wrapper import session_members, start_ticks
+from tests.project import REPOSITORY, Project, eventually, require_engine
 
 #: Calls of the ports that leave everything as it is: to die before one is to die before the next.
 READS = frozenset(
@@ -29,6 +30,7 @@ READS = frozenset(
     for method in methods
 )
 
+#: An object is a directory in ``place``; it is made, and removed, once the file ``hold`` is gone.
 KEEPER = """
 variable "name" {
   type = string
@@ -38,40 +40,32 @@ variable "place" {
   type = string
 }
 
-variable "seconds" {
-  type    = number
-  default = 0
-}
-
 resource "terraform_data" "object" {
-  input = { place = var.place, name = var.name, seconds = var.seconds }
+  input = { place = var.place, name = var.name }
 
   provisioner "local-exec" {
-    command = "echo create $NAME >> log; sleep $SECONDS_LONG; mkdir $NAME.$ID"
-
+    command     = "echo create $NAME >> log; WAIT; mkdir $NAME.$ID"
     working_dir = self.input.place
-    environment = { NAME = self.input.name, ID = self.id, SECONDS_LONG = self.input.seconds }
+    environment = { NAME = self.input.name, ID = self.id }
   }
 
   provisioner "local-exec" {
-    when    = destroy
-    command = "echo delete $NAME >> log; sleep $SECONDS_LONG; rmdir $NAME.$ID"
-
+    when        = destroy
+    command     = "echo delete $NAME >> log; WAIT; rmdir $NAME.$ID"
     working_dir = self.input.place
-    environment = { NAME = self.input.name, ID = self.id, SECONDS_LONG = self.input.seconds }
+    environment = { NAME = self.input.name, ID = self.id }
   }
 }
 
 output "id" {
   value = terraform_data.object.id
 }
-"""
+""".replace("WAIT", "for _ in $(seq 1200); do test ! -e hold && break; sleep 0.05; done")
 
 PAIR = """
 version: 1
 name: pair
 inputs:
-  seconds: {type: number, default: 0}
   place: {type: string, default: "PLACE"}
 environments:
   default: {}
@@ -79,13 +73,20 @@ environments:
 steps:
   one:
     module: ../modules/keeper
-    inputs: {name: one, place: "${inputs.place}", seconds: "${inputs.seconds}"}
+    inputs: {name: one, place: "${inputs.place}"}
     verify: [{command: {argv: ["true"]}}]
   two:
     module: ../modules/keeper
     needs: [one]
     inputs: {name: two, place: "${inputs.place}"}
 """
+
+
+def any_engine() -> str:
+    """
+    A real engine, the quicker one where there are two; a named skip where there is none.
+    """
+    return require_engine("terraform" if shutil.which("terraform") else "embedded")
 
 
 class Driver:
@@ -95,6 +96,8 @@ class Driver:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
+        self.started = start_ticks(process.pid)
 
     def ask(self, request: Mapping[str, Any]) -> int:
         """
@@ -125,16 +128,8 @@ def driver() -> Iterator[Driver]:
         process.stdin.close()
 
 
-def standin(directory: Path) -> str:
-    """
-    The path of a program that starts the stand-in engine.
-    """
-    program = directory / "terraform"
-    script = Path(__file__).with_name("standin.py")
-    command = shlex.join([sys.executable, "-I", "-S", str(script)])
-    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
+#: A program that stands for the engine.
+STANDIN = Path(__file__).with_name("standin.sh")
 
 
 class Pair(Project):
@@ -142,7 +137,8 @@ class Pair(Project):
     The blueprint ``pair``: step ``two`` needs step ``one``, which has a check.
 
     A real object is a directory in ``place`` named STEP.ID; ``place/log`` has a line for each
-    mutation that began. ``engine`` is what ``--engine`` takes.
+    mutation that began. Mutations do not end while `hold` holds them. ``engine`` is what
+    ``--engine`` takes.
     """
 
     def __init__(self, root: Path, engine: str, driver: Driver | None = None) -> None:
@@ -194,6 +190,27 @@ class Pair(Project):
         """
         return self._calls.read_text().split()
 
+    # Mutations that take their time
+
+    def hold(self) -> None:
+        """
+        From now on no mutation ends, for a minute at most.
+        """
+        (self.place / "hold").touch()
+
+    def release(self) -> None:
+        (self.place / "hold").unlink()
+
+    def start_held(self, verb: str, *arguments: str) -> subprocess.Popen[str]:
+        """
+        Start the verb and return once it is in the middle of its first mutation.
+        """
+        self.hold()
+        before = len(self.log())
+        process = self.start(verb, "pair", "--yes", *arguments)
+        eventually(lambda: len(self.log()) > before, "the mutation begins")
+        return process
+
     # What there is
 
     def told(self) -> dict[str, Any]:
@@ -217,11 +234,24 @@ class Pair(Project):
         """
         return {path.name for path in (self.own / "runs").glob("*")}
 
-    def history(self, step: str) -> list[dict[str, Any]]:
+    def engine(self, step: str, attempt: int = 1) -> int:
         """
-        The entries of a step, oldest first.
+        The pid of the last mutating engine call of a step.
         """
-        return [json.loads(text) for text in self.entries(step)]
+        found: int = self._identity(step, attempt)["pid"]
+        return found
+
+    def engine_session(self, step: str, attempt: int = 1) -> list[int]:
+        """
+        All living processes of that call: wrapper, engine, providers, provisioners.
+        """
+        return session_members(self._identity(step, attempt)["wrapper"]["pid"])
+
+    def _identity(self, step: str, attempt: int) -> dict[str, Any]:
+        files = self.own.glob(f"runs/*/steps/{step}/{attempt}/apply.identity.json")
+        newest = max(files, key=lambda path: path.stat().st_mtime_ns)
+        found: dict[str, Any] = json.loads(newest.read_text())
+        return found
 
     def objects(self, step: str) -> list[str]:
         """
@@ -250,8 +280,8 @@ Point = tuple[str, int, str]
 def points(calls: Sequence[str], *names: str) -> list[Point]:
     """
     Where to die in a run that makes these calls: before the first and after the last call of each
-    name that changes anything, and before and after each append, claim and engine call. With
-    ``names`` only of calls that begin with one of them.
+    name that changes anything, and before and after each append. With ``names`` only of calls that
+    begin with one of them.
 
     Heartbeats count once: how many there are depends on the time.
     """
@@ -261,7 +291,7 @@ def points(calls: Sequence[str], *names: str) -> list[Point]:
         if call in READS or not call.startswith(names or ""):
             continue
         last = 1 if call == "store.put_lease" else counts[call]
-        if call == "store.append" or call.startswith("engine."):
+        if call == "store.append":
             found += [(call, n, when) for n in range(1, last + 1) for when in ("before", "after")]
         else:
             found += [(call, 1, "before"), (call, last, "after")]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs.generate import documents
 
+from docs.generate import documents
 from orchestrator.cli.main import COMMANDS
 from orchestrator.domain.document import Problems, parse_document
 from orchestrator.errors import EXIT_CODES, PRECEDENCE, OrchestratorError

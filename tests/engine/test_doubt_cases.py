@@ -65,7 +65,7 @@ class Place:
         yes = ("--yes",) if verb in ("apply", "destroy") else ()
         return self.project.run(verb, blueprint, "--json", *yes, *more)
 
-    def created(self) -> list[str]:
+    def created(self) -> list[str | None]:
         """
         The names of all servers whose create was asked for, in order.
         """
@@ -84,8 +84,7 @@ def in_doubt(record: dict[str, Any]) -> set[str]:
     """
     The addresses in doubt of a record, a run's row, or a row of the status.
     """
-    doubts = record["resources"] if "resources" in record else record
-    return {doubt["address"] for doubt in doubts["in_doubt"]}
+    return {doubt["address"] for doubt in record.get("resources", record)["in_doubt"]}
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,20 @@ TEXT = """
       place: {{type: string, default: states}}
     steps:
       servers:
-        module: ../modules/server
-        inputs: {{name: first, names: [second]}}
+        module: ../modules/servers
+"""
+#: Without outputs: the plan of a destroy that finds nothing has nothing at all to do.
+MODULE = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+
+    resource "fakecloud_server" "this" {
+      for_each = toset(["first", "second"])
+      name     = each.key
+    }
 """
 ACCEPTED = ("--accept-vanished", "the account was cleaned up")
 
@@ -49,7 +61,7 @@ class Act:
     ended: Ended
     before: list[str]
     after: list[str]
-    deeds: list[tuple[str, str]]
+    deeds: list[tuple[str, str | None]]
     state_touched: bool
 
     @property
@@ -80,8 +92,7 @@ class Story:
         self.cloud = cloud
         self.project = Project(root, engine=engine)
         self.state = root / "states/web.tfstate"
-        self.project.copy("fixtures/fakecloud/modules/server")
-        shutil.move(root / "fixtures/fakecloud/modules", root / "modules")
+        self.project.write("modules/servers/main.tf", MODULE)
         self.project.write(BLUEPRINT, TEXT.format(name="web"))
 
     def tell(self) -> None:
@@ -189,9 +200,7 @@ def test_a_moved_serial_is_told_and_recorded(story: Story) -> None:
         ("unrecorded", "unrecorded_state"),
     ],
 )
-def test_another_state_than_the_recorded_one_is_refused(
-    story: Story, act: str, code: str
-) -> None:
+def test_another_state_than_the_recorded_one_is_refused(story: Story, act: str, code: str) -> None:
     """
     A serial that went back, another lineage, no state at all, another place, objects without a
     record: refused by that name, with neither objects, state nor record touched.
@@ -247,7 +256,7 @@ def test_an_accepted_loss_is_applied_again(story: Story) -> None:
     run = json.loads((Path(act.ended.events[-1]["directory"]) / "run.json").read_text())
 
     assert act.ended.code == 0
-    assert sorted(act.deeds) == [("create", "first"), ("create", "second")]
+    assert set(act.deeds) == {("create", "first"), ("create", "second")}
     assert run["arguments"]["accept_vanished"] == ACCEPTED[1]
 
 

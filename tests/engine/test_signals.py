@@ -324,7 +324,8 @@ def test_steps_in_flight_are_all_awaited(scene: Scene) -> None:
     step starts.
     """
     scene.blueprint(*(scene.hanging(name) for name in ("a", "b", "c")))
-    tool = scene.project.start("apply", "web", "--yes", "-j", "2")
+    options = ("--on-failure", "continue", "-j", "2")
+    tool = scene.project.start("apply", "web", "--yes", *options)
     scene.wait_for(tool, "a")
     scene.wait_for(tool, "b")
 
@@ -338,6 +339,7 @@ def test_steps_in_flight_are_all_awaited(scene: Scene) -> None:
         assert (record["status"], record["error"]["code"]) == ("error", "stopped")
         assert record["resources"]["tainted"] == ["terraform_data.object"]
     assert scene.project.entries("c") == []
+    assert list(scene.project.own.glob("runs/*/steps/c/*/resolved.inputs.yml")) == []
 
 
 def test_ctrl_c_at_the_terminal_reaches_the_engine_once(scene: Scene) -> None:

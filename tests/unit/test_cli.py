@@ -206,7 +206,7 @@ def test_a_blueprint_that_is_none_is_invalid_with_its_place(
         (["apply", "good", "-i", "size=\udcff"], 3, "-i size"),
         (["apply", "good", "--input-file", "none.yaml"], 3, "none.yaml"),
         (["apply", "good", "-e", "prd"], 3, "did you mean 'prod'?"),
-        (["apply", "good", "--step", "b"], 3, "known: a"),
+        (["apply", "good", "--step", "b"], 64, "known: a"),
         (["apply", "\udcff"], 3, "there is no blueprint"),
         (["runs", "show", "../../etc"], 3, "is not the id of a run"),
         (["-C", "nowhere", "status"], 3, "nowhere is not a directory"),

@@ -39,7 +39,8 @@ def test_every_trigger_is_in_the_table_or_is_the_revert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "trigger"), list(itertools.product([None, *Status], set(Trigger) - {Trigger.REVERT}))
+    ("status", "trigger"),
+    list(itertools.product([None, *Status], sorted(set(Trigger) - {Trigger.REVERT}))),
 )
 def test_a_move_is_in_the_table_or_raises(status: Status | None, trigger: Trigger) -> None:
     """

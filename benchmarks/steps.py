@@ -1,0 +1,210 @@
+"""
+Time and engine processes of one step, beside plain Terraform making the same calls.
+
+    python -m benchmarks.steps [--engine NAME] [--rounds N]
+
+Plain is: init, plan -out, apply of that plan, state pull for a first apply; plan and state pull for
+a repeat without changes; plan, apply and state pull for one with changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench import TOOL, clean_environment, engine_program, medians, run, table
+
+_DATA = """\
+variable "value" { type = string }
+resource "terraform_data" "this" { input = var.value }
+output "value" { value = terraform_data.this.output }
+"""
+_CLOUD = """\
+terraform {
+  required_providers {
+    fakecloud = { source = "test/fakecloud" }
+  }
+}
+variable "value" { type = string }
+resource "fakecloud_server" "this" {
+  name = "web"
+  size = var.value
+}
+output "value" { value = fakecloud_server.this.size }
+"""
+_BLUEPRINT = """\
+version: 1
+name: bench
+inputs: {value: {type: string}}
+steps:
+  only: {module: ../module, inputs: {value: "${inputs.value}"}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """
+    A module to measure with, and the environment its provider needs.
+    """
+
+    name: str
+    module: str
+    environ: Mapping[str, str]
+
+
+@contextmanager
+def subjects(place: Path) -> Iterator[list[Subject]]:
+    """
+    A module of ``terraform_data``, and one of a provider process where fakecloud can be installed.
+    """
+    found = [Subject("terraform_data", _DATA, clean_environment())]
+    if importlib.util.find_spec("grpc") is None:
+        print("grpcio is not installed: no figures with a provider process")
+    else:
+        from fixtures.fakecloud import Cloud, environment, install
+
+        config = install(place / "mirror")
+        cloud = Cloud(place / "cloud.db")
+        found.append(Subject("fakecloud", _CLOUD, clean_environment(environment(config, cloud))))
+    yield found
+
+
+class Tool:
+    """
+    A step run by the tool, in a new project for each first apply.
+    """
+
+    def __init__(self, place: Path, subject: Subject, engine: str | None) -> None:
+        self._place, self._subject = place, subject
+        self._engine = ("--engine", engine) if engine else ()
+        self._count = 0
+        self._project = place
+
+    def first(self) -> None:
+        self._count += 1
+        self._project = self._place / f"tool-{self._count}"
+        (self._project / "blueprints").mkdir(parents=True)
+        (self._project / "module").mkdir()
+        (self._project / "module/main.tf").write_text(self._subject.module)
+        (self._project / "blueprints/bench.yaml").write_text(_BLUEPRINT)
+        self.repeat()
+
+    def repeat(self) -> None:
+        value = _size(self._count)
+        command = (*TOOL, "apply", "bench", "--yes", "--json", "-i", f"value={value}")
+        run([*command, *self._engine], self._project, self._subject.environ)
+
+    def change(self) -> None:
+        self._count += 1
+        self.repeat()
+
+    def calls(self) -> list[str]:
+        """
+        The engine processes of the newest run, from the evidence they left, in order.
+        """
+        newest = max((self._project / ".orchestrator/runs").iterdir())
+        found = sorted(newest.rglob("*.identity.json"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.name.partition(".")[0].partition("-")[0] for path in found]
+
+
+class Plain:
+    """
+    The same calls, made by a person with a shell.
+    """
+
+    def __init__(self, place: Path, subject: Subject, program: list[str]) -> None:
+        self._place, self._subject, self._program = place, subject, program
+        self._count = 0
+        self._root = place
+
+    def first(self) -> None:
+        self._count += 1
+        self._root = self._place / f"plain-{self._count}"
+        self._root.mkdir()
+        (self._root / "main.tf").write_text(self._subject.module)
+        self._call("init", "-input=false", "-no-color")
+        self._apply()
+
+    def repeat(self) -> None:
+        self._plan()
+        self._call("state", "pull")
+
+    def change(self) -> None:
+        self._count += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        self._plan()
+        self._call("apply", "-input=false", "-json", "p")
+        self._call("state", "pull")
+
+    def _plan(self) -> None:
+        (self._root / "v.json").write_text(json.dumps({"value": _size(self._count)}))
+        self._call("plan", "-input=false", "-json", "-var-file=v.json", "-out=p")
+
+    def _call(self, *arguments: str) -> None:
+        run([*self._program, *arguments], self._root, self._subject.environ)
+
+
+def _size(count: int) -> str:
+    return ("small", "large")[count % 2]
+
+
+def measure(place: Path, subject: Subject, engine: str | None, rounds: int) -> None:
+    """
+    Print the figures of one subject.
+    """
+    program = engine_program(engine, subject.environ, place)
+    tool, plain = Tool(place, subject, engine), Plain(place, subject, program)
+    rows = []
+    for case, ours, theirs in (
+        ("first apply", tool.first, plain.first),
+        ("repeat without changes", tool.repeat, plain.repeat),
+        ("repeat with changes", tool.change, plain.change),
+    ):
+        times = medians({"tool": ours, "plain": theirs}, rounds)
+        mine, other = times["tool"], times["plain"]
+        calls = tool.calls()
+        rows.append(
+            (
+                case,
+                f"{mine.clock:.2f} s",
+                f"{other.clock:.2f} s",
+                f"{mine.clock / other.clock:.1f}",
+                f"{mine.processor:.2f} s",
+                f"{other.processor:.2f} s",
+                f"{len(calls)}: {', '.join(calls)}",
+            )
+        )
+    head = ("tool", "plain", "ratio", "tool, CPU", "plain, CPU", "engine processes of the tool")
+    table((subject.name, *head), rows)
+
+
+def main() -> None:
+    """
+    Measure every subject.
+    """
+    parser = argparse.ArgumentParser(description="Time per step beside plain Terraform.")
+    parser.add_argument("--engine", help="terraform, tofu, embedded or a path")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="orchestrator-bench-"))
+    try:
+        with subjects(place) as found:
+            for subject in found:
+                inner = place / subject.name
+                inner.mkdir()
+                measure(inner, subject, options.engine, options.rounds)
+    finally:
+        shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""
+The tool dies in the middle of a mutation, the engine does not; or both do, or evidence is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.scenes import STANDIN, Driver, Pair, any_engine, driver
+from tests.project import ENGINES, eventually, finish, require_engine
+
+ADDRESS = "terraform_data.object"
+
+
+@pytest.fixture(params=ENGINES)
+def each_engine(request: pytest.FixtureRequest) -> str:
+    return require_engine(request.param)
+
+
+@pytest.fixture
+def an_engine() -> str:
+    return any_engine()
+
+
+@pytest.fixture(scope="module")
+def tool() -> Iterator[Driver]:
+    with driver() as found:
+        yield found
+
+
+def kill(pids: list[int]) -> None:
+    """
+    SIGKILL processes of our own; they may have ended already.
+    """
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def killed_in_create(pair: Pair) -> None:
+    """
+    Kill the tool while step ``one`` is being created, which does not end before `release`.
+    """
+    process = pair.start_held("apply")
+    process.kill()
+    process.communicate()
+
+
+def doubts(pair: Pair) -> list[tuple[str, str]]:
+    """
+    What is in doubt of step ``one``: address and action.
+    """
+    found = pair.record("one")["resources"]["in_doubt"]
+    return [(doubt["address"], doubt["action"]) for doubt in found]
+
+
+def test_the_engine_goes_on_without_the_tool(tmp_path: Path, each_engine: str) -> None:
+    """
+    Law 7: the tool is killed during a create. While the engine lives status says `live` and an
+    apply exits 20; one that waits settles what the engine did and goes on, repeating nothing.
+    """
+    pair = Pair(tmp_path, each_engine)
+    killed_in_create(pair)
+
+    told = pair.status("pair")
+    busy = pair.run("apply", "pair", "--yes")
+    waiting = pair.start("apply", "pair", "--yes", "--wait")
+    pair.release()
+    waited = finish(waiting)
+
+    assert told["verdict"] == "running"
+    assert [row["condition"] for row in told["steps"]] == ["live", None]
+    assert (busy.code, waited.code) == (20, 0), busy.said + waited.said
+    assert pair.log() == ["create one", "create two"]
+    assert pair.status("pair", "--expect", "ok")["verdict"] == "ok"
+    assert [entry["status"] for entry in pair.history("one")][:2] == ["running", "ok"]
+
+
+def test_the_engine_ends_a_destroy_without_the_tool(tmp_path: Path, an_engine: str) -> None:
+    """
+    Law 7 for a destroy: killed during a delete, the record is `running` whatever it was before,
+    and the next destroy waits and finds from the answer that it is done.
+    """
+    pair = Pair(tmp_path, an_engine)
+    pair.ok("apply", "pair", "--yes")
+    process = pair.start_held("destroy")
+    process.kill()
+    process.communicate()
+
+    told = pair.status("pair")
+    pair.release()
+    ended = pair.run("destroy", "pair", "--yes", "--wait")
+
+    assert [row["condition"] for row in told["steps"]] == [None, "live"]
+    assert ended.code == 0, ended.said
+    assert pair.log() == ["create one", "create two", "delete two", "delete one"]
+    assert pair.status("pair", "--expect", "destroyed")["verdict"] == "destroyed"
+
+
+def test_a_killed_engine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
+    """
+    The engine gets SIGKILL during a create: `error`, the create in doubt, exit 11, also the next
+    time; once somebody has looked and says so, the next apply goes on.
+    """
+    pair = Pair(tmp_path, an_engine)
+    process = pair.start_held("apply")
+    provisioners = set(pair.engine_session("one")) - {pair.engine("one")}
+    kill([pair.engine("one")])
+    process.communicate()
+    kill(sorted(provisioners))
+    pair.release()
+
+    again = pair.run("apply", "pair", "--yes")
+    forgotten = pair.run("reconcile", "pair", "--forget", ADDRESS, "--reason", "looked: no object")
+    goes_on = pair.run("apply", "pair", "--yes")
+
+    assert (process.returncode, again.code) == (11, 11)
+    assert "reconcile" in again.said
+    assert forgotten.code == 0, forgotten.said
+    assert goes_on.code == 0, goes_on.said
+    assert pair.log() == ["create one", "create one", "create two"]
+
+
+def test_tool_and_engine_killed(tmp_path: Path, an_engine: str) -> None:
+    """
+    Law 7: both are killed during a create. The record reads `running` and interrupted; apply exits
+    11; destroy goes on but does not call it destroyed while the doubt remains.
+    """
+    pair = Pair(tmp_path, an_engine)
+    killed_in_create(pair)
+    kill(pair.engine_session("one"))
+
+    told = pair.status("pair")
+    refused = pair.run("apply", "pair", "--yes")
+    destroyed = pair.run("destroy", "pair", "--yes")
+
+    assert told["verdict"] == "interrupted"
+    assert [row["status"] for row in told["steps"]] == ["running", "pending"]
+    assert (refused.code, destroyed.code) == (11, 11), destroyed.said
+    assert pair.record("one")["status"] == "error"
+    assert doubts(pair) == [(ADDRESS, "create")]
+
+
+def test_a_lost_answer_is_made_up_for_by_provider_state(tmp_path: Path, an_engine: str) -> None:
+    """
+    The engine finished, its answer file is missing: that alone never makes `ok`, but provider state
+    holds the object, so nothing is in doubt and the next apply proves it with an empty plan.
+    """
+    pair = Pair(tmp_path, an_engine)
+    killed_in_create(pair)
+    pair.release()
+    eventually(lambda: not pair.engine_session("one"), "the engine ends")
+    (answer,) = pair.own.glob("runs/*/steps/one/1/apply.answer.json")
+    answer.unlink()
+
+    ended = pair.run("apply", "pair", "--yes")
+
+    assert ended.code == 0, ended.said
+    assert pair.log() == ["create one", "create two"]
+    settled = pair.history("one")[1]
+    assert (settled["status"], settled["error"]["code"]) == ("error", "killed")
+    assert settled["resources"]["in_doubt"] == []
+
+
+def test_a_lost_machine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
+    """
+    Law 7: nothing is left of the run but the store and provider state: what the marker planned and
+    the state does not hold is in doubt, and apply exits 11.
+    """
+    pair = Pair(tmp_path, an_engine)
+    killed_in_create(pair)
+    kill(pair.engine_session("one"))
+    shutil.rmtree(pair.own / "runs")
+    shutil.rmtree(pair.own / "work")
+
+    refused = pair.run("apply", "pair", "--yes")
+
+    assert refused.code == 11, refused.said
+    assert pair.record("one")["resources"]["journal"] == "missing"
+    assert doubts(pair) == [(ADDRESS, "create")]
+
+
+RETRIED = """
+version: 1
+name: retried
+steps:
+  one:
+    module: ../modules/flaky
+    retry: {on: ["."], attempts: 2}
+"""
+
+FLAKY = """
+resource "terraform_data" "object" {
+  provisioner "local-exec" {
+    command = "test -e first && echo create one >> log && sleep 60; touch first; exit 1"
+    working_dir = "PLACE"
+  }
+}
+"""
+
+
+def test_an_answer_of_an_earlier_attempt_does_not_count(tmp_path: Path, an_engine: str) -> None:
+    """
+    The first attempt failed and left its answer; tool and engine are killed in the second. What is
+    settled is the second, of which there is no answer: its create is in doubt.
+    """
+    pair = Pair(tmp_path, an_engine)
+    pair.write("blueprints/retried.yaml", RETRIED)
+    pair.write("modules/flaky/main.tf", FLAKY.replace("PLACE", str(pair.place)))
+    process = pair.start("apply", "retried", "--yes")
+    eventually(lambda: "create one" in pair.log(), "the second create begins")
+    process.kill()
+    process.communicate()
+    kill(pair.engine_session("one", attempt=2))
+
+    refused = pair.run("apply", "retried", "--yes")
+
+    assert refused.code == 11, refused.said
+    record = pair.record("one")
+    assert (record["attempt"], record["error"]["code"]) == (2, "killed")
+    assert doubts(pair) == [(ADDRESS, "create")]
+
+
+def rewrite_owner(pair: Pair, **changes: int) -> None:
+    """
+    Change the identity of the killed run in its lease and its claim.
+    """
+    with contextlib.closing(sqlite3.connect(pair.own / "operations.db")) as connection:
+        for table in ("lease", "claim"):
+            for name, value in changes.items():
+                connection.execute(
+                    f"UPDATE {table}s SET {table} = json_set({table}, '$.owner.{name}', {value})"
+                )
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("reused", "condition", "code"), [(True, "interrupted", 0), (False, "live", 20)]
+)
+def test_a_reused_pid_is_not_the_run(
+    tmp_path: Path, tool: Driver, reused: bool, condition: str, code: int
+) -> None:
+    """
+    The pid of a killed run belongs to another process now: with another start time it reads gone,
+    and only with the same one alive.
+    """
+    pair = Pair(tmp_path, str(STANDIN), tool)
+    assert pair.meddled("apply", kill=("store.append", 1, "after")) == -9
+    started = tool.started - (1 if reused else 0)
+    rewrite_owner(pair, pid=tool.pid, started=started)
+
+    told = pair.told()
+    ended = pair.call("apply", "pair", "--yes")
+
+    assert told["steps"][0]["condition"] == condition
+    assert ended == code, pair.said

@@ -1,0 +1,226 @@
+"""
+The command line around a real engine: approval, a reader that goes away, what stdout holds, and
+that reading changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project, require_engine
+from tests.terminal import CTRL_C, Terminal
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = """
+version: 1
+name: pair
+inputs: {value: {type: string, default: one}}
+environments: {default: {}, prod: {protected: true}}
+steps:
+  first:
+    module: ../fixtures/shared/object
+    inputs: {name: first, value: "${inputs.value}"}
+  second:
+    module: ../fixtures/shared/object
+    inputs: {name: second}
+    needs: [first]
+"""
+PROMPT = "Go on? [yes/no/all] "
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    found = Project(tmp_path / "project", engine=require_engine("terraform"))
+    found.copy("fixtures/shared")
+    found.write("blueprints/pair.yaml", BLUEPRINT)
+    return found
+
+
+def statuses(project: Project, *arguments: str) -> list[str]:
+    return [row["status"] for row in project.status("pair", *arguments)["steps"]]
+
+
+# Approval
+
+
+def test_each_plan_is_asked_for_until_one_is_refused(project: Project) -> None:
+    """
+    Yes applies that step only; no ends with 5 and leaves the next one without a record.
+    """
+    terminal = Terminal(project, "apply", "pair")
+    terminal.wait_for(PROMPT)
+    terminal.type("yes\n")
+    terminal.wait_for(PROMPT, times=2)
+
+    terminal.type("no\n")
+
+    assert terminal.finish() == 5
+    assert statuses(project) == ["ok", "pending"]
+
+
+def test_all_answers_for_the_rest(project: Project) -> None:
+    """
+    One "all" approves every plan of the run.
+    """
+    terminal = Terminal(project, "apply", "pair")
+    terminal.wait_for(PROMPT)
+
+    terminal.type("all\n")
+
+    assert terminal.finish() == 0
+    assert terminal.shown.count(PROMPT) == 1
+    assert statuses(project) == ["ok", "ok"]
+
+
+def test_ctrl_c_at_the_prompt_changes_nothing(project: Project) -> None:
+    """
+    Exit 130, no record, and nothing more is asked.
+    """
+    terminal = Terminal(project, "apply", "pair")
+    terminal.wait_for(PROMPT)
+
+    terminal.type(CTRL_C)
+
+    assert terminal.finish() == 130
+    assert terminal.shown.count(PROMPT) == 1
+    assert project.entries("first") == project.entries("second") == []
+    assert [row["status"] for row in project.last_run()["steps"]] == ["pending", "pending"]
+
+
+@pytest.mark.parametrize("typed", ["prod\n", "default\n", CTRL_C])
+def test_a_protected_environment_wants_its_name_typed(project: Project, typed: str) -> None:
+    """
+    At the terminal the name is asked for; another one, or Ctrl-C, ends it before anything runs.
+    """
+    terminal = Terminal(project, "apply", "pair", "-e", "prod")
+    terminal.wait_for("prod is protected. Type its name to apply")
+
+    terminal.type(typed)
+
+    if typed == "prod\n":
+        terminal.wait_for(PROMPT)
+        terminal.type("no\n")
+    assert terminal.finish() == (130 if typed == CTRL_C else 5)
+    assert (PROMPT in terminal.shown) is (typed == "prod\n")
+    assert project.entries("first") == []
+
+
+def test_a_protected_environment_wants_its_name_besides_the_approval(project: Project) -> None:
+    """
+    --yes alone does not do, nor does another environment's name; --confirm NAME does.
+    """
+    codes = [
+        project.run("apply", "pair", "-e", "prod", "--yes", "--step", "first", *confirm).code
+        for confirm in ((), ("--confirm", "default"), ("--confirm", "prod"))
+    ]
+
+    assert codes == [5, 5, 0]
+
+
+@pytest.mark.parametrize("verb", ["apply", "destroy"])
+@pytest.mark.parametrize("name", ["", "CI", "TF_IN_AUTOMATION"])
+def test_nobody_is_asked_without_a_person(project: Project, verb: str, name: str) -> None:
+    """
+    FIELD 25: without a terminal, or in automation, exit 5 at once, no prompt, no run.
+    """
+    if name:
+        project.environ[name] = "1"
+        terminal = Terminal(project, verb, "pair")
+        code, said = terminal.finish(), terminal.shown
+    else:
+        ended = project.run(verb, "pair")
+        code, said = ended.code, ended.said
+
+    assert code == 5
+    assert PROMPT not in said
+    assert "--yes" in said
+    assert not (project.own / "runs").exists()
+
+
+# Streams
+
+
+def test_a_reader_that_goes_away_does_not_break_a_mutation(project: Project) -> None:
+    """
+    ``apply | head -1``: the run goes on to its end and is recorded; its exit code is its own.
+    """
+    read, write = os.pipe()
+    tool = project.start("apply", "pair", "--yes", stdout=write)
+    os.close(write)
+    os.read(read, 10)
+    os.close(read)
+
+    _, said = tool.communicate()
+
+    assert tool.returncode == 0, said
+    assert statuses(project) == ["ok", "ok"]
+
+
+def test_stdout_holds_the_result_only(project: Project) -> None:
+    """
+    FIELD 28: warnings and logs go to stderr; stdout is one document, or lines that end with the
+    run's end.
+    """
+    project.environ["TF_VAR_value"] = "not passed on"
+
+    plan = project.run("--log-level", "debug", "plan", "pair", "--json")
+    apply = project.run("--log-level", "debug", "apply", "pair", "--yes", "--json")
+
+    assert plan.document["schema"] == "orchestrator.plan/1"
+    assert "TF_VAR_value" in plan.err
+    assert apply.events[-1]["type"] == "run_finished"
+    assert apply.events[-1]["exit_code"] == apply.code == 0
+
+
+# Law 16
+
+
+def test_reading_commands_change_nothing(project: Project) -> None:
+    """
+    Law 16: after an apply, no reading command changes a byte of records, runs or provider state;
+    a plan touches its working directories and caches only.
+    """
+    project.ok("apply", "pair", "--yes")
+    before = hashes(project)
+    run = project.last_run()["run_id"]
+
+    codes = [
+        project.run(*arguments).code
+        for arguments in (
+            ("status", "pair", "--json"),
+            ("status", "--all"),
+            ("history", "pair/default/first"),
+            ("runs",),
+            ("runs", "show", run, "--json"),
+            ("graph", "pair"),
+            ("validate",),
+            ("engine", "info", "pair"),
+            ("plan", "pair", "--detailed-exitcode", "-i", "value=two"),
+            ("plan", "pair", "--destroy"),
+        )
+    ]
+
+    assert codes == [0, 0, 0, 0, 0, 0, 0, 0, 2, 0]
+    assert hashes(project) == before
+
+
+def hashes(project: Project) -> dict[str, str]:
+    """
+    Every file of the project by its content, but working directories, caches, and the database's
+    bookkeeping of its readers.
+    """
+    found = {}
+    for path in sorted(project.root.rglob("*")):
+        inside = path.relative_to(project.root)
+        if path.is_file() and inside.parts[:2] not in (
+            (".orchestrator", "work"),
+            (".orchestrator", "cache"),
+            (".orchestrator", "operations.db-shm"),
+        ):
+            found[str(inside)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found

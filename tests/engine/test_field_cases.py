@@ -1,0 +1,426 @@
+"""
+Cases of FIELD.md that need one call of the tool each: refusals before anything runs, exit codes,
+what other programs read, states that could not be saved.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.project import REPOSITORY, Ended, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+OBJECT = """
+    version: 1
+    name: {name}
+    {more}
+    steps:
+      only: {{module: ../fixtures/shared/object, inputs: {{name: only}}}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(tmp_path, engine=require_engine("terraform"))
+    project.copy("fixtures/shared")
+    return project
+
+
+def with_object(project: Project, name: str = "one", more: str = "") -> str:
+    """
+    A blueprint of one step that always works.
+    """
+    project.write(f"blueprints/{name}.yaml", OBJECT.format(name=name, more=more))
+    return name
+
+
+def statuses(ended: Ended) -> dict[str, str]:
+    """
+    What became of each step, of a run or a plan.
+    """
+    found = ended.events[-1] if ended.out.startswith('{"') else ended.document
+    return {row["step"]: row["status"] for row in found["steps"]}
+
+
+def nothing_ran(project: Project) -> bool:
+    """
+    Whether there is neither a run nor a record nor a working directory.
+    """
+    return not any((project.own / name).exists() for name in ("runs", "work", "state"))
+
+
+# Before anything runs (25, 29, 30)
+
+
+def test_nobody_is_asked_without_a_terminal(project: Project) -> None:
+    """
+    Without a terminal and without --yes nothing is mutated and nobody is waited for: exit 5
+    (FIELD 25).
+    """
+    name = with_object(project)
+
+    ended = project.run("apply", name)
+
+    assert ended.code == 5
+    assert "--yes" in ended.err
+    assert nothing_ran(project)
+
+
+def test_a_protected_environment_wants_to_be_named(project: Project) -> None:
+    """
+    --yes alone does not approve in a protected environment: exit 5, nothing runs.
+    """
+    name = with_object(project, more="environments: {prod: {protected: true}}")
+
+    ended = project.run("apply", name, "-e", "prod", "--yes")
+
+    assert ended.code == 5
+    assert "--confirm prod" in ended.err
+    assert nothing_ran(project)
+
+
+def test_a_cycle_is_named(project: Project) -> None:
+    """
+    Steps that need each other are an error before anything runs, with the circle named and the
+    bystander left out (FIELD 29).
+    """
+    ended = project.run("apply", project.fixture("cycle"), "--yes")
+
+    assert ended.code == 3
+    assert all(name in ended.err for name in ("first", "second", "third"))
+    assert "bystander" not in ended.err
+    assert nothing_ran(project)
+
+
+def test_an_engine_that_a_module_refuses_is_named_early(project: Project) -> None:
+    """
+    A module's `required_version` refuses the engine before the first step runs, naming engine,
+    module and constraint (FIELD 30).
+    """
+    ended = project.run("apply", project.fixture("requires-newer-engine"), "--yes")
+
+    assert ended.code == 3
+    assert all(word in ended.err for word in (">= 99.0", "breaks", "terraform 1."))
+    assert nothing_ran(project)
+
+
+# Whose record it is
+
+
+def test_a_record_of_another_project_is_refused(project: Project) -> None:
+    """
+    A record of another project is never taken for ours: exit 4, and it stays as it is.
+    """
+    name = with_object(project)
+    project.ok("apply", name, "--yes")
+    entries = project.entries("only")
+    project.write("orchestrator.yaml", "project: other")
+
+    ended = project.run("destroy", name, "--yes", "--json")
+
+    assert ended.code == 4
+    assert "project 'default'" in ended.events[-1]["error"]
+    assert project.entries("only") == entries
+
+
+def test_a_record_of_another_blueprint_file_is_refused(project: Project) -> None:
+    """
+    Another file with the same name is another blueprint, until `moved_from` says that it was moved.
+    """
+    name = with_object(project)
+    project.ok("apply", name, "--yes")
+    entries = project.entries("only")
+    moved = project.root / "elsewhere/one.yaml"
+    moved.parent.mkdir()
+    (project.root / "blueprints/one.yaml").rename(moved)
+
+    refused = project.run("apply", "elsewhere/one.yaml", "--yes", "--json")
+    untouched = project.entries("only") == entries
+    moved.write_text(moved.read_text() + "moved_from: [blueprints/one.yaml]\n")
+    accepted = project.run("apply", "elsewhere/one.yaml", "--yes", "--json")
+
+    assert (refused.code, untouched) == (4, True)
+    assert "moved_from: [blueprints/one.yaml]" in refused.events[-1]["hint"]
+    assert accepted.code == 0
+    assert project.record("only")["source"]["blueprint_path"] == "elsewhere/one.yaml"
+
+
+# Destroy of what is not there (16)
+
+
+def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
+    """
+    There is nothing to destroy: exit 0, no engine call, no record (FIELD 16).
+    """
+    name = with_object(project)
+
+    ended = project.run("destroy", name, "--yes", "--json")
+
+    assert ended.code == 0
+    assert statuses(ended) == {"only": "skipped"}
+    assert project.entries("only") == []
+    assert not (project.own / "work").exists()
+
+
+def test_a_failed_first_deploy_can_be_cleaned_up(project: Project) -> None:
+    """
+    After a first deploy that failed in its plan a destroy takes down what there is and succeeds
+    (FIELD 16).
+    """
+    blueprint = project.fixture("invalid-plan")
+    failed = project.run("apply", blueprint, "--yes", "--json")
+
+    ended = project.run("destroy", blueprint, "--yes", "--json")
+
+    assert statuses(failed) == {"before": "ok", "breaks": "error", "after": "pending"}
+    assert ended.code == 0
+    assert statuses(ended) == {"before": "destroyed", "breaks": "skipped", "after": "skipped"}
+
+
+# Exit codes (22)
+
+
+class Planned:
+    """
+    The exit codes of plans over one blueprint whose second step can be made to fail.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.project = Project(root, engine=require_engine("terraform"))
+        self.blueprint = self.project.fixture("output-only-change")
+        failing = self.project.fixture("invalid-plan")
+        self.codes = {"changes, not asked for": self._plan(detailed=False)}
+        self.codes["changes"] = self._plan()
+        self.project.ok("apply", self.blueprint, "--yes")
+        self.codes["no changes"] = self._plan()
+        entries = self.project.entries("source")
+        self.codes["an output changes"] = self._plan("-i", "label=two")
+        self.codes["a failure beside changes"] = self.project.run(
+            "plan", failing, "--detailed-exitcode"
+        ).code
+        self.untouched = self.project.entries("source") == entries
+
+    def _plan(self, *more: str, detailed: bool = True) -> int:
+        option = ("--detailed-exitcode",) if detailed else ()
+        return self.project.run("plan", self.blueprint, *option, *more).code
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    return Planned(tmp_path_factory.mktemp("planned"))
+
+
+@pytest.mark.parametrize(
+    ("case", "code"),
+    [
+        ("changes, not asked for", 0),
+        ("changes", 2),
+        ("no changes", 0),
+        ("an output changes", 2),
+        ("a failure beside changes", 10),
+    ],
+)
+def test_a_failure_beats_changes_beats_nothing(planned: Planned, case: str, code: int) -> None:
+    """
+    `plan --detailed-exitcode`: 10 beats 2 beats 0 (FIELD 22).
+    """
+    assert planned.codes[case] == code
+
+
+def test_a_plan_changes_no_record(planned: Planned) -> None:
+    """
+    A plan leaves the records byte-identical (law 16).
+    """
+    assert planned.untouched
+
+
+# What is large, and what other programs read (24, 28)
+
+
+def test_megabytes_of_inputs_are_applied(project: Project) -> None:
+    """
+    Inputs that fit in no argument and no environment variable reach the module, and an unchanged
+    apply finds nothing to do (FIELD 24).
+    """
+    blueprint = project.fixture("huge-inputs")
+    made = subprocess.run(
+        [sys.executable, project.root / "fixtures/huge-inputs/entries.py", "2200000"],
+        capture_output=True,
+        check=True,
+    )
+    (project.root / "entries.json").write_bytes(made.stdout)
+    given = ("--input-file", "entries.json", "--yes", "--step", "+breaks", "--json")
+
+    ended = project.run("apply", blueprint, *given)
+    again = project.run("apply", blueprint, *given)
+
+    assert len(made.stdout) > 2_000_000
+    assert (ended.code, again.code) == (0, 0)
+    assert project.record("breaks")["outputs"]["count"] == 22000
+    assert again.events[-1]["steps"][1]["created"] == []
+
+
+def noisy_engine(project: Project) -> str:
+    """
+    A terraform that warns before and after what it says, as a broken CLI configuration makes it.
+    """
+    real = shutil.which("terraform")
+    script = project.write(
+        "noisy/terraform",
+        f"""
+        #!/bin/sh
+        echo 'Warning: Version checkpoint failed' >&2
+        {real} "$@"
+        code=$?
+        if [ "$2" = pull ]; then echo; echo 'Warning: {{ "not": the state'; fi
+        echo 'Warning: Plugin cache unusable' >&2
+        exit $code
+        """,
+    )
+    script.chmod(0o700)
+    return str(script)
+
+
+def test_warnings_around_the_json_disturb_nobody(project: Project) -> None:
+    """
+    An engine that warns on both streams is understood, and our stdout stays JSON (FIELD 28).
+    """
+    name = with_object(project)
+
+    ended = project.run("apply", name, "--yes", "--json", "--engine", noisy_engine(project))
+
+    assert ended.code == 0
+    assert ended.events[-1]["type"] == "run_finished"
+    assert project.record("only")["outputs"]["name"] == "only"
+
+
+def test_stdout_is_one_document_whatever_is_wrong_around_it(project: Project) -> None:
+    """
+    Notes about the environment go to stderr; stdout of a reading command is its JSON document
+    (FIELD 28).
+    """
+    name = with_object(project)
+    disturbed = {"TF_CLI_CONFIG_FILE": "missing.rc", "TF_VAR_name": "x", "TF_DATA_DIR": "y"}
+
+    ended = project.run("plan", name, "--json", environ=disturbed)
+
+    assert ended.code == 0
+    assert ended.document["steps"][0]["status"] == "planned"
+    assert "TF_VAR_name" in ended.err
+    assert "TF_CLI_CONFIG_FILE" in ended.err
+
+
+# A state that could not be saved (8)
+
+
+@contextmanager
+def state_server() -> Iterator[str]:
+    """
+    A server of provider states; yields its address.
+    """
+    script = REPOSITORY / "fixtures/refuses-state/state_server.py"
+    process = subprocess.Popen(
+        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdin is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+class Unsaved:
+    """
+    An apply whose state cannot be saved, and the applies after it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.project = project = Project(root, engine=require_engine("terraform"))
+        blueprint = project.fixture("refuses-state")
+        with state_server() as address:
+            project.environ["STATE_ADDRESS"] = address
+            refuse = ("-i", f"refuse_url={address}/breaks?refuse=500")
+            steps = ("--step", "+breaks")
+            self.failed = project.run("apply", blueprint, "--yes", "--json", *steps, *refuse)
+            self.record = project.record("breaks")
+            self.file = Path(self.failed.events[-1]["steps"][1]["directory"], "errored.tfstate")
+            self.kept = self.file.read_bytes()
+            self.text = project.run("status", blueprint).out
+            self.blocked = project.run("apply", blueprint, "--yes", "--json", *steps)
+            self.entries = project.entries("breaks")
+            self.kept_since = self.file.read_bytes()
+            accept = f"{address}/breaks?refuse=0"
+            urllib.request.build_opener(urllib.request.ProxyHandler({})).open(accept).close()
+            self._push()
+            self.reconciled = project.run("reconcile", blueprint, "--json", *steps)
+            self.last = project.run("apply", blueprint, "--yes", "--json", *steps)
+            self.objects = project.record("breaks")["resources"]["inventory"]
+
+    def _push(self) -> None:
+        """
+        What the message says to do: the engine's own command, in the target's directory.
+        """
+        subprocess.run(
+            ["terraform", "state", "push", "errored.tfstate"],
+            cwd=self.file.parent,
+            env=self.project.environ,
+            capture_output=True,
+            check=True,
+        )
+        self.file.rename(self.file.with_name("pushed.tfstate"))
+
+
+@pytest.fixture(scope="module")
+def unsaved(tmp_path_factory: pytest.TempPathFactory) -> Unsaved:
+    return Unsaved(tmp_path_factory.mktemp("unsaved"))
+
+
+def test_a_state_that_could_not_be_saved_is_the_headline(unsaved: Unsaved) -> None:
+    """
+    Of all the engine's errors the one that matters comes first: the state is in this file
+    (FIELD 8).
+    """
+    row: dict[str, Any] = unsaved.failed.events[-1]["steps"][1]
+
+    assert row["error"]["code"] == "errored_state"
+    assert str(unsaved.file) in row["last_error"]
+    assert unsaved.record["status"] == "error"
+    assert "errored.tfstate" in unsaved.text
+
+
+def test_an_unsaved_state_blocks_the_next_apply(unsaved: Unsaved) -> None:
+    """
+    The next apply starts nothing in that step until the file is pushed or put aside; it is kept
+    byte for byte, and the record stays (FIELD 8).
+    """
+    assert unsaved.blocked.code == 11
+    assert str(unsaved.file) in unsaved.blocked.events[-1]["steps"][1]["last_error"]
+    assert unsaved.kept_since == unsaved.kept
+    assert len(unsaved.entries) == unsaved.record["sequence"]
+
+
+def test_a_pushed_state_settles_the_doubts(unsaved: Unsaved) -> None:
+    """
+    With the state pushed `reconcile` finds the object in it, and the next apply makes no second
+    one.
+    """
+    (settled,) = unsaved.project.record("breaks")["settled"]
+
+    assert unsaved.reconciled.code == 0
+    assert settled["how"] == "in_state"
+    assert unsaved.last.code == 0
+    assert statuses(unsaved.last) == {"before": "ok", "breaks": "ok"}
+    assert unsaved.last.events[-1]["steps"][1]["created"] == []
+    assert [item["address"] for item in unsaved.objects] == ["terraform_data.object"]
