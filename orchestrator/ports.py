@@ -281,10 +281,10 @@ class EngineInfo:
 @dataclass(frozen=True, slots=True)
 class Init:
     """
-    ``init -reconfigure``; with ``lock_readonly`` the lock file may not change.
+    ``init -reconfigure``; with ``upgrade`` providers are chosen anew.
     """
 
-    lock_readonly: bool = False
+    upgrade: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +407,16 @@ class Engine(Protocol):
         EngineFailed(phase="engine") where it cannot be started at all.
         """
 
-    def recollect(self, site: Site) -> Recollection:
+    def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
         """
         What an earlier call at this site left. A call that had not begun is made impossible.
+
+        With ``complete_log`` the masked log is written anew from all that the call said.
+        """
+
+    def discard(self, site: Site) -> None:
+        """
+        Remove what the call left unmasked; its masked log stays.
         """
 
     def state(self, answer: Answer) -> PulledState:
@@ -430,7 +437,8 @@ class Snapshot:
     A module and the local modules it uses, content-addressed.
 
     ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
-    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back.
+    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``locked`` tells that the
+    module brings a lock file of its own.
     """
 
     digest: str
@@ -440,6 +448,7 @@ class Snapshot:
     provider_sources: Mapping[str, str]
     provider_blocks: tuple[str, ...] = ()
     provider_uses: Mapping[str, str] | None = None
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,6 +494,12 @@ class WorkDirs(Protocol):
     """
     Snapshots of modules and the working directories made from them.
     """
+
+    def hold(self, blueprint: str, environment: str) -> AbstractContextManager[None]:
+        """
+        Be the only process that uses these working directories; Busy where another one does. Who
+        dies lets go.
+        """
 
     def snapshot(self, module: Module) -> Snapshot:
         """

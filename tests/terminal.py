@@ -18,7 +18,13 @@ from tests.project import PATIENCE, Project
 #: What a terminal sends to the foreground process group for Ctrl-C.
 CTRL_C = "\x03"
 
-_START = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.executable, sys.argv[2:])"
+#: As a login does it: signals that we ignore, as workers of test runners do, are not ignored there.
+_START = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.login_tty(int(sys.argv[1]))
+os.execv(sys.executable, sys.argv[2:])
+"""
 
 
 class Terminal:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.bench import READY, as_it_is
+from orchestrator.app.bench import as_it_is, as_recorded
 from orchestrator.app.crew import Crew
-from orchestrator.app.guards import check_doubts
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.run import run
@@ -18,8 +17,8 @@ from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.events import StepRetried
-from orchestrator.domain.states import Status
-from orchestrator.errors import InDoubt, OrchestratorError
+from orchestrator.domain.states import READY
+from orchestrator.errors import InDoubt, OrchestratorError, Refused
 
 
 def apply(services: Services, deployment: Deployment, order: Order) -> int:
@@ -38,13 +37,17 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         crew.end_skipped(step, "already ok")
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
     support = [step for step in upstreams if bench.status(step) in READY]
-    early = [step for step in (*support, *todo) if not bench.needs_outputs_first(step)]
-    failures = bench.prepare_all(early, as_it_is)
-    crew.settle_all()
-    doubts = _uncertain(crew, todo)
+    failures = bench.prepare_all(
+        [step for step in support if not bench.needs_outputs_first(step)], as_recorded
+    )
+    failures |= bench.prepare_all(
+        [step for step in todo if not bench.needs_outputs_first(step)], as_it_is
+    )
+    doubts = crew.settle_all() | _uncertain(crew, todo)
     if doubts or (failures and crew.order.skip_preflight is None):
         crew.end_before_work(todo, failures | doubts)
         return
+    missing = upstreams - set(support)
     unstarted = run_steps(
         graph.subset({*todo, *upstreams}),
         partial(_apply_step, crew),
@@ -52,26 +55,28 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         stop=crew.services.stop,
         on_failure=crew.order.on_failure,
         done=support,
-        missing=upstreams - set(support),
+        missing=missing,
     )
     crew.report_unstarted(unstarted)
+    blocked = {up for row in unstarted for up in row.blocked_by if up in missing}
+    if blocked:
+        raise Refused(
+            "upstream",
+            f"not ready and not selected: {', '.join(sorted(blocked))}",
+            hint=command_line(
+                crew.deployment, "apply", *(f"--step={up}+" for up in sorted(blocked))
+            ),
+        )
 
 
 def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
     The steps of which a doubt or an unsaved provider state must be settled first.
     """
-    services, deployment = crew.services, crew.deployment
     found: dict[str, OrchestratorError] = {}
     for step in steps:
         try:
-            crew.check_saved(step)  # first: saved, it settles most doubts
-            check_doubts(
-                crew.bench.records.get(step),
-                services.clock.now(),
-                services.limits.settle,
-                command_line(deployment, "reconcile"),
-            )
+            crew.check_certain(step)
         except InDoubt as exc:
             found[step] = exc
     return found
@@ -87,6 +92,8 @@ def _apply_step(crew: Crew, name: str) -> Outcome:
     try:
         if name not in crew.bench.prepared:
             crew.bench.prepare(name, as_it_is)
+            crew.settle(name)
+            crew.check_certain(name)
         inputs = crew.bench.inputs(step)
         while True:
             done = Pipeline(
@@ -101,7 +108,7 @@ def _apply_step(crew: Crew, name: str) -> Outcome:
             if not _again(step, done, attempt) or services.stop.stopping:
                 break
             attempt += 1
-            reason = done.record.last_error or ""
+            reason = done.fault.summary if done.fault else ""
             services.sink.emit(
                 StepRetried(
                     at=services.clock.now(),
@@ -111,7 +118,10 @@ def _apply_step(crew: Crew, name: str) -> Outcome:
                     reason=reason,
                 )
             )
-            services.clock.sleep(float(2**attempt))
+            services.pause(float(2**attempt))
+            if services.stop.stopping:
+                attempt -= 1
+                break
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, attempt)
     return crew.end_with_record(name, started, done, attempt)
@@ -121,11 +131,10 @@ def _again(step: Step, done: Done, attempt: int) -> bool:
     """
     Whether the step's ``retry`` covers this failure: every error matches, and nothing is in doubt.
     """
-    rule, record = step.retry, done.record
-    if rule is None or attempt >= rule.attempts or record.status is not Status.ERROR:
+    rule, fault = step.retry, done.fault
+    if rule is None or attempt >= rule.attempts or done.record.resources.in_doubt:
         return False
-    fault = record.error
-    if fault is None or fault.code != "engine_failed" or record.resources.in_doubt:
+    if fault is None or fault.code != "engine_failed":
         return False
     texts = [f"{found.summary}\n{found.detail}" for found in fault.diagnostics]
     return bool(texts) and all(any(re.search(p, text) for p in rule.on) for text in texts)

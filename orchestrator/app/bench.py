@@ -5,22 +5,24 @@ The steps of a deployment made ready to work on: records, working directories, v
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.app.guards import check_state
+from orchestrator.app.ownership import check_owner
 from orchestrator.app.preparation import (
     Prepared,
     check_engine,
-    check_owner,
     initialise,
     lay_out,
     pull,
     snapshot_of,
 )
 from orchestrator.app.services import Services
-from orchestrator.app.settling import check_not_live
+from orchestrator.app.settling import Recalled, check_not_live
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.events import PhaseStarted
 from orchestrator.domain.inputs import StepInputs, provider_lookup, step_inputs
@@ -32,8 +34,6 @@ from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.states import Status
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
-
-READY = (Status.OK, Status.RETAINED)
 
 SnapshotOf = Callable[["Bench", Step, OperationRecord | None], Snapshot]
 
@@ -76,7 +76,10 @@ class Bench:
         self.prepared: dict[str, Prepared] = {}
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
-        self._locks = {step: threading.Lock() for step in deployment.steps}
+        self._paths = (deployment.path, *deployment.moved_from)
+        self._tries: Counter[str] = Counter()
+        self._output_locks = {step: threading.Lock() for step in deployment.steps}
+        self._prepare_locks = {step: threading.Lock() for step in deployment.steps}
 
     def status(self, step: str) -> Status | None:
         """
@@ -92,7 +95,7 @@ class Bench:
         for record in self.services.store.records(
             self.deployment.blueprint, self.deployment.environment
         ):
-            check_owner(self.deployment, record)
+            check_owner(record, self.deployment.project, self._paths)
             name = record.target.step
             check_not_live(self.services, record, wait=wait, takeover=takeover)
             self.records[name] = (
@@ -119,8 +122,13 @@ class Bench:
 
     def prepare(self, name: str, snapshot: SnapshotOf) -> None:
         """
-        Make one step ready: guards on its record, snapshot, working directory, ``init``.
+        Make one step ready, once: guards on its record, snapshot, working directory, ``init``.
         """
+        with self._prepare_locks[name]:
+            if name not in self.prepared:
+                self.prepared[name] = self._made_ready(name, snapshot)
+
+    def _made_ready(self, name: str, snapshot: SnapshotOf) -> Prepared:
         services, step = self.services, self.deployment.steps[name]
         record = self.records.get(name)
         if record is not None:
@@ -129,9 +137,10 @@ class Bench:
         taken = snapshot(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
         root = lay_out(services, self.deployment, step, taken, record, lookup)
-        evidence = self.evidence(name)
-        initialise(services, name, root, evidence)
-        self.prepared[name] = Prepared(step=step, record=record, snapshot=taken, root=root)
+        self._tries[name] += 1
+        evidence, serial = self.evidence(name), self._tries[name]
+        initialise(services, name, root, taken, evidence, serial=serial)
+        return Prepared(step=step, record=record, snapshot=taken, root=root)
 
     # Values that flow from step to step
 
@@ -139,14 +148,23 @@ class Bench:
         """
         The outputs of a step as its provider state holds them now; read once per run.
         """
-        with self._locks[name]:
+        with self._output_locks[name]:
             if name not in self._outputs:
-                if name not in self.prepared:
-                    self.prepare(name, as_recorded)
+                self.prepare(name, as_recorded)
                 root = self.prepared[name].root
                 state = pull(self.services, root, self.evidence(name), "pull-outputs")
+                self._held(name, state)
                 self._outputs[name] = state.outputs
             return self._outputs[name]
+
+    def _held(self, name: str, state: PulledState) -> None:
+        """
+        Hold a provider state that was read against the step's record (law 21).
+        """
+        target = str(self.deployment.target(name))
+        moved = check_state(target, self.records.get(name), state)
+        if moved is not None:
+            self.services.note(moved, level="warning", step=name)
 
     def know(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
         """
@@ -156,7 +174,7 @@ class Bench:
         if name in self.prepared:
             self.prepared[name] = replace(self.prepared[name], record=record)
         if state is not None:
-            with self._locks[name]:
+            with self._output_locks[name]:
                 self._outputs[name] = state.outputs
 
     def referred_steps(self, step: Step) -> frozenset[str]:
@@ -184,10 +202,18 @@ class Bench:
 
         Invalid where a secret can no longer be had.
         """
+        recalled = self.recalled(prepared)
+        assert recalled.inputs is not None, "what cannot be had has raised"
+        return recalled.inputs
+
+    def recalled(self, prepared: Prepared) -> Recalled:
+        """
+        The same, and whether the secrets are those that it was applied with.
+        """
         step, record = prepared.step, prepared.record
         text = self._recorded_text(record) if record else None
         if text is None:
-            return self.inputs(step)
+            return Recalled(self.inputs(step), secrets_known=True)
         look_up = provider_lookup(self.deployment, step, self.outputs)
 
         def today(path: PathInValue, origin: str) -> Json:
@@ -197,15 +223,16 @@ class Bench:
                 raise Unresolvable(f"the blueprint no longer sets {name!r}")
             return template.resolve(look_up).at(tuple(rest)).value
 
-        recalled = recall(text, today)
-        for changed in recalled.changed(self.services.key):
+        found = recall(text, today)
+        changed = found.changed(self.services.key)
+        for secret in changed:
             self.services.note(
-                f"the secret {changed} is not the one it was applied with", step=step.name
+                f"the secret {secret} is not the one it was applied with", step=step.name
             )
         known = prepared.snapshot.variables
-        values = {name: value for name, value in recalled.values.items() if name in known}
-        secrets = {path: why for path, why in recalled.secrets.items() if path[0] in known}
-        return self._masked(StepInputs(values, secrets))
+        values = {name: value for name, value in found.values.items() if name in known}
+        secrets = {path: why for path, why in found.secrets.items() if path[0] in known}
+        return Recalled(self._masked(StepInputs(values, secrets)), secrets_known=not changed)
 
     def _recorded_text(self, record: OperationRecord) -> str | None:
         if record.resolved_inputs_file is None:

@@ -12,14 +12,24 @@ from orchestrator.app.session import Session
 from orchestrator.domain.events import Alive, NextCommand, RunFinished
 from orchestrator.domain.record import Doubt, Fault, OperationRecord
 from orchestrator.domain.states import StepStatus, Verdict, verdict
-from orchestrator.errors import OrchestratorError, StoreUnavailable, worst
+from orchestrator.errors import (
+    Busy,
+    CheckFailed,
+    DeadlinePassed,
+    EngineFailed,
+    InDoubt,
+    OrchestratorError,
+    Refused,
+    StoreUnavailable,
+    worst,
+)
 
 #: Codes of faults whose exit code is not that of a failed engine.
 EXIT_BY_CODE = {
-    "state_locked": 20,
-    "check_failed": 12,
-    "deadline": 13,
-    "targeted": 4,
+    "state_locked": Busy.exit_code,
+    "check_failed": CheckFailed.exit_code,
+    "deadline": DeadlinePassed.exit_code,
+    "targeted": Refused.exit_code,
 }
 
 
@@ -27,10 +37,10 @@ def codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list
     """
     The exit codes that a step's outcome stands for; ``stopped`` is the run's own of a signal.
     """
-    codes = [11] if doubts else []
+    codes = [InDoubt.exit_code] if doubts else []
     if fault is not None:
         code = stopped if fault.code == "stopped" else 0
-        codes.append(code or EXIT_BY_CODE.get(fault.code, 10))
+        codes.append(code or EXIT_BY_CODE.get(fault.code, EngineFailed.exit_code))
     return codes
 
 
@@ -108,7 +118,9 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     The exact commands that help, most useful first; none where all went well.
     """
     deployment, verb, rows = session.deployment, session.run.command, session.run.steps
-    again = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
+    again: tuple[str, ...] = ()
+    if session.rerun_file and verb == "apply":
+        again = ("--input-file", str(session.rerun_file))
     unfinished = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.PENDING)]
     if not unfinished and now is not Verdict.INTERRUPTED:
         return ()
@@ -143,7 +155,7 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     if verb == "apply" and alive:
         found.append(
             NextCommand(
-                command=command_line(deployment, "destroy", *again),
+                command=command_line(deployment, "destroy"),
                 why="take down all that exists",
             )
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.record import Identity, OperationRecord
 from orchestrator.domain.states import Condition, Status
 from orchestrator.ports import Liveness, OperationStore, Processes, RunFiles
 
@@ -27,18 +27,17 @@ class Watch:
         The derived condition of DESIGN 3; None for a record that is not ``running``.
 
         Owner and engine are gone only if both are proven gone from here. Where that cannot be
-        proven, a fresh heartbeat means live and an old one silent.
+        proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
+        has ended in order, and its engine with it.
         """
         if record.status is not Status.RUNNING:
             return None
         lease = self.store.lease(record.run_id)
         engine = self.files.engine_identity(record.run_id, record.target.step, record.attempt)
-        owner = lease.owner if lease else None
-        known = [identity for identity in (owner, engine) if identity is not None]
+        known = [item for item in (lease and lease.owner, engine) if isinstance(item, Identity)]
         states = {self.processes.liveness(identity) for identity in known}
         if Liveness.ALIVE in states:
             return Condition.LIVE
-        if not known or Liveness.UNKNOWN in states:
-            fresh = lease is not None and lease.age < self.silence
-            return Condition.LIVE if fresh else Condition.SILENT
+        if lease is not None and Liveness.UNKNOWN in states:
+            return Condition.LIVE if lease.age < self.silence else Condition.SILENT
         return Condition.INTERRUPTED

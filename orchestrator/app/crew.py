@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.app.bench import READY, Bench
+from orchestrator.app.bench import Bench
 from orchestrator.app.closing import codes_of
-from orchestrator.app.orders import Order
+from orchestrator.app.guards import check_doubts
+from orchestrator.app.orders import Order, command_line
 from orchestrator.app.pipeline import Done
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
-from orchestrator.app.settling import settle
+from orchestrator.app.settling import Recalled, settle
+from orchestrator.domain.doubts import Look
 from orchestrator.domain.events import StepFinished
 from orchestrator.domain.record import Fault, StepRun
-from orchestrator.domain.states import Status, StepStatus
+from orchestrator.domain.states import READY, Status, StepStatus
 from orchestrator.errors import (
     Busy,
     EngineFailed,
     Fenced,
     InDoubt,
+    Invalid,
     OrchestratorError,
+    Refused,
     Spooled,
     Stopped,
     StoreUnavailable,
@@ -55,20 +59,45 @@ class Crew:
         """
         self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
 
-    def settle_all(self) -> None:
+    def settle_all(self) -> dict[str, OrchestratorError]:
         """
-        Conclude every interrupted record among the prepared steps, upstreams first.
+        Conclude every interrupted record among the prepared steps, upstreams first; what went
+        wrong, by step.
         """
+        failures: dict[str, OrchestratorError] = {}
         for name in self.deployment.graph.order:
-            prepared = self.bench.prepared.get(name)
-            if prepared is None or self.bench.status(name) is not Status.RUNNING:
-                continue
-            try:
-                inputs = self.bench.inputs(prepared.step)
-            except OrchestratorError:
-                inputs = None
-            outcome = settle(self.services, self.deployment, prepared, inputs)
-            self.bench.know(name, outcome)
+            if name in self.bench.prepared:
+                try:
+                    self.settle(name)
+                except (Busy, EngineFailed, Invalid, Refused) as exc:
+                    failures[name] = exc
+        return failures
+
+    def settle(self, name: str) -> None:
+        """
+        Conclude the record of a prepared step if it is interrupted.
+        """
+        if self.bench.status(name) is not Status.RUNNING:
+            return
+        prepared = self.bench.prepared[name]
+        try:
+            recalled = self.bench.recalled(prepared)
+        except OrchestratorError as exc:
+            recalled = Recalled(None, secrets_known=False, why=exc.message.splitlines()[0])
+        self.bench.know(name, settle(self.services, self.deployment, prepared, recalled))
+
+    def check_certain(self, name: str) -> None:
+        """
+        InDoubt where a doubt or an unsaved provider state forbids to apply a step.
+        """
+        self.check_saved(name)  # first: saved, it settles most doubts
+        look = Look(
+            at=self.services.clock.now(),
+            run_id=self.session.run_id,
+            settle=self.services.limits.settle,
+            refreshed=self.order.wishes.refresh,
+        )
+        check_doubts(self.bench.records.get(name), look, command_line(self.deployment, "reconcile"))
 
     # What is reported
 
@@ -114,15 +143,13 @@ class Crew:
         Report the entry that a pipeline wrote.
         """
         record, found = done.record, done.record.resources
-        attempt = record.last_attempt
-        failed = attempt is not None and attempt.run_id == self.session.run_id
-        fault = attempt.error if attempt and failed else record.error
+        fault, restored = done.fault, done.fault is not None and done.fault != record.error
         for code in codes_of(fault, found.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
         self.end(
             name,
             started,
-            StepStatus.ERROR if failed else StepStatus(str(record.status)),
+            StepStatus.ERROR if restored else StepStatus(str(record.status)),
             changed=done.mutated,
             attempts=attempts,
             sequence=record.sequence,
@@ -139,13 +166,14 @@ class Crew:
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         well = record.status in READY if self.order.verb != "destroy" else gone
-        return Outcome(ready=well and not failed)
+        return Outcome(ready=well and not restored)
 
     def end_with_error(
         self, name: str, started: float, exc: OrchestratorError, attempts: int
     ) -> Outcome:
         """
-        Report an error that left the record as it was (or, spooled, still ``running``).
+        Report an error that left the record as this run found it; where an outcome lies in the
+        spool the record is still ``running``.
         """
         self.session.fail(exc.exit_code)
         if isinstance(exc, Stopped):
@@ -161,7 +189,7 @@ class Crew:
                 "diagnostics": exc.diagnostics if isinstance(exc, EngineFailed) else (),
             }
         )
-        status = StepStatus.RUNNING if isinstance(exc, Spooled | Fenced) else StepStatus.ERROR
+        status = StepStatus.RUNNING if isinstance(exc, Spooled) else StepStatus.ERROR
         last_error = f"{said}\n{exc.hint}" if exc.hint else said
         record = self.bench.records.get(name)
         doubts = record.resources.in_doubt if record and isinstance(exc, InDoubt) else ()

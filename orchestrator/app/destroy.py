@@ -4,21 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from orchestrator.app.bench import as_recorded
 from orchestrator.app.crew import Crew
-from orchestrator.app.guards import NOTHING_THERE, check_dependents
+from orchestrator.app.guards import check_dependents
 from orchestrator.app.orders import Order
 from orchestrator.app.pipeline import Pipeline
+from orchestrator.app.recording import record
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.entries import next_entry
 from orchestrator.domain.record import Retained
-from orchestrator.domain.states import Status, Trigger
+from orchestrator.domain.states import NOTHING_THERE, Status, Trigger
 from orchestrator.errors import OrchestratorError
 
 
@@ -34,17 +35,17 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     bench = crew.bench
     crew.read_records()
     kept = _kept(crew, selected)
-    statuses = {name: record.status for name, record in bench.records.items() if record}
+    statuses = {name: known.status for name, known in bench.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(deployment, going, statuses)
     todo = [step for step in going if statuses.get(step) not in (None, *NOTHING_THERE)]
-    _report_skipped(crew, selected, kept, todo)
-    failures = bench.prepare_all(todo, as_recorded)
-    crew.settle_all()
-    todo = [step for step in todo if not _settled_away(crew, step)]
-    if failures and crew.order.skip_preflight is None:
+    failures = bench.prepare_all(todo, as_recorded) | crew.settle_all()
+    if failures:
         crew.end_before_work(todo, failures)
         return
+    _retain(crew, kept)
+    _report_skipped(crew, selected, kept, todo)
+    todo = [step for step in todo if not _settled_away(crew, step)]
     unstarted = run_steps(
         deployment.graph.subset(todo).reversed(),
         partial(_destroy_step, crew),
@@ -53,6 +54,26 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         on_failure=crew.order.on_failure,
     )
     crew.report_unstarted(unstarted)
+    _tell_orphans(crew)
+
+
+def _tell_orphans(crew: Crew) -> None:
+    """
+    Name the targets that are alive and no longer in the blueprint: this destroy does not see them.
+    """
+    alive = [
+        str(known.target.target)
+        for name, known in sorted(crew.bench.records.items())
+        if name not in crew.deployment.graph
+        and known is not None
+        and known.status not in NOTHING_THERE
+    ]
+    if alive:
+        crew.services.note(
+            f"still recorded as alive, and no longer in the blueprint: {', '.join(alive)}",
+            hint="put the step back into the blueprint to destroy it",
+            level="warning",
+        )
 
 
 def _kept(crew: Crew, selected: Sequence[str]) -> dict[str, str]:
@@ -75,24 +96,29 @@ def _kept(crew: Crew, selected: Sequence[str]) -> dict[str, str]:
         for upstream in deployment.graph.upstreams(name):
             if upstream in selected:
                 kept.setdefault(upstream, f"needed by {name}, which is retained")
+    return kept
+
+
+def _retain(crew: Crew, kept: Collection[str]) -> None:
+    """
+    Record as retained what the blueprint says is to be retained.
+    """
     for name in kept:
-        retain = retained.get(name)
-        record = crew.bench.records.get(name)
-        if retain is not None and record is not None and record.status is Status.OK:
+        retain = crew.deployment.steps[name].retain
+        known = crew.bench.records.get(name)
+        if retain is not None and known is not None and known.status is Status.OK:
             entry = next_entry(
-                record,
+                known,
                 crew.services.stamp(),
                 Trigger.RETAIN,
                 retained=Retained(
                     reason=retain.reason,
                     owner=retain.owner,
                     review_by=retain.review_by,
-                    was=record.status,
+                    was=known.status,
                 ),
             )
-            crew.services.store.append(entry)
-            crew.bench.know(name, entry)
-    return kept
+            crew.bench.know(name, record(crew.services, entry))
 
 
 def _report_skipped(
@@ -120,8 +146,6 @@ def _settled_away(crew: Crew, step: str) -> bool:
 def _destroy_step(crew: Crew, name: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
-        if name not in crew.bench.prepared:
-            crew.bench.prepare(name, as_recorded)
         prepared = crew.bench.prepared[name]
         done = Pipeline(
             crew.session,

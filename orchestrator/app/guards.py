@@ -7,17 +7,14 @@ Each guard is a question about values; none of them reads or writes anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Literal
 
 from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.doubts import Look, left_behind, open_doubts, vanished
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, OperationRecord
-from orchestrator.domain.states import Status
+from orchestrator.domain.states import NOTHING_THERE, Status
 from orchestrator.errors import InDoubt, Refused
-
-NOTHING_THERE = (Status.ABSENT, Status.DESTROYED)
 
 
 def check_state(
@@ -71,63 +68,54 @@ def check_state(
             f"`orchestrator reconcile {record.target.blueprint} -e {record.target.environment} "
             f"--step {record.target.step}` records it",
         )
+    gone = _some(ref.address for ref in left_behind(record, state))
     return (
         f"the provider state has moved from serial {bound.serial} to {state.serial} "
-        "without this tool"
+        f"without this tool{'; it no longer holds ' + gone if gone else ''}"
     )
 
 
 def check_vanished(
     target: str,
+    record: OperationRecord | None,
     state: PulledState,
     journal: Journal,
-    direction: Literal["apply", "destroy"],
     *,
+    destroying: bool,
     accepted: str | None,
-) -> bool:
-    """
-    Whether every object of the state has vanished; Refused unless a reason accepts it.
-
-    The plan of a destroy tells of no drift: what it would not delete has vanished.
-    """
-    known = {item.address for item in state.objects if item.deposed is None}
-    lost = {item.address for item in journal.drifted if item.action == "delete"}
-    if direction == "destroy":
-        lost |= known - {item.address for item in journal.planned}
-    if not known or not known <= lost:
-        return False
-    if accepted is None:
-        raise Refused(
-            "vanished",
-            f"{target}: every recorded object has vanished: {_some(known)}",
-            hint="wrong region, account or credentials? If they are really gone, "
-            "say so with --accept-vanished REASON",
-        )
-    return True
-
-
-def check_doubts(
-    record: OperationRecord | None, now: datetime, settle: float, reconcile: str
 ) -> None:
+    """
+    Refused where every object that the record or the state knows has left the state or was not
+    found by the refresh, unless a reason accepts it.
+    """
+    left = {ref.address for ref in left_behind(record, state)}
+    lost = {item.address for item in vanished(journal, state, destroying=destroying)}
+    known = left | {item.address for item in state.objects if item.deposed is None}
+    if not known or known != left | lost or accepted is not None:
+        return
+    raise Refused(
+        "vanished",
+        f"{target}: every recorded object has vanished: {_some(known)}",
+        hint="wrong region, account or credentials, or an emptied state? If they are really gone, "
+        "say so with --accept-vanished REASON",
+    )
+
+
+def check_doubts(record: OperationRecord | None, look: Look, reconcile: str) -> None:
     """
     InDoubt where the last mutation left objects that an apply could make twice.
 
-    An update or delete in doubt is answered by the refresh of the next plan, once no request of a
-    dead engine can be under way any more: ``settle`` seconds after the entry.
+    The look promises a refresh: what only that can answer does not forbid the plan it is part of.
     """
-    if record is None or not record.resources.in_doubt:
-        return
-    age = (now - record.updated_at).total_seconds()
-    open_doubts = [
-        doubt for doubt in record.resources.in_doubt if doubt.action == "create" or age < settle
-    ]
-    if not open_doubts:
+    doubts = open_doubts(record, look)
+    if record is None or not doubts:
         return
     wait = ""
-    if all(doubt.action != "create" for doubt in open_doubts):
-        wait = f"; in {settle - age:.0f} s a refresh can tell"
+    if look.refreshed and all(doubt.action in ("update", "delete") for doubt in doubts):
+        age = (look.at - record.updated_at).total_seconds()
+        wait = f"; in {max(look.settle - age, 0):.0f} s a refresh can tell"
     raise InDoubt(
-        f"{record.target.target}: in doubt: {describe_doubts(open_doubts)}{wait}",
+        f"{record.target.target}: in doubt: {describe_doubts(doubts)}{wait}",
         hint=f"settle it first: {reconcile}",
     )
 

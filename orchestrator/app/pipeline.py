@@ -14,27 +14,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.app.preparation import Prepared, make_site, pull, stopped
+from orchestrator.app.preparation import KillOnly, Prepared, make_site, pull, stopped
 from orchestrator.app.proposal import Direction, Proposal, Wishes, propose, write_variables
 from orchestrator.app.recording import record, record_outcome
 from orchestrator.app.relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.assessment import inventory
-from orchestrator.domain.entries import (
-    Evidence,
-    conclude,
-    gone_without_mutation,
-    mark,
-    targeted_fault,
-    unchanged,
-)
+from orchestrator.domain.conclusion import conclude
+from orchestrator.domain.entries import gone_without_mutation, mark, unchanged
 from orchestrator.domain.events import PhaseStarted
+from orchestrator.domain.faults import Evidence, targeted_fault
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
     EngineRef,
+    Fault,
     OperationRecord,
     PlannedAction,
     ProviderState,
@@ -59,12 +55,14 @@ _LOCKED_PROVIDER = re.compile(
 @dataclass(frozen=True, slots=True)
 class Done:
     """
-    How the pipeline ended: the entry it wrote, the state it saw, whether anything was mutated.
+    How the pipeline ended: the entry it wrote, the state it saw, whether anything was mutated, and
+    what went wrong in it: a record that was restored keeps the fault of an earlier run.
     """
 
     record: OperationRecord
     state: PulledState | None
     mutated: bool
+    fault: Fault | None
 
 
 class Pipeline:
@@ -110,9 +108,10 @@ class Pipeline:
                 target=self.target,
                 direction=self.verb,
                 evidence=self.evidence,
+                run_id=self.session.run_id,
             )
             if proposal.empty:
-                return self._unchanged()
+                return self._unchanged(proposal)
             self._approve(proposal)
             if self.services.stop.stopping:
                 raise stopped(self.services.stop)
@@ -187,6 +186,7 @@ class Pipeline:
             owner = self.step.owned_by
             facts |= {
                 "module_ref": self.step.module_ref,
+                "targets": self.wishes.targets,
                 "inputs_digest": self.inputs.digest(services.key),
                 "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
                 "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
@@ -217,13 +217,13 @@ class Pipeline:
             for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
                 store.put_blob(f"{self._place}/{file}", (self.evidence / file).read_bytes())
 
-    def _unchanged(self) -> Done:
+    def _unchanged(self, proposal: Proposal) -> Done:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.root, self.evidence, "pull")
         self._keep_inventory(state)
         if self.verb == "destroy":
             assert known is not None, "a target without a record is not destroyed"
-            entry = gone_without_mutation(known, services.stamp())
+            entry = gone_without_mutation(_weighed(known, proposal), services.stamp())
         else:
             checks = self._check(state)
             if checks.verdict == "failed" and services.stop.stopping:
@@ -238,8 +238,16 @@ class Pipeline:
                 )
             self._keep_for_later()
             facts = self._facts(state)
-            entry = unchanged(known, facts, state, services.stamp(), verification=checks)
-        return Done(record=record(services, entry), state=state, mutated=False)
+            entry = unchanged(
+                known,
+                facts,
+                state,
+                services.stamp(),
+                verification=checks,
+                settled=proposal.settled,
+            )
+        entry = record(services, entry)
+        return Done(record=entry, state=state, mutated=False, fault=entry.error)
 
     def _check(self, state: PulledState) -> Verification:
         return run_checks(
@@ -259,12 +267,13 @@ class Pipeline:
             command=self.verb,
             planned=proposal.journal.changes,
             state=proposal.before,
+            doubts=proposal.doubts,
+            settled=proposal.settled,
         )
         self._keep_for_later()
+        self.session.hold_claim()
         marker = record(services, marker)
         self._phase(self.verb)
-        if self._ephemeral:
-            write_variables(services, self.var_file, self.inputs, self.prepared.root.variables)
         site = make_site(
             services,
             self.prepared.root,
@@ -281,8 +290,10 @@ class Pipeline:
         )
         observe = relay(self.session, self.step.name, self.target)
         try:
+            if self._ephemeral:
+                write_variables(services, self.var_file, self.inputs, self.prepared.root.variables)
             answer = services.engine.call(request, site, stop=services.stop, observe=observe)
-        except EngineFailed as exc:
+        except (EngineFailed, StoreUnavailable) as exc:
             evidence = Evidence(
                 exit_code=None,
                 journal=Journal.of((), whole=True),
@@ -308,7 +319,12 @@ class Pipeline:
             left=left,
         )
         outcome = record_outcome(services, outcome)
-        return Done(record=outcome, state=evidence.state, mutated=not evidence.touched_nothing)
+        services.engine.discard(site)
+        mutated = not evidence.touched_nothing
+        fault = outcome.error
+        if not mutated and outcome.last_attempt is not None:
+            fault = outcome.last_attempt.error
+        return Done(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
 
     def _left(self) -> tuple[PlannedAction, ...]:
         """
@@ -348,7 +364,7 @@ class Pipeline:
         services.workdirs.protect(root)
         state, why = None, None
         try:
-            state = pull(services, root, self.evidence, "pull")
+            state = pull(services, root, self.evidence, "pull", stop=KillOnly(services.stop))
             self._keep_inventory(state)
         except (EngineFailed, Busy) as exc:
             why = exc.message
@@ -370,6 +386,15 @@ class Pipeline:
             self.services.files.write(
                 self.evidence / "inventory.json", json.dumps(rows, indent=2) + "\n"
             )
+
+
+def _weighed(known: OperationRecord, proposal: Proposal) -> OperationRecord:
+    """
+    The record with the doubts that the proposal leaves open.
+    """
+    resources = known.resources.model_copy(update={"in_doubt": proposal.doubts})
+    settled = (*known.settled, *proposal.settled)
+    return known.model_copy(update={"resources": resources, "settled": settled})
 
 
 def _providers(lock_file: bytes | None) -> Mapping[str, str]:

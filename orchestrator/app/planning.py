@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.app.bench import READY, Bench, as_it_is, as_recorded
+from orchestrator.app.bench import Bench, as_it_is, as_recorded
 from orchestrator.app.proposal import Direction, Wishes, propose
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
@@ -21,7 +21,7 @@ from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events import StepDeferred
 from orchestrator.domain.record import Fault
-from orchestrator.domain.states import Status
+from orchestrator.domain.states import NOTHING_THERE, READY, Status
 from orchestrator.errors import OrchestratorError, Refused, worst
 
 
@@ -47,7 +47,10 @@ def plan(
     The plan document and the exit code: a failed step beats changes beats nothing to do.
     """
     selected = deployment.graph.select(question.steps, question.exclude)
-    with services.files.scratch() as scratch:
+    with (
+        services.workdirs.hold(deployment.blueprint, deployment.environment),
+        services.files.scratch() as scratch,
+    ):
         planner = _Planner(services, deployment, question, scratch)
         rows, codes = planner.plan(selected)
     changes = any(row.status == "planned" for row in rows)
@@ -90,7 +93,7 @@ class _Planner:
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
             ready = [step for step in upstreams if self.bench.status(step) in READY]
-            failures = self.bench.prepare_all(ready, as_it_is)
+            failures = self.bench.prepare_all(ready, as_recorded)
             for exc in failures.values():
                 raise exc
         run_steps(
@@ -124,7 +127,9 @@ class _Planner:
         if status is Status.RUNNING:
             return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
         if verb == "destroy":
-            if status in (None, Status.ABSENT, Status.DESTROYED, Status.RETAINED):
+            if step.retain is not None and status in READY:
+                return self._row(name, "unchanged", reason=f"retained: {step.retain.reason}")
+            if status in (None, *NOTHING_THERE, Status.RETAINED):
                 return self._row(
                     name, "unchanged", reason=f"already {status}" if status else "never applied"
                 )

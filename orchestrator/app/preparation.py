@@ -7,7 +7,7 @@ Whatever can be found wrong is found here, for all steps, before the first of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +18,13 @@ from orchestrator.domain.inputs import Lookup, static_lookup
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import Message, PulledState
 from orchestrator.domain.record import OperationRecord
-from orchestrator.domain.references import Resolved, Template
+from orchestrator.domain.references import Template, Unresolvable
 from orchestrator.errors import (
     Busy,
     EngineFailed,
+    Invalid,
     OrchestratorError,
+    Problem,
     Refused,
     Stopped,
     StoreUnavailable,
@@ -32,6 +34,7 @@ from orchestrator.ports import (
     Answer,
     Init,
     Pull,
+    Request,
     Root,
     RootSetup,
     Secret,
@@ -50,6 +53,9 @@ TRANSIENT = re.compile(
 )
 TRIES = 3
 
+#: How the engine asks for a new choice of provider versions.
+OUTDATED_LOCK = "init -upgrade"
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -61,27 +67,6 @@ class Prepared:
     record: OperationRecord | None
     snapshot: Snapshot
     root: Root
-
-
-def check_owner(deployment: Deployment, record: OperationRecord) -> None:
-    """
-    Refused where a record is another project's or another blueprint file's.
-    """
-    target = record.target.target
-    if record.project != deployment.project:
-        raise Refused(
-            "foreign_record",
-            f"{target} is recorded for project {record.project!r}, this is {deployment.project!r}",
-            hint="give the blueprint another name, or another operation store",
-        )
-    path = record.source.blueprint_path
-    if path not in {deployment.path, *deployment.moved_from}:
-        raise Refused(
-            "foreign_record",
-            f"{target} is recorded for the blueprint file {path}, this is {deployment.path}",
-            hint=f"if the file was moved, add `moved_from: [{path}]` to the blueprint; "
-            "if it is another blueprint, give it another name",
-        )
 
 
 def check_engine(services: Services, record: OperationRecord, *, allow_change: bool) -> None:
@@ -103,23 +88,22 @@ def snapshot_of(services: Services, step: Step, record: OperationRecord | None) 
     """
     The snapshot that the record names, else the module as it is now.
     """
-    current = services.workdirs.snapshot(step.module)
     wanted = record.module_digest if record else None
-    if wanted is None or wanted == current.digest:
-        return current
-    archive = services.store.blob(f"snapshots/{wanted}")
-    if archive is None:
-        services.note(
-            f"the snapshot {wanted[:19]} that it was applied from is not in the store; "
-            "the module is used as it is now",
-            level="warning",
-            step=step.name,
-        )
+    archive = services.store.blob(f"snapshots/{wanted}") if wanted else None
+    if wanted is None or archive is None:
+        current = services.workdirs.snapshot(step.module)
+        if wanted not in (None, current.digest):
+            services.note(
+                f"the snapshot {wanted} that it was applied from is not in the store; the module "
+                "is used as it is now",
+                level="warning",
+                step=step.name,
+            )
         return current
     stored = services.workdirs.unpack(archive)
     if stored.digest != wanted:
         raise StoreUnavailable(
-            f"the stored snapshot {wanted[:19]} holds {stored.digest[:19]} instead",
+            f"the stored snapshot {wanted} holds {stored.digest} instead",
             hint="the operation store is damaged; restore it",
         )
     return stored
@@ -136,15 +120,19 @@ def lay_out(
     """
     The step's working directory, laid out from a snapshot with backend and providers around it.
 
-    Refused where the provider state would be another than the record is bound to.
+    Refused where the provider state would be another than the record is bound to; Invalid where
+    backend or providers need a value that is not to be had.
     """
+    static = static_lookup(deployment, step)
+    backend = _resolved(step, "backend", step.backend.config, static)
     setup = RootSetup(
         backend_type=step.backend.type,
-        backend_config=_mapping(step.backend.config, static_lookup(deployment, step)),
+        backend_config=backend if isinstance(backend, dict) else {},
         providers={
-            name: _hidden(template.resolve(lookup)) for name, template in step.providers.items()
+            name: _resolved(step, f"providers.{name}", template, lookup)
+            for name, template in step.providers.items()
         },
-        lock_file=_lock_file(services, record),
+        lock_file=_lock_file(services, record, snapshot),
     )
     info = services.engine.info
     target = deployment.target(step.name)
@@ -162,25 +150,58 @@ def lay_out(
     return root
 
 
-def _lock_file(services: Services, record: OperationRecord | None) -> bytes | None:
-    if record is None or record.module_digest is None:
+def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> object:
+    """
+    The value of a setting with each sensitive leaf wrapped in Secret.
+    """
+    try:
+        resolved = template.resolve(lookup)
+    except Unresolvable as exc:
+        raise Invalid([Problem(f"{setting} of step {step.name!r}: {exc}", step.at)]) from exc
+    value = resolved.value
+    for path in resolved.secrets:
+        value = _wrap(value, path)
+    return value
+
+
+def _lock_file(
+    services: Services, record: OperationRecord | None, snapshot: Snapshot
+) -> bytes | None:
+    """
+    The lock file that was used with this very snapshot; another one's would forbid an upgrade.
+    """
+    if record is None or record.module_digest != snapshot.digest:
         return None
-    return services.store.blob(f"locks/{record.target.target}/{record.module_digest}")
+    return services.store.blob(f"locks/{record.target.target}/{snapshot.digest}")
 
 
-def initialise(services: Services, step: str, root: Root, evidence: Path) -> None:
+def initialise(
+    services: Services, step: str, root: Root, snapshot: Snapshot, evidence: Path, *, serial: int
+) -> None:
     """
     Run ``init`` where the last one no longer holds; registry and network errors are tried again.
+
+    Where the module changed what it accepts of a provider and brings no lock file of its own, the
+    versions that were locked for it are chosen anew. ``serial`` makes the calls' names unique.
     """
     if not root.init_needed:
         return
     services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="init"))
 
     def attempt(number: int) -> Answer:
-        site = make_site(services, root, evidence, f"init-{number}")
-        return services.engine.call(Init(), site, stop=services.stop, observe=unseen)
+        site = make_site(services, root, evidence, f"init-{serial}-{number}")
+        return call(services, Init(), site, stop=services.stop)
 
     answer = patiently(services, step, "init", attempt)
+    if answer.exit_code != 0 and not snapshot.locked and OUTDATED_LOCK in _error_text(answer):
+        services.note(
+            "the module no longer accepts the provider versions it was locked to: they are chosen "
+            "anew",
+            level="warning",
+            step=step,
+        )
+        site = make_site(services, root, evidence, f"init-{serial}-upgrade")
+        answer = call(services, Init(upgrade=True), site, stop=services.stop)
     if answer.exit_code != 0:
         raise failure(answer, "init", services.stop)
     services.workdirs.initialised(root)
@@ -206,19 +227,36 @@ def patiently(
                 reason=said.splitlines()[0] if said else "",
             )
         )
-        services.clock.sleep(float(2**number))
+        services.pause(float(2**number))
     return attempt(TRIES)
 
 
-def pull(services: Services, root: Root, evidence: Path, name: str) -> PulledState:
+def call(services: Services, request: Request, site: Site, *, stop: StopToken) -> Answer:
+    """
+    A call that mutates nothing. What it said unmasked is gone when it returns.
+    """
+    try:
+        return services.engine.call(request, site, stop=stop, observe=unseen)
+    finally:
+        services.engine.discard(site)
+
+
+def pull(
+    services: Services, root: Root, evidence: Path, name: str, *, stop: StopToken | None = None
+) -> PulledState:
     """
     The provider state as it is now; its sensitive outputs are masked from here on.
+
+    It heeds our own stop unless another token is given.
     """
-    site = make_site(services, root, evidence, name)
-    answer = services.engine.call(Pull(), site, stop=Undisturbed(), observe=unseen)
-    if answer.exit_code != 0:
-        raise failure(answer, "readback", Undisturbed())
-    state = services.engine.state(answer)
+    site, stop = make_site(services, root, evidence, name), stop or services.stop
+    try:
+        answer = services.engine.call(Pull(), site, stop=stop, observe=unseen)
+        if answer.exit_code != 0:
+            raise failure(answer, "readback", stop)
+        state = services.engine.state(answer)
+    finally:
+        services.engine.discard(site)
     for output in state.outputs.values():
         if output.sensitive:
             services.masker.add(output.value)
@@ -256,14 +294,26 @@ def stopped(stop: StopToken) -> Stopped:
     return kind("stopped by a signal before anything was mutated")
 
 
-class Undisturbed:
+class KillOnly:
     """
-    The stop token of a call that reads what is left: it runs to its end even while we are stopping.
+    The stop token of a call that reads what a mutation left: it runs to its end even while we are
+    stopping, unless we are to stop at once.
     """
 
-    stopping = False
-    killing = False
-    exit_code = 0
+    def __init__(self, stop: StopToken) -> None:
+        self._stop = stop
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.killing
+
+    @property
+    def killing(self) -> bool:
+        return self._stop.killing
+
+    @property
+    def exit_code(self) -> int:
+        return self._stop.exit_code
 
 
 def failure(answer: Answer, phase: str, stop: StopToken) -> OrchestratorError:
@@ -289,21 +339,6 @@ def _error_text(answer: Answer) -> str:
         where = f" ({found.at})" if found.at else ""
         lines.append(f"{found.summary}{where}\n{found.detail}".strip())
     return "\n".join(lines) or answer.stderr_text.strip()
-
-
-def _mapping(template: Template, lookup: Lookup) -> Mapping[str, object]:
-    value = _hidden(template.resolve(lookup))
-    return value if isinstance(value, dict) else {}
-
-
-def _hidden(resolved: Resolved) -> object:
-    """
-    The value with each sensitive leaf wrapped in Secret.
-    """
-    value = resolved.value
-    for path in resolved.secrets:
-        value = _wrap(value, path)
-    return value
 
 
 def _wrap(value: object, path: tuple[str | int, ...]) -> object:

@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.guards import check_state, check_vanished
-from orchestrator.app.preparation import Prepared, failure, make_site, patiently, pull, unseen
+from orchestrator.app.preparation import Prepared, call, failure, make_site, patiently, pull
 from orchestrator.app.services import Services
+from orchestrator.domain.doubts import (
+    Look,
+    left_behind,
+    open_doubts,
+    settle_doubts,
+    unconfirmed,
+    vanished,
+)
 from orchestrator.domain.events import PlanReady
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Json, OperationRecord
+from orchestrator.domain.record import Doubt, Json, OperationRecord, Settled
 from orchestrator.ports import Answer, Plan
 
 Direction = Literal["apply", "destroy"]
@@ -47,7 +55,8 @@ class Wishes:
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """
-    A saved plan. ``before`` is the provider state it was made on.
+    A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
+    open when it is carried out, ``settled`` those that its refresh has answered.
     """
 
     direction: Direction
@@ -55,6 +64,8 @@ class Proposal:
     journal: Journal
     before: PulledState
     shown: PlanReady
+    doubts: tuple[Doubt, ...] = ()
+    settled: tuple[Settled, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -85,6 +96,7 @@ def propose(
     target: str,
     direction: Direction,
     evidence: Path,
+    run_id: str = "",
     hold: Hold = check_state,
 ) -> Proposal:
     """
@@ -110,7 +122,7 @@ def propose(
         site = make_site(
             services, prepared.root, evidence, f"plan-{number}", delete_after=(var_file,)
         )
-        return services.engine.call(request, site, stop=services.stop, observe=unseen)
+        return call(services, request, site, stop=services.stop)
 
     step = prepared.step.name
     answer = patiently(services, step, "plan", attempt)
@@ -123,7 +135,25 @@ def propose(
     moved = hold(target, prepared.record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)
-    check_vanished(target, before, journal, direction, accepted=wishes.accept_vanished)
+    destroying = direction == "destroy"
+    accepted = wishes.accept_vanished
+    record = prepared.record
+    check_vanished(target, record, before, journal, destroying=destroying, accepted=accepted)
+    look = Look(
+        at=services.clock.now(),
+        run_id=run_id,
+        settle=services.limits.settle,
+        held=before.addresses,
+        refreshed=wishes.refresh,
+        accepted=accepted is not None,
+        reason=accepted,
+    )
+    doubts = open_doubts(record, look)
+    if destroying and accepted is None:
+        known = {doubt.address for doubt in doubts}
+        lost = vanished(journal, before, destroying=True)
+        fresh = unconfirmed(left_behind(record, before), lost, before)
+        doubts = (*doubts, *(doubt for doubt in fresh if doubt.address not in known))
     shown = PlanReady(
         at=services.clock.now(),
         step=step,
@@ -133,4 +163,12 @@ def propose(
         inputs=inputs.masked(),
     )
     services.sink.emit(shown)
-    return Proposal(direction, file=file, journal=journal, before=before, shown=shown)
+    return Proposal(
+        direction,
+        file=file,
+        journal=journal,
+        before=before,
+        shown=shown,
+        doubts=doubts,
+        settled=settle_doubts(record, look),
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.conditions import Watch
+from orchestrator.app.ownership import check_owner
 from orchestrator.domain.documents import (
     AttemptEvidence,
     EvidenceFile,
@@ -26,12 +27,10 @@ from orchestrator.domain.documents import (
 )
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import OperationRecord, RunRecord
-from orchestrator.domain.states import Status, StepStatus, verdict
+from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus, verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
-
-READY = (Status.OK, Status.RETAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Reader:
         spooled = {str(item.target.target): item for item in self.spool.pending()}
         records: dict[str, OperationRecord] = {}
         for found in self.store.records(outline.blueprint, outline.environment):
-            self._check_owner(outline, found)
+            check_owner(found, self.project, (outline.path, *outline.moved_from))
             records[found.target.step] = found
         runs = self._run_rows(records.values())
         listed = [step for step in outline.graph.order if steps is None or step in steps]
@@ -74,7 +73,6 @@ class Reader:
             conditions.append((newest.status if newest else None, condition))
             state = self._state(outline, target, newest, records, runs)
             shown.append(state.model_copy(update={"condition": condition, "spooled": overlaid}))
-        gone = (Status.ABSENT, Status.DESTROYED)
         return StatusDocument(
             project=self.project,
             blueprint=outline.blueprint,
@@ -84,7 +82,7 @@ class Reader:
             orphaned=tuple(
                 str(record.target.target)
                 for step, record in sorted(records.items())
-                if step not in outline.graph and record.status not in gone
+                if step not in outline.graph and record.status not in NOTHING_THERE
             ),
         )
 
@@ -95,21 +93,6 @@ class Reader:
         documents = [self.status(outline) for outline in outlines]
         return StatusListDocument(project=self.project, blueprints=tuple(documents))
 
-    def _check_owner(self, outline: Outline, record: OperationRecord) -> None:
-        target = record.target.target
-        if record.project != self.project:
-            raise Refused(
-                "foreign_record",
-                f"{target} is recorded for project {record.project!r}, this is {self.project!r}",
-                hint="give the blueprint another name, or another operation store",
-            )
-        if record.source.blueprint_path not in (outline.path, *outline.moved_from):
-            raise Refused(
-                "foreign_record",
-                f"{target} is recorded for the blueprint file {record.source.blueprint_path}",
-                hint="if the file was moved, name the old path in `moved_from:`",
-            )
-
     def _state(
         self,
         outline: Outline,
@@ -118,18 +101,12 @@ class Reader:
         records: Mapping[str, OperationRecord],
         runs: Mapping[tuple[str, str], StepStatus],
     ) -> StepState:
-        blocked = tuple(
-            up
-            for up in outline.graph.order
-            if up in outline.graph.upstreams(target.step)
-            and (up not in records or records[up].status not in READY)
-        )
         if record is None:
             return StepState(
                 step=target.step,
                 target=str(target),
                 status=StepStatus.PENDING,
-                blocked_by=blocked,
+                blocked_by=_blocked_by(outline, target.step, records),
             )
         lease = self.store.lease(record.run_id) if record.status is Status.RUNNING else None
         flying = lease.in_flight if lease else ()
@@ -145,7 +122,6 @@ class Reader:
             active_command=record.active_command,
             failed_command=record.failed_command,
             last_error=record.last_error,
-            blocked_by=(),
             in_doubt=record.resources.in_doubt,
             outputs=record.outputs,
             sensitive_outputs=record.sensitive_outputs,
@@ -248,11 +224,33 @@ class Reader:
             raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
 
 
+def _blocked_by(
+    outline: Outline, step: str, records: Mapping[str, OperationRecord]
+) -> tuple[str, ...]:
+    """
+    The upstream steps that are not ready, in the order of an apply.
+    """
+    upstreams = outline.graph.upstreams(step)
+    return tuple(
+        up
+        for up in outline.graph.order
+        if up in upstreams and (up not in records or records[up].status not in READY)
+    )
+
+
 def check_expectation(document: StatusDocument, expected: str | None) -> None:
     """
     Refused where the verdict is not the expected one; None expects nothing.
     """
-    if expected is None or str(document.verdict) == expected:
+    if expected is None:
+        return
+    if expected == "destroyed" and document.orphaned:
+        raise Refused(
+            "expectation",
+            f"{document.blueprint}/{document.environment} is not destroyed: alive and no longer in "
+            f"the blueprint: {', '.join(document.orphaned)}",
+        )
+    if str(document.verdict) == expected:
         return
     odd = [f"{row.step} is {row.status}" for row in document.steps if row.status != expected]
     raise Refused(

@@ -12,7 +12,7 @@ from functools import partial
 
 from orchestrator.app.bench import as_recorded
 from orchestrator.app.crew import Crew
-from orchestrator.app.guards import NOTHING_THERE, check_state
+from orchestrator.app.guards import check_state
 from orchestrator.app.orders import Order
 from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
@@ -22,12 +22,20 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.doubts import Look, settle_doubts
 from orchestrator.domain.entries import reconciled
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Doubt, OperationRecord, Settled, Verification
-from orchestrator.domain.states import StepStatus
-from orchestrator.errors import Invalid, OrchestratorError, Problem, Refused
+from orchestrator.domain.record import OperationRecord, Verification
+from orchestrator.domain.states import NOTHING_THERE, StepStatus
+from orchestrator.errors import (
+    CheckFailed,
+    InDoubt,
+    Invalid,
+    OrchestratorError,
+    Problem,
+    Refused,
+)
 
 
 def reconcile(services: Services, deployment: Deployment, order: Order) -> int:
@@ -45,11 +53,10 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         if step not in todo:
             status = crew.bench.status(step)
             crew.end_skipped(step, f"already {status}" if status else "never applied")
-    failures = crew.bench.prepare_all(todo, as_recorded)
+    failures = crew.bench.prepare_all(todo, as_recorded) | crew.settle_all()
     if failures:
         crew.end_before_work(todo, failures)
         return
-    crew.settle_all()
     unstarted = run_steps(
         crew.deployment.graph.subset(todo),
         partial(_reconcile_step, crew),
@@ -72,21 +79,23 @@ def _check_forget(crew: Crew, selected: Sequence[str]) -> None:
             "--forget needs a reason",
             hint="add --reason 'why it may be forgotten'",
         )
-    known = {
-        doubt.address
-        for step in selected
-        if (record := crew.bench.records.get(step)) is not None
-        for doubt in record.resources.in_doubt
-    }
-    unknown = [address for address in crew.order.forget if address not in known]
-    if unknown:
-        listed = ", ".join(sorted(known)) or "nothing"
-        raise Invalid(
-            [
-                Problem(f"{address} is not in doubt", hint=f"in doubt: {listed}")
-                for address in unknown
-            ]
-        )
+    known: dict[str, list[str]] = {}
+    for step in selected:
+        record = crew.bench.records.get(step)
+        for doubt in record.resources.in_doubt if record else ():
+            known.setdefault(doubt.address, []).append(step)
+    problems = []
+    for address in crew.order.forget:
+        steps = known.get(address, [])
+        if not steps:
+            listed = ", ".join(sorted(known)) or "nothing"
+            problems.append(Problem(f"{address} is not in doubt", hint=f"in doubt: {listed}"))
+        elif len(steps) > 1:
+            named = ", ".join(steps)
+            hint = "name the one with --step"
+            problems.append(Problem(f"{address} is in doubt in several steps: {named}", hint=hint))
+    if problems:
+        raise Invalid(problems)
 
 
 def _reconcile_step(crew: Crew, name: str) -> Outcome:
@@ -103,9 +112,9 @@ def _reconcile_step(crew: Crew, name: str) -> Outcome:
         return crew.end_with_error(name, started, exc, 1)
     crew.bench.know(name, entry)
     if entry.resources.in_doubt:
-        crew.session.fail(11)
+        crew.session.fail(InDoubt.exit_code)
     elif entry.error is not None and entry.error.code == "check_failed":
-        crew.session.fail(12)
+        crew.session.fail(CheckFailed.exit_code)
     crew.end(
         name,
         started,
@@ -152,7 +161,16 @@ def _evidence(
         else:
             proposal.file.unlink(missing_ok=True)
             checks = _checks(crew, prepared, inputs, state, proposal)
-    settled = _settled(crew, record, state, proposal)
+    look = Look(
+        at=services.clock.now(),
+        run_id=crew.session.run_id,
+        settle=services.limits.settle,
+        held=state.addresses,
+        refreshed=proposal is not None,
+        forgotten=crew.order.forget,
+        reason=crew.order.reason,
+    )
+    settled = settle_doubts(record, look)
     return reconciled(record, state, settled, services.stamp(), sound=checks)
 
 
@@ -165,37 +183,3 @@ def _checks(
     if checks.verdict == "failed" and crew.services.stop.stopping:
         raise stopped(crew.services.stop)
     return checks
-
-
-def _settled(
-    crew: Crew, record: OperationRecord, state: PulledState, proposal: Proposal | None
-) -> list[Settled]:
-    """
-    The doubts that are none any more: forgotten with a reason, found in provider state, or answered
-    by a refresh after the settling time.
-    """
-    services, now = crew.services, crew.services.clock.now()
-    old = (now - record.updated_at).total_seconds() >= services.limits.settle
-    found = []
-
-    def settle(doubt: Doubt, how: str) -> None:
-        found.append(
-            Settled.model_validate(
-                {
-                    "doubt": doubt,
-                    "how": how,
-                    "reason": crew.order.reason if how == "forgotten" else None,
-                    "run_id": crew.session.run_id,
-                    "at": now,
-                }
-            )
-        )
-
-    for doubt in record.resources.in_doubt:
-        if doubt.address in crew.order.forget:
-            settle(doubt, "forgotten")
-        elif doubt.action == "create" and doubt.address in state.addresses:
-            settle(doubt, "in_state")
-        elif doubt.action != "create" and proposal is not None and old:
-            settle(doubt, "refreshed")
-    return found

@@ -63,7 +63,10 @@ def run(
             session.keep_inputs()
         services.store.probe()
         session.take_claim(wait=order.wait, takeover=order.takeover)
-        with session.alive():
+        with (
+            session.alive(),
+            services.workdirs.hold(deployment.blueprint, deployment.environment),
+        ):
             replay_spool(services, deployment)
             _tell_changed_secrets(services, deployment)
             work(Crew(session, order), selected)

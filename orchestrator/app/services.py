@@ -77,6 +77,14 @@ class Services:
         """
         return Stamp(at=self.clock.now(), entry_id=self.ids.entry_id(), actor=self.actor)
 
+    def pause(self, seconds: float) -> None:
+        """
+        Wait so long, or until somebody asks us to stop.
+        """
+        end = self.clock.monotonic() + seconds
+        while not self.stop.stopping and (left := end - self.clock.monotonic()) > 0:
+            self.clock.sleep(min(left, 0.1))
+
     def note(self, message: str, *, hint: str = "", level: str = "info", step: str = "") -> None:
         """
         Tell the person something they should know.

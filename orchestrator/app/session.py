@@ -27,7 +27,7 @@ from orchestrator.domain.record import (
     StepRun,
 )
 from orchestrator.domain.states import StepStatus
-from orchestrator.errors import Busy, StoreUnavailable, Terminated
+from orchestrator.errors import Busy, Fenced, StoreUnavailable, Terminated
 from orchestrator.ports import Liveness
 
 
@@ -142,6 +142,20 @@ class Session:
             services.clock.sleep(0.5)
             held = None
 
+    def hold_claim(self) -> None:
+        """
+        Fenced where another run has taken the claim over: nothing more may be mutated here.
+        """
+        claim = self._claim
+        held = self.services.store.claim(claim.blueprint, claim.environment)
+        if held is None or held.run_id != claim.run_id:
+            who = f"run {held.run_id}" if held else "nobody"
+            raise Fenced(
+                f"{claim.blueprint}/{claim.environment} is no longer claimed by this run but by "
+                f"{who}",
+                hint="look at `orchestrator status` before anything else",
+            )
+
     def _may_replace(self, held: Claim, takeover: str | None) -> bool:
         state = self.services.processes.liveness(held.owner)
         if state is not Liveness.UNKNOWN or takeover is None:
@@ -154,7 +168,7 @@ class Session:
         """
         Keep the lease fresh while the body runs; then give lease and claim back.
         """
-        self._beat()
+        self.services.store.put_lease(self._lease())
         thread = threading.Thread(target=self._heart, name="heartbeat", daemon=True)
         thread.start()
         try:
@@ -211,12 +225,14 @@ class Session:
             )
         )
 
-    def _beat(self) -> None:
+    def _lease(self) -> Lease:
         with self._lock:
             flying = tuple(self._flying.values())
-        lease = Lease(run_id=self.run_id, owner=self._claim.owner, in_flight=flying)
+        return Lease(run_id=self.run_id, owner=self._claim.owner, in_flight=flying)
+
+    def _beat(self) -> None:
         try:
-            self.services.store.put_lease(lease)
+            self.services.store.put_lease(self._lease())
         except StoreUnavailable as exc:
             self.services.note(f"heartbeat not written: {exc.message}", level="warning")
 

@@ -7,7 +7,7 @@ concluded exactly as the run itself would have concluded it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.preparation import Prepared, make_site, pull
@@ -15,14 +15,25 @@ from orchestrator.app.recording import record_outcome
 from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.entries import Evidence, conclude, revert
+from orchestrator.domain.conclusion import conclude, revert
+from orchestrator.domain.faults import Evidence
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Attempt, Fault, OperationRecord, Verification
+from orchestrator.domain.record import (
+    Attempt,
+    Check,
+    Fault,
+    OperationRecord,
+    PlannedAction,
+    Verification,
+)
 from orchestrator.domain.states import Condition, Status
-from orchestrator.errors import Busy
-from orchestrator.ports import Liveness, Recollection, Root
+from orchestrator.errors import Busy, Refused
+from orchestrator.ports import Liveness, Recollection, Root, Site
+
+#: Stands for what an engine said when the secrets it may quote are not known any more.
+NOT_SHOWN = "(not shown: the secrets of that run are not known any more)"
 
 
 def check_not_live(
@@ -60,21 +71,32 @@ def check_not_live(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """
+    What is known of the inputs of an interrupted run: their values, None with ``why`` where they
+    cannot be had, and whether the secrets in them are those that the run had.
+    """
+
+    inputs: StepInputs | None
+    secrets_known: bool
+    why: str = ""
+
+
 def settle(
-    services: Services,
-    deployment: Deployment,
-    prepared: Prepared,
-    inputs: StepInputs | None,
+    services: Services, deployment: Deployment, prepared: Prepared, recalled: Recalled
 ) -> OperationRecord:
     """
     Conclude a ``running`` record whose owner and engine are gone, and say what was concluded.
 
-    ``inputs`` are for the step's checks; without them a step that has checks is not called sound.
+    Where the secrets of that run are not known any more, nothing that its engine said is repeated:
+    it could not be masked.
     """
     marker = prepared.record
     assert marker is not None, "only a record can be settled"
-    outcome = _outcome(services, deployment, prepared, marker, inputs)
-    outcome = record_outcome(services, outcome)
+    site = _site(services, prepared, marker, recalled)
+    outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, site))
+    services.engine.discard(site)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
         f"run {marker.run_id} was interrupted during {marker.active_command}; "
@@ -85,17 +107,33 @@ def settle(
     return outcome
 
 
+def _site(
+    services: Services, prepared: Prepared, marker: OperationRecord, recalled: Recalled
+) -> Site:
+    evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
+    leftovers = (evidence / "plan.tfplan", evidence / "inputs.tfvars.json")
+    site = make_site(services, prepared.root, evidence, "apply", delete_after=leftovers)
+    return site if recalled.secrets_known else replace(site, mask=lambda _: NOT_SHOWN)
+
+
 def _outcome(
     services: Services,
     deployment: Deployment,
     prepared: Prepared,
-    marker: OperationRecord,
-    inputs: StepInputs | None,
+    recalled: Recalled,
+    site: Site,
 ) -> OperationRecord:
-    step = prepared.step
-    before = _entry_before(services, marker)
-    recollection = _recollect(services, prepared.root, marker)
-    if recollection is not None and not recollection.began:
+    step, marker = prepared.step, prepared.record
+    assert marker is not None, "only a record can be settled"
+    entries = services.store.history(marker.target.target)
+    before = next((e for e in entries if e.sequence == marker.sequence - 1), None)
+    recollection = services.engine.recollect(site, complete_log=recalled.secrets_known)
+    if recollection.liveness is Liveness.ALIVE:
+        raise Busy(
+            f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
+            hint="wait for it (--wait)",
+        )
+    if not recollection.began and services.files.read_run(marker.run_id) is not None:
         fault = Fault(
             code="never_started",
             phase="record",
@@ -108,11 +146,12 @@ def _outcome(
             error=fault,
         )
         return revert(marker, before, services.stamp(), attempt)
-    evidence = _evidence(services, prepared.root, marker, recollection)
+    evidence = _evidence(services, prepared.root, marker, recollection, site)
     checks: Verification | None = None
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
-        checks = _checks(services, deployment, prepared, inputs, evidence.state)
+        checks = _checks(services, deployment, prepared, recalled, evidence.state)
         evidence = replace(evidence, stopped=services.stop.stopping)
+    left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
     return conclude(
         marker,
         before,
@@ -120,44 +159,30 @@ def _outcome(
         services.stamp(),
         refused_on=step.refused_on,
         verification=checks,
+        left=left,
     )
 
 
-def _entry_before(services: Services, marker: OperationRecord) -> OperationRecord | None:
-    entries = services.store.history(marker.target.target)
-    return next((entry for entry in entries if entry.sequence == marker.sequence - 1), None)
-
-
-def _recollect(services: Services, root: Root, marker: OperationRecord) -> Recollection | None:
-    """
-    What the interrupted call left on this machine; None where the run was never here.
-    """
-    if not services.files.directory(marker.run_id).exists():
-        return None
-    evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
-    recollection = services.engine.recollect(make_site(services, root, evidence, "apply"))
-    if recollection.liveness is Liveness.ALIVE:
-        raise Busy(
-            f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
-            hint="wait for it (--wait)",
-        )
-    for leftover in ("plan.tfplan", "inputs.tfvars.json"):
-        (evidence / leftover).unlink(missing_ok=True)
-    return recollection
-
-
 def _evidence(
-    services: Services, root: Root, marker: OperationRecord, recollection: Recollection | None
+    services: Services, root: Root, marker: OperationRecord, found: Recollection, site: Site
 ) -> Evidence:
     """
     What there is to judge by. A provider state that cannot be read raises: the record stays as it
-    is, because without it nothing can be concluded.
+    is, because without it nothing can be concluded. A call of which nothing is on this machine has
+    an empty, incomplete journal.
     """
-    evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
-    state = pull(services, root, evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    state = pull(services, root, site.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    bound = marker.provider_state
+    if bound and bound.lineage and state.lineage and state.lineage != bound.lineage:
+        raise Refused(
+            "lineage",
+            f"{marker.target.target}: the provider state has lineage {state.lineage}, "
+            f"not {bound.lineage}",
+            hint="it is another state than the one that was applied; restore the right one",
+        )
     services.workdirs.protect(root)
     errored = services.workdirs.errored_state(root)
-    answer = recollection.answer if recollection else None
+    answer = found.answer if found.began else None
     return Evidence(
         exit_code=answer.exit_code if answer else None,
         journal=Journal.of(
@@ -173,13 +198,12 @@ def _checks(
     services: Services,
     deployment: Deployment,
     prepared: Prepared,
-    inputs: StepInputs | None,
+    recalled: Recalled,
     state: PulledState,
 ) -> Verification | None:
-    if inputs is None:
-        return (
-            Verification(verdict="failed", at=services.clock.now())
-            if prepared.step.verify
-            else None
-        )
-    return run_checks(services, deployment, prepared.step, inputs, state)
+    if recalled.inputs is not None:
+        return run_checks(services, deployment, prepared.step, recalled.inputs, state)
+    if not prepared.step.verify:
+        return None
+    unable = Check(name="checks", passed=False, detail=f"not run: {recalled.why}")
+    return Verification(verdict="failed", checks=(unable,), at=services.clock.now())

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.bench import READY, as_recorded
+from orchestrator.app.bench import as_recorded
 from orchestrator.app.crew import Crew
+from orchestrator.app.guards import check_state
 from orchestrator.app.orders import Order
 from orchestrator.app.preparation import pull, stopped
 from orchestrator.app.recording import record
@@ -19,8 +20,8 @@ from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.entries import checked
 from orchestrator.domain.record import OperationRecord
-from orchestrator.domain.states import StepStatus
-from orchestrator.errors import OrchestratorError
+from orchestrator.domain.states import READY, StepStatus
+from orchestrator.errors import CheckFailed, OrchestratorError
 
 
 def verify(services: Services, deployment: Deployment, order: Order) -> int:
@@ -67,6 +68,7 @@ def _check_step(crew: Crew, name: str) -> Outcome:
     assert prepared.record is not None, "only recorded steps are checked"
     try:
         state = pull(services, prepared.root, crew.bench.evidence(name), "pull")
+        check_state(str(crew.deployment.target(name)), prepared.record, state)
         inputs = crew.bench.recorded_inputs(prepared)
         verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
         if verification.verdict == "failed" and services.stop.stopping:
@@ -77,7 +79,7 @@ def _check_step(crew: Crew, name: str) -> Outcome:
         return crew.end_with_error(name, started, exc, 1)
     crew.bench.know(name, entry, state)
     if verification.verdict == "failed":
-        crew.session.fail(12)
+        crew.session.fail(CheckFailed.exit_code)
     crew.end(
         name,
         started,

@@ -139,7 +139,8 @@ Message = (
 @dataclass(frozen=True, slots=True)
 class StateObject:
     """
-    A managed resource instance in provider state. ``id`` is None where the type has none.
+    A managed resource instance in provider state. ``id`` is None where the type has none;
+    ``configuration`` names the provider configuration that manages it, module and alias included.
     """
 
     address: str
@@ -148,6 +149,7 @@ class StateObject:
     id: str | None
     tainted: bool = False
     deposed: str | None = None
+    configuration: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orchestrator.domain.states import Condition, Status, StepStatus
+from orchestrator.domain.states import Status, StepStatus
 from orchestrator.domain.target import Target
 
 SCHEMA = "orchestrator.operation/1"
@@ -143,6 +143,7 @@ class ObjectRef(Frozen):
 class Doubt(Frozen):
     """
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
+    The action ``forget`` means that it left the provider state, and not by a delete of this tool.
     """
 
     address: str
@@ -158,7 +159,7 @@ class Settled(Frozen):
     """
 
     doubt: Doubt
-    how: Literal["forgotten", "in_state", "refreshed", "repeated"]
+    how: Literal["forgotten", "accepted", "in_state", "refreshed"]
     reason: str | None = None
     run_id: str
     at: datetime
@@ -275,6 +276,7 @@ class OperationRecord(Frozen):
     absence: Absence | None = None
     lineage: Lineage | None = None
     settled: tuple[Settled, ...] = ()
+    targets: tuple[str, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
 
     def to_json(self) -> str:
         """
@@ -404,13 +406,3 @@ class Lease(Frozen):
     owner: Identity
     in_flight: tuple[InFlight, ...] = ()
     age: float = 0.0
-
-
-class Overlay(Frozen):
-    """
-    A record as it is shown: with its derived condition, and the spooled outcome where one waits.
-    """
-
-    record: OperationRecord
-    condition: Condition | None = None
-    spooled: bool = False

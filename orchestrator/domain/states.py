@@ -64,6 +64,11 @@ class Verdict(StrEnum):
     PARTIAL = "partial"
 
 
+#: What dependents can build on, and what nobody needs to destroy.
+READY = (Status.OK, Status.RETAINED)
+NOTHING_THERE = (Status.ABSENT, Status.DESTROYED)
+
+
 class Trigger(StrEnum):
     """
     What happened to a target.
@@ -71,6 +76,7 @@ class Trigger(StrEnum):
 
     START = "start"  # a mutation is about to begin: the marker
     SUCCEED = "succeed"  # the mutation ended well and its checks hold
+    KEEP = "keep"  # the same, on a target that is retained
     FAIL = "fail"  # the mutation, or a check after it, failed
     REVERT = "revert"  # proven: the mutation touched nothing, or was surgery
     GONE = "gone"  # our destroy is confirmed
@@ -95,6 +101,7 @@ _ANY_BUT_RUNNING = (None, Status.OK, Status.ERROR, Status.RETAINED, Status.ABSEN
 TABLE: dict[Trigger, dict[Status | None, Status]] = {
     Trigger.START: dict.fromkeys(_ANY_BUT_RUNNING, Status.RUNNING),
     Trigger.SUCCEED: {Status.RUNNING: Status.OK},
+    Trigger.KEEP: {Status.RUNNING: Status.RETAINED},
     Trigger.FAIL: {Status.RUNNING: Status.ERROR},
     Trigger.GONE: {Status.RUNNING: Status.DESTROYED, Status.ERROR: Status.DESTROYED},
     Trigger.MISSING: {

@@ -46,12 +46,12 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
     positional: tuple[str, ...] = ()
     options: dict[str, Any] = {"no_color": IsFlagged}
     match request:
-        case Init(lock_readonly=readonly):
+        case Init(upgrade=upgrade):
             command = "init"
             options |= {
                 "input": False,
                 "reconfigure": IsFlagged,
-                "lockfile": "readonly" if readonly else None,
+                "upgrade": flag(upgrade),
             }
         case Plan():
             command = "plan"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint import Module, Variable
 from orchestrator.domain.record import Json
-from orchestrator.engine.exclusion import ignore_rules, is_excluded, is_plan
+from orchestrator.engine.exclusion import LOCK_FILE, ignore_rules, is_excluded, is_plan
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.ports import Snapshot
 
@@ -68,6 +68,7 @@ def pack(module: Module) -> Snapshot:
         "provider_sources": dict(sorted(module.provider_sources.items())),
         "provider_blocks": sorted(module.provider_blocks),
         "provider_uses": module.provider_uses and dict(sorted(module.provider_uses.items())),
+        "locked": any(e.path == f"{path}/{LOCK_FILE}".removeprefix("./") for e in entries),
     }
     digest = _digest(entries, facts)
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
@@ -302,6 +303,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             provider_sources=dict(facts["provider_sources"]),
             provider_blocks=tuple(facts["provider_blocks"]),
             provider_uses=None if facts["provider_uses"] is None else dict(facts["provider_uses"]),
+            locked=bool(facts["locked"]),
         )
     except (LookupError, TypeError, ValueError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc

@@ -114,4 +114,5 @@ def _objects(resources: Any) -> Iterator[StateObject]:
                 id=identifier if isinstance(identifier, str) else None,
                 tainted=instance.get("status") == "tainted",
                 deposed=instance.get("deposed"),
+                configuration=resource["provider"],
             )

@@ -121,9 +121,11 @@ class TerraformEngine:
             seconds=time.monotonic() - began,
         )
 
-    def recollect(self, site: Site) -> Recollection:
+    def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
         """
         What an earlier call at this site left. A call that had not begun is made impossible.
+
+        With ``complete_log`` the masked log is written anew from all that the call said.
 
         An engine that has ended while its wrapper is about to write the answer is waited for.
         """
@@ -141,13 +143,21 @@ class TerraformEngine:
             discard(site.delete_after)
             _reap(beginning)
         ending = files.ending()
-        log = None if liveness is Liveness.ALIVE else self._open_log(files)
+        keep = liveness is Liveness.ALIVE or not complete_log
+        log = None if keep else self._open_log(files)
         return Recollection(
             began=ending is None or ending.began,
             liveness=liveness,
             answer=_reread(files, beginning.verb, site, log=log),
             identity=beginning.engine,
         )
+
+    def discard(self, site: Site) -> None:
+        """
+        Remove what the call left unmasked; its masked log stays.
+        """
+        files = CallFiles.of(site)
+        discard((files.stdout, files.stderr))
 
     def state(self, answer: Answer) -> PulledState:
         """

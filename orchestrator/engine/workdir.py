@@ -9,12 +9,13 @@ provisioner left there stays; only files of an earlier snapshot go.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from orchestrator.engine.backend import location, render
 from orchestrator.engine.exclusion import LOCK_FILE, is_loaded
 from orchestrator.engine.generated import BACKEND_FILE, PROVIDER_FILE, Generated, generate
 from orchestrator.engine.snapshot import Entry
-from orchestrator.errors import EngineFailed, Invalid, Location, Problem
+from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
 from orchestrator.ports import Root, RootSetup, Snapshot
 
 _NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
@@ -66,6 +67,27 @@ class DirectoryWorkDirs:
         self._work = work.absolute()
         self._project = project_root.absolute()
 
+    @contextlib.contextmanager
+    def hold(self, blueprint: str, environment: str) -> Iterator[None]:
+        place = self._work / blueprint / environment
+        try:
+            _make_private(place)
+            descriptor = os.open(place / ".held", os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as exc:
+            message = f"{exc.filename or place}: {exc.strerror}"
+            raise EngineFailed("init", message) from exc
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise Busy(
+                    f"another command uses the working directories of {blueprint}/{environment}",
+                    hint="wait for it; `orchestrator status` tells of a run",
+                ) from exc
+            yield
+        finally:
+            os.close(descriptor)
+
     def snapshot(self, module: Module) -> Snapshot:
         return snapshots.pack(module)
 
@@ -95,7 +117,10 @@ class DirectoryWorkDirs:
         )
 
     def initialised(self, root: Root) -> None:
-        self._layout(root).remember_init()
+        try:
+            self._layout(root).remember_init()
+        except OSError as exc:
+            raise EngineFailed("init", f"{exc.filename}: {exc.strerror}") from exc
 
     def lock_file(self, root: Root) -> bytes | None:
         try:

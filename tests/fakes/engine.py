@@ -218,7 +218,7 @@ class FakeEngine:
             _answer(evidence), stopped=call.stopped, timed_out=call.timed_out, lock=call.lock
         )
 
-    def recollect(self, site: Site) -> Recollection:
+    def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
         key = (site.evidence, site.name)
         with self._world.lock:
             evidence = self._world.evidence.setdefault(key, None)
@@ -231,6 +231,10 @@ class FakeEngine:
             answer=_answer(evidence),
             identity=Identity(host="fake", boot_id="b", pid=1, pid_namespace="n", started=1),
         )
+
+    def discard(self, site: Site) -> None:
+        for stream in ("stdout", "stderr"):
+            (site.evidence / "raw" / f"{site.name}.{stream}").unlink(missing_ok=True)
 
     def state(self, answer: Answer) -> PulledState:
         if answer.exit_code != 0 or answer.stdout is None:

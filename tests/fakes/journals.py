@@ -82,7 +82,8 @@ def state(
     secrets: Iterable[str] = (),
 ) -> PulledState:
     """
-    A provider state from texts such as "a.b id", "a.b id tainted", "a.b id deposed=1".
+    A provider state from texts such as "a.b id", "a.b id tainted", "a.b id deposed=1", and
+    "a.b id by=us" for the provider configuration.
     """
     return PulledState(
         lineage=lineage,
@@ -105,6 +106,7 @@ def _object(text: str) -> StateObject:
         id=object_id,
         tainted="tainted" in marks,
         deposed=deposed,
+        configuration=next((m for m in marks if m.startswith("by=")), ""),
     )
 
 

@@ -47,7 +47,7 @@ ALIVE, GONE, UNKNOWN = Liveness.ALIVE, Liveness.GONE, Liveness.UNKNOWN
         (UNKNOWN, None, 5, Condition.LIVE, "another host with a fresh heartbeat"),
         (UNKNOWN, None, 61, Condition.SILENT, "another host without one"),
         (GONE, UNKNOWN, 61, Condition.SILENT, "an engine that cannot be seen from here"),
-        (None, None, 0, Condition.SILENT, "nothing known is not proof of death"),
+        (None, None, 0, Condition.INTERRUPTED, "the lease was given back: the run has ended"),
         (None, GONE, 0, Condition.INTERRUPTED, "the lease was given back, the engine is gone"),
     ],
 )

@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import pytest
 
+from orchestrator.domain.conclusion import conclude
 from orchestrator.domain.entries import (
-    Evidence,
     Stamp,
     checked,
-    conclude,
     gone_without_mutation,
     mark,
     reconciled,
     unchanged,
 )
+from orchestrator.domain.faults import Evidence
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
     Attempt,
@@ -69,7 +69,13 @@ def marker(
     The marker of a run that planned ``actions`` on a state.
     """
     return mark(
-        before, facts(), STAMP, command=command, planned=planned(*actions), state=held or state()
+        before,
+        facts(),
+        STAMP,
+        command=command,
+        planned=planned(*actions),
+        state=held or state(),
+        doubts=before.resources.in_doubt if before else (),
     )
 
 
@@ -400,3 +406,52 @@ def test_a_deposed_object_stays_in_the_inventory() -> None:
     )
     found = conclude(first, entry(), evidence, STAMP)
     assert found.resources.inventory == refs("s.a id-2", "s.a id-1 deposed=d1")
+
+
+def test_an_apply_over_a_retained_target_leaves_it_retained() -> None:
+    """
+    Law 10: only ``release`` takes a target out of retention.
+    """
+    before = entry(status="retained")
+    evidence = ended(CREATED, state(["s.a id-1"]))
+    found = conclude(marker(before, "create s.a"), before, evidence, STAMP, verification=UNVERIFIED)
+    assert found.status is Status.RETAINED
+
+
+@pytest.mark.parametrize("checks", [UNVERIFIED, FAILED_CHECK])
+def test_a_targeted_apply_that_leaves_something_is_not_ok(checks: Verification) -> None:
+    """
+    DESIGN 9: it is ok only after an untargeted plan is empty, whatever the checks say.
+    """
+    first = marker(None, "create s.a")
+    evidence = ended(CREATED, state(["s.a id-1"]))
+    left = planned("create s.b")
+    found = conclude(first, None, evidence, STAMP, verification=checks, left=left)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "targeted")
+
+
+def test_reconcile_never_loses_sight_of_what_left_the_state() -> None:
+    """
+    DESIGN 10: an object that left the provider state without us is not gone by that.
+    """
+    before = entry(
+        status="error", failed_command="destroy", resources=Resources(inventory=refs("s.a id-1"))
+    )
+    found = reconciled(before, state(), (), STAMP, sound=None)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "vanished")
+    assert [doubt.id for doubt in found.resources.in_doubt] == ["id-1"]
+
+
+def test_an_end_that_the_journal_does_not_tell_is_no_doubt_after_a_clean_exit() -> None:
+    """
+    Of a deposed and a new object at one address the engine may report only one end.
+    """
+    before = entry()
+    first = marker(before, "replace s.a", held=state(["s.a id-1"]))
+    lines = ["began create s.a", "done create s.a id-2", "began delete s.a"]
+    found = conclude(
+        first, before, ended(lines, state(["s.a id-2"])), STAMP, verification=UNVERIFIED
+    )
+    assert (found.status, found.resources.in_doubt) == (Status.OK, ())

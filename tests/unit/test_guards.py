@@ -13,9 +13,10 @@ from orchestrator.app.guards import (
     check_state,
     check_vanished,
 )
+from orchestrator.domain.doubts import Look
 from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import Drifted
-from orchestrator.domain.record import Doubt, ProviderState, Resources
+from orchestrator.domain.messages import Drifted, PulledState
+from orchestrator.domain.record import Doubt, OperationRecord, ProviderState, Resources
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
@@ -64,27 +65,48 @@ def vanishing(*addresses: str) -> Journal:
     return Journal.of([Drifted(a, "delete", "s") for a in addresses], whole=True)
 
 
+def looked(
+    found: PulledState, journal: Journal, *, record: OperationRecord | None = None, **how: object
+) -> None:
+    check_vanished(
+        "t",
+        record,
+        found,
+        journal,
+        destroying=bool(how.get("destroying")),
+        accepted=str(how["accepted"]) if "accepted" in how else None,
+    )
+
+
 def test_everything_vanished_is_refused() -> None:
     """
     Law 21: wrong region, account or credentials look like this.
     """
     with pytest.raises(Refused, match="every recorded object has vanished"):
-        check_vanished(
-            "t",
-            state(["s.a 1", "s.b 2"]),
-            vanishing("s.a", "s.b"),
-            direction="apply",
-            accepted=None,
-        )
+        looked(state(["s.a 1", "s.b 2"]), vanishing("s.a", "s.b"))
+
+
+def test_what_a_destroy_would_not_delete_has_vanished() -> None:
+    """
+    The plan of a destroy tells of no drift; it deletes nothing of what the refresh lost.
+    """
+    with pytest.raises(Refused, match="vanished"):
+        looked(state(["s.a 1"]), vanishing(), destroying=True)
+
+
+def test_an_emptied_state_is_refused() -> None:
+    """
+    Law 21: a state from which everything was taken says nothing of the objects.
+    """
+    with pytest.raises(Refused, match=r"vanished: s\.a"):
+        looked(state(serial=9), vanishing(), record=KNOWN)
 
 
 def test_a_reason_accepts_that_everything_vanished() -> None:
     """
     Law 21: only a person can say so.
     """
-    assert check_vanished(
-        "t", state(["s.a 1"]), vanishing("s.a"), direction="apply", accepted="deleted by hand"
-    )
+    looked(state(["s.a 1"]), vanishing("s.a"), accepted="deleted by hand")
 
 
 @pytest.mark.parametrize("lost", [("s.a",), ()])
@@ -92,23 +114,28 @@ def test_a_part_that_vanished_is_no_wrong_scope(lost: tuple[str, ...]) -> None:
     """
     The same provider configuration saw others of the target.
     """
-    assert not check_vanished(
-        "t", state(["s.a 1", "s.b 2"]), vanishing(*lost), direction="apply", accepted=None
-    )
+    looked(state(["s.a 1", "s.b 2"]), vanishing(*lost))
 
 
-def doubting(action: str) -> object:
+def doubting(action: str) -> OperationRecord:
     doubt = Doubt.model_validate({"address": "s.a", "action": action, "why": "it began"})
     return entry(status="error", resources=Resources(in_doubt=(doubt,)))
 
 
-@pytest.mark.parametrize(("action", "age"), [("create", 0), ("create", 9999), ("delete", 59)])
+def look(age: float, *, refreshed: str = "refreshed") -> Look:
+    at = START + timedelta(seconds=age)
+    return Look(at=at, run_id="r", settle=60.0, refreshed=refreshed == "refreshed")
+
+
+@pytest.mark.parametrize(
+    ("action", "age"), [("create", 0), ("create", 9999), ("delete", 59), ("forget", 9999)]
+)
 def test_a_doubt_forbids_an_apply(action: str, age: int) -> None:
     """
-    Law 20: no blind retry; a create in doubt does not age away.
+    Law 20: no blind retry; what only a person can know does not age away.
     """
     with pytest.raises(InDoubt, match=r"s\.a"):
-        check_doubts(doubting(action), START + timedelta(seconds=age), 60.0, "reconcile")  # type: ignore[arg-type]
+        check_doubts(doubting(action), look(age), "reconcile")
 
 
 @pytest.mark.parametrize("action", ["update", "delete"])
@@ -116,4 +143,12 @@ def test_a_refresh_answers_what_is_in_state(action: str) -> None:
     """
     DESIGN 10: after the settling time the next plan's refresh tells what an update or delete did.
     """
-    check_doubts(doubting(action), START + timedelta(seconds=60), 60.0, "reconcile")  # type: ignore[arg-type]
+    check_doubts(doubting(action), look(60), "reconcile")
+
+
+def test_without_a_refresh_nothing_is_answered() -> None:
+    """
+    Law 20: ``--refresh=false`` asks nobody.
+    """
+    with pytest.raises(InDoubt):
+        check_doubts(doubting("update"), look(9999, refreshed="no"), "reconcile")

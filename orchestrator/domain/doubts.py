@@ -1,0 +1,143 @@
+"""
+Doubts from earlier mutations: which of them evidence has answered since, and which stay open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import PulledState, StateObject
+from orchestrator.domain.record import Doubt, ObjectRef, OperationRecord, Settled
+from orchestrator.domain.states import NOTHING_THERE
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """
+    A look at the provider state: when, by which run, which addresses it holds, and whether the
+    objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead
+    engine may still be under way.
+
+    ``forgotten`` and ``accepted`` are what a person says for ``reason``: these objects do not
+    matter, or whatever has left the provider state is gone.
+    """
+
+    at: datetime
+    run_id: str
+    settle: float
+    held: Collection[str] = ()
+    refreshed: bool = False
+    forgotten: Collection[str] = ()
+    accepted: bool = False
+    reason: str | None = None
+
+
+def open_doubts(record: OperationRecord | None, look: Look) -> tuple[Doubt, ...]:
+    """
+    The doubts that the look does not answer.
+    """
+    answered = {item.doubt for item in settle_doubts(record, look)}
+    doubts = record.resources.in_doubt if record else ()
+    return tuple(doubt for doubt in doubts if doubt not in answered)
+
+
+def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, ...]:
+    """
+    The doubts that the look answers, and how.
+
+    A create, or an object that left the state, is answered by the state that holds it now; an
+    update or delete of what the state holds by a refresh, once nothing can be under way any more.
+    """
+    if record is None:
+        return ()
+    old = (look.at - record.updated_at).total_seconds() >= look.settle
+    found = []
+    for doubt in record.resources.in_doubt:
+        how = None
+        if doubt.address in look.forgotten:
+            how = "forgotten"
+        elif doubt.action == "forget" and look.accepted:
+            how = "accepted"
+        elif doubt.action in ("create", "forget"):
+            how = "in_state" if doubt.address in look.held else None
+        elif look.refreshed and old:
+            how = "refreshed"
+        if how is None:
+            continue
+        reason = look.reason if how in ("forgotten", "accepted") else None
+        found.append(
+            Settled.model_validate(
+                {"doubt": doubt, "how": how, "reason": reason, "run_id": look.run_id, "at": look.at}
+            )
+        )
+    return tuple(found)
+
+
+def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
+    """
+    The objects that the record knows and the provider state no longer holds, under no address.
+    """
+    if record is None or record.status in NOTHING_THERE:
+        return ()
+    ids = {(item.type, item.id) for item in state.objects if item.id is not None}
+    return tuple(
+        ref
+        for ref in record.resources.inventory
+        if ref.deposed is None
+        and ref.address not in state.addresses
+        and (ref.type, ref.id) not in ids
+    )
+
+
+def vanished(journal: Journal, state: PulledState, *, destroying: bool) -> tuple[StateObject, ...]:
+    """
+    The objects of a state that the refresh of a plan could not find.
+
+    The plan of a destroy tells of no drift: what it would not delete has vanished.
+    """
+    lost = {item.address for item in journal.drifted if item.action == "delete"}
+    planned = {item.address for item in journal.planned}
+    return tuple(
+        item
+        for item in state.objects
+        if item.deposed is None
+        and (item.address in lost or (destroying and item.address not in planned))
+    )
+
+
+def unconfirmed(
+    left: Iterable[ObjectRef], lost: Sequence[StateObject], state: PulledState
+) -> tuple[Doubt, ...]:
+    """
+    What a destroy may not call gone although nothing is left to delete: objects that left the state
+    without it, and objects missed by a provider configuration that found no other (DESIGN 10).
+    """
+    missing = {item.address for item in lost}
+    seeing = {
+        item.configuration
+        for item in state.objects
+        if item.deposed is None and item.address not in missing
+    }
+    doubts = [
+        Doubt(
+            address=ref.address,
+            action="forget",
+            id=ref.id,
+            why="it left the provider state, and not by a delete of this tool",
+        )
+        for ref in left
+    ]
+    doubts += [
+        Doubt(
+            address=item.address,
+            action="forget",
+            id=item.id,
+            why="it was not found any more, by a provider configuration that found nothing else",
+        )
+        for item in lost
+        if item.configuration not in seeing
+    ]
+    return tuple(doubts)

@@ -1,0 +1,130 @@
+"""
+Which doubts evidence has answered, and what a destroy may not call gone.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.domain.doubts import (
+    Look,
+    left_behind,
+    open_doubts,
+    settle_doubts,
+    unconfirmed,
+    vanished,
+)
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import Drifted
+from orchestrator.domain.record import Doubt, Json, OperationRecord, Resources
+from tests.fakes.clock import START
+from tests.fakes.entries import entry
+from tests.fakes.journals import journal, refs, state
+
+
+def doubting(action: str) -> OperationRecord:
+    doubt = Doubt.model_validate({"address": "s.a", "action": action, "why": "x"})
+    return entry(status="error", resources=Resources(in_doubt=(doubt,)))
+
+
+def look(**changes: Json) -> Look:
+    return Look(at=START + timedelta(hours=1), run_id="run-2", settle=60.0, **changes)
+
+
+CASES = [
+    ("create", {}, None, "a create is not answered by time"),
+    ("create", {"refreshed": True}, None, "a refresh knows only what is in state"),
+    ("create", {"held": {"s.a"}}, "in_state", "the state holds it now"),
+    ("forget", {"held": {"s.a"}}, "in_state", "it came back"),
+    ("forget", {"refreshed": True}, None, "what left the state is not refreshed"),
+    ("forget", {"accepted": True, "reason": "r"}, "accepted", "a person says it is gone"),
+    ("create", {"accepted": True, "reason": "r"}, None, "that says nothing of a lost create"),
+    ("update", {"refreshed": True}, "refreshed", "the refresh tells"),
+    ("delete", {"refreshed": True}, "refreshed", "the refresh tells"),
+    ("update", {}, None, "nobody asked the provider"),
+    ("create", {"forgotten": ("s.a",), "reason": "r"}, "forgotten", "a person forgets it"),
+]
+
+
+@pytest.mark.parametrize(
+    ("action", "seen", "how", "why"), CASES, ids=[f"{c[0]}: {c[3]}" for c in CASES]
+)
+def test_answers(action: str, seen: dict[str, Json], how: str | None, why: str) -> None:
+    """
+    DESIGN 10: each kind of doubt has its own evidence.
+    """
+    record = doubting(action)
+    found = [item.how for item in settle_doubts(record, look(**seen))]
+    assert found == ([how] if how else []), why
+    assert (not open_doubts(record, look(**seen))) == bool(how)
+
+
+@pytest.mark.parametrize("action", ["update", "delete"])
+def test_a_dead_engine_may_still_have_a_request_under_way(action: str) -> None:
+    """
+    DESIGN 10: before the settling time has passed a refresh answers nothing.
+    """
+    early = Look(at=START + timedelta(seconds=59), run_id="r", settle=60.0, refreshed=True)
+    assert settle_doubts(doubting(action), early) == ()
+
+
+def test_what_a_person_says_is_recorded_with_the_reason() -> None:
+    """
+    The reason stands beside the doubt that it settled.
+    """
+    (row,) = settle_doubts(doubting("create"), look(forgotten=("s.a",), reason="seen in console"))
+    assert (row.reason, row.run_id, row.doubt.address) == ("seen in console", "run-2", "s.a")
+
+
+def test_an_object_that_left_the_state_is_left_behind() -> None:
+    """
+    The record still knows what the state no longer holds.
+    """
+    record = entry(resources=Resources(inventory=refs("s.a id-1", "s.b id-2")))
+    assert [ref.address for ref in left_behind(record, state(["s.b id-2"]))] == ["s.a"]
+
+
+def test_an_object_under_another_address_is_not_left_behind() -> None:
+    """
+    A move by hand keeps type and id.
+    """
+    record = entry(resources=Resources(inventory=refs("s.a id-1")))
+    assert left_behind(record, state(["s.moved id-1"])) == ()
+
+
+@pytest.mark.parametrize("status", ["destroyed", "absent"])
+def test_what_is_gone_left_nothing_behind(status: str) -> None:
+    """
+    A confirmed absence is not questioned by an empty state.
+    """
+    record = entry(status=status, resources=Resources(inventory=refs("s.a id-1")))
+    assert left_behind(record, state()) == ()
+
+
+def test_a_configuration_that_sees_others_is_believed() -> None:
+    """
+    DESIGN 10: an object that vanished counts as gone if the same configuration saw others.
+    """
+    held = state(["s.a 1 by=eu", "s.b 2 by=eu", "s.c 3 by=us"])
+    lost = vanished(Journal.of([Drifted("s.a", "delete", "s")], whole=True), held, destroying=False)
+    assert unconfirmed((), lost, held) == ()
+
+
+def test_a_configuration_that_sees_nothing_is_not_believed() -> None:
+    """
+    One alias in the wrong region loses only its own objects.
+    """
+    held = state(["s.a 1 by=eu", "s.c 3 by=us"])
+    lost = vanished(Journal.of([Drifted("s.c", "delete", "s")], whole=True), held, destroying=False)
+    assert [doubt.address for doubt in unconfirmed((), lost, held)] == ["s.c"]
+
+
+def test_a_destroy_tells_what_vanished_by_what_it_would_delete() -> None:
+    """
+    Its plan holds a delete for everything that the refresh found.
+    """
+    plan = journal("plan delete s.a")
+    held = state(["s.a 1", "s.b 2", "s.old 3 deposed=d1"])
+    assert [item.address for item in vanished(plan, held, destroying=True)] == ["s.b"]
