@@ -225,7 +225,7 @@ def _why(exc: BaseException) -> str:
         return _why(exc.reason)
     if isinstance(exc, TimeoutError):
         return "no answer in time"
-    if isinstance(exc, RemoteDisconnected):
+    if isinstance(exc, RemoteDisconnected | ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "the connection was closed without an answer"
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"the TLS certificate was not accepted: {exc.verify_message}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 #: Exit codes from the one that wins to the one that loses, when several apply.
 PRECEDENCE = (1, 23, 21, 130, 143, 11, 10, 13, 12, 20, 22, 6, 5, 4, 3, 2, 0)
@@ -22,6 +22,25 @@ def worst(codes: Iterable[int]) -> int:
     10
     """
     return min(codes, key=PRECEDENCE.index, default=0)
+
+
+#: Why an action is refused: stable codes, seen as ``error.code`` and in ``--json``.
+Reason = Literal[
+    "backend_changed",
+    "dependents",
+    "engine_change",
+    "environment",
+    "expectation",
+    "foreign_record",
+    "lineage",
+    "reason_missing",
+    "serial_back",
+    "state_missing",
+    "targeted",
+    "unrecorded_state",
+    "upstream",
+    "vanished",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +107,7 @@ class Refused(OrchestratorError):
 
     exit_code, code = 4, "refused"
 
-    def __init__(self, reason: str, message: str, *, hint: str = "") -> None:
+    def __init__(self, reason: Reason, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
 

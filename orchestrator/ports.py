@@ -301,7 +301,6 @@ class Plan:
     targets: tuple[str, ...] = ()
     parallelism: int | None = None
     lock_timeout: str | None = None
-    lock: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import Invalid
+from orchestrator.errors import Invalid, Problem
 from orchestrator.ports import Approver, EngineInfo, OperationStore, Sink, StopToken
 from orchestrator.settings import Settings, project_key, read_settings
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.app.queries import Reader
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint import Deployment
+    from orchestrator.domain.documents import StatusListDocument
     from orchestrator.domain.outline import Outline
     from orchestrator.domain.target import Target
     from orchestrator.loading.values import Need
@@ -110,13 +111,37 @@ def environments(where: Place, blueprint: str) -> tuple[str, ...]:
 
 def outlines(where: Place) -> list[Outline]:
     """
-    Every blueprint of the project in each of its environments.
+    Every blueprint of the project in each of its environments; Invalid with the problems of all
+    that are wrong.
     """
-    return [
-        outline(where, Choice(name, environment))
-        for name in blueprint_names(where)
-        for environment in environments(where, name)
-    ]
+    found: list[Outline] = []
+    problems: list[Problem] = []
+    for name in blueprint_names(where):
+        try:
+            for environment in environments(where, name):
+                found.append(outline(where, Choice(name, environment)))
+        except Invalid as exc:
+            problems += [problem for problem in exc.problems if problem not in problems]
+    if problems:
+        raise Invalid(problems)
+    return found
+
+
+def status_of_all(where: Place) -> StatusListDocument:
+    """
+    The status of every blueprint and environment that has a file, each from its own store, and of
+    those that have only records left in the project's.
+    """
+    from orchestrator.domain.documents import StatusListDocument
+
+    declared = outlines(where)
+    documents = []
+    for each in declared:
+        with reader(where, each.backend.type, each.operations_url) as desk:
+            documents.append(desk.status(each))
+    with reader(where) as desk:
+        documents += desk.left_over({(each.blueprint, each.environment) for each in declared})
+    return StatusListDocument(project=where.settings.project, blueprints=tuple(documents))
 
 
 def outline_of(where: Place, target: Target) -> Outline | None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.project import PATIENCE, Project
 #: What a terminal sends to the foreground process group for Ctrl-C.
 CTRL_C = "\x03"
 
-#: As a login does it: signals that we ignore, as workers of test runners do, are not ignored there.
+#: As a login does it: what we may ignore is not ignored there.
 _START = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -75,6 +76,18 @@ class Terminal:
         while not condition():
             if time.monotonic() > end or not self._read():
                 pytest.fail(f"waited in vain; shown: {self.shown}")
+
+    def press_until_it_ends(self, text: str) -> int:
+        """
+        Type text once a second, as people do, until the tool ends; the exit code. Python loses a
+        signal that arrives just before it waits for a line.
+        """
+        while self._process.poll() is None:
+            with suppress(OSError):  # it has ended meanwhile
+                self.type(text)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+        return self.finish()
 
     def finish(self) -> int:
         """

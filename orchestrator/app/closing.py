@@ -5,21 +5,26 @@ The end of a run: its verdict, what is alive, and the commands that make sense n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.orders import command_line
 from orchestrator.app.session import Session
 from orchestrator.domain.events import Alive, NextCommand, RunFinished
-from orchestrator.domain.record import Doubt, Fault, OperationRecord
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.record import Doubt, Fault, OperationRecord, Phase
 from orchestrator.domain.states import StepStatus, Verdict, verdict
 from orchestrator.errors import (
     Busy,
     CheckFailed,
     DeadlinePassed,
     EngineFailed,
+    Fenced,
     InDoubt,
+    Invalid,
     OrchestratorError,
     Refused,
+    Spooled,
     StoreUnavailable,
     worst,
 )
@@ -44,6 +49,35 @@ def codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list
     return codes
 
 
+def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
+    """
+    An error that left no entry, as the run record keeps it.
+    """
+    phase: Phase = "plan"
+    diagnostics: tuple[object, ...] = ()
+    match exc:
+        case EngineFailed():
+            phase, diagnostics = cast(Phase, exc.phase), exc.diagnostics
+        case Busy():
+            phase = "lock"
+        case StoreUnavailable() | Spooled() | Fenced():
+            phase = "record"
+        case InDoubt():
+            phase = "readback"
+        case Invalid():
+            phase = "blueprint"
+        case _:
+            pass
+    return Fault.model_validate(
+        {
+            "code": exc.reason if isinstance(exc, Refused) else exc.code,
+            "phase": phase,
+            "summary": masker.mask(exc.message).splitlines()[0],
+            "diagnostics": diagnostics,
+        }
+    )
+
+
 def close(session: Session, error: OrchestratorError | None, *, started: float) -> int:
     """
     Finish the run record and tell the whole story; returns the exit code.
@@ -54,13 +88,7 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
     if services.stop.stopping:
         session.fail(services.stop.exit_code)
     exit_code = worst(session.codes)
-    fault = None
-    if error is not None:
-        fault = Fault(
-            code=error.code,
-            phase="record",
-            summary=services.masker.mask(error.message.splitlines()[0]),
-        )
+    fault = fault_of(error, services.masker) if error else None
     session.finish(exit_code, fault)
     found = _records(session)
     alive = _alive(found[0] if found else ())

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.app.bench import Bench
-from orchestrator.app.closing import codes_of
+from orchestrator.app.closing import codes_of, fault_of
 from orchestrator.app.guards import check_doubts
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.pipeline import Done
@@ -19,7 +19,7 @@ from orchestrator.app.session import Session
 from orchestrator.app.settling import Recalled, settle
 from orchestrator.domain.doubts import Look
 from orchestrator.domain.events import StepFinished
-from orchestrator.domain.record import Fault, StepRun
+from orchestrator.domain.record import StepRun
 from orchestrator.domain.states import READY, Status, StepStatus
 from orchestrator.errors import (
     Busy,
@@ -181,14 +181,7 @@ class Crew:
             return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask
         said = mask(exc.message)
-        fault = Fault.model_validate(
-            {
-                "code": _code(exc),
-                "phase": _phase(exc),
-                "summary": said.splitlines()[0],
-                "diagnostics": exc.diagnostics if isinstance(exc, EngineFailed) else (),
-            }
-        )
+        fault = fault_of(exc, self.services.masker)
         status = StepStatus.RUNNING if isinstance(exc, Spooled) else StepStatus.ERROR
         last_error = f"{said}\n{exc.hint}" if exc.hint else said
         record = self.bench.records.get(name)
@@ -276,19 +269,3 @@ class Crew:
                 blocked_by=item.blocked_by,
                 reason=None if item.blocked_by else item.reason or None,
             )
-
-
-def _code(exc: OrchestratorError) -> str:
-    return str(getattr(exc, "reason", None) or exc.code)
-
-
-def _phase(exc: OrchestratorError) -> str:
-    match exc:
-        case EngineFailed():
-            return exc.phase
-        case Busy():
-            return "lock"
-        case StoreUnavailable() | Spooled() | Fenced():
-            return "record"
-        case _:
-            return "plan"

@@ -21,13 +21,12 @@ from orchestrator.domain.documents import (
     RunLine,
     RunsDocument,
     StatusDocument,
-    StatusListDocument,
     StepOutcome,
     StepState,
 )
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import OperationRecord, RunRecord
-from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus, verdict
+from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
@@ -71,8 +70,11 @@ class Reader:
             newest = waiting if overlaid else record
             condition = watch.condition(newest) if newest else None
             conditions.append((newest.status if newest else None, condition))
-            state = self._state(outline, target, newest, records, runs)
-            shown.append(state.model_copy(update={"condition": condition, "spooled": overlaid}))
+            if newest is None:
+                shown.append(_pending(outline, target, records))
+            else:
+                state = self._recorded(newest, runs, condition)
+                shown.append(state.model_copy(update={"spooled": overlaid}))
         return StatusDocument(
             project=self.project,
             blueprint=outline.blueprint,
@@ -86,28 +88,47 @@ class Reader:
             ),
         )
 
-    def status_all(self, outlines: Iterable[Outline]) -> StatusListDocument:
+    def left_over(self, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:
         """
-        The status of every blueprint and environment that has a file or a record.
+        The status of blueprints and environments that have records of this project and no file any
+        more: all their targets are orphaned.
         """
-        documents = [self.status(outline) for outline in outlines]
-        return StatusListDocument(project=self.project, blueprints=tuple(documents))
-
-    def _state(
-        self,
-        outline: Outline,
-        target: Target,
-        record: OperationRecord | None,
-        records: Mapping[str, OperationRecord],
-        runs: Mapping[tuple[str, str], StepStatus],
-    ) -> StepState:
-        if record is None:
-            return StepState(
-                step=target.step,
-                target=str(target),
-                status=StepStatus.PENDING,
-                blocked_by=_blocked_by(outline, target.step, records),
+        found: dict[tuple[str, str], list[OperationRecord]] = {}
+        for record in self.store.records():
+            place = (record.target.blueprint, record.target.environment)
+            if record.project == self.project and place not in declared:
+                found.setdefault(place, []).append(record)
+        watch = Watch(self.store, self.files, self.processes, self.silence)
+        documents = []
+        for (blueprint, environment), records in sorted(found.items()):
+            runs = self._run_rows(records)
+            states = [self._recorded(record, runs, watch.condition(record)) for record in records]
+            documents.append(
+                StatusDocument(
+                    project=self.project,
+                    blueprint=blueprint,
+                    environment=environment,
+                    verdict=verdict((record.status, watch.condition(record)) for record in records),
+                    steps=tuple(states),
+                    orphaned=tuple(
+                        str(record.target.target)
+                        for record in records
+                        if record.status not in NOTHING_THERE
+                    ),
+                )
             )
+        return documents
+
+    def _recorded(
+        self,
+        record: OperationRecord,
+        runs: Mapping[tuple[str, str], StepStatus],
+        condition: Condition | None,
+    ) -> StepState:
+        """
+        A step as its newest record tells it.
+        """
+        target = record.target.target
         lease = self.store.lease(record.run_id) if record.status is Status.RUNNING else None
         flying = lease.in_flight if lease else ()
         directory = self.work / target.blueprint / target.environment / target.step
@@ -115,6 +136,7 @@ class Reader:
             step=target.step,
             target=str(target),
             status=StepStatus(str(record.status)),
+            condition=condition,
             sequence=record.sequence,
             run_id=record.run_id,
             last_run_status=runs.get((record.run_id, target.step)),
@@ -224,17 +246,18 @@ class Reader:
             raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
 
 
-def _blocked_by(
-    outline: Outline, step: str, records: Mapping[str, OperationRecord]
-) -> tuple[str, ...]:
+def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:
     """
-    The upstream steps that are not ready, in the order of an apply.
+    A step without a record, and the upstream steps that are not ready, in the order of an apply.
     """
-    upstreams = outline.graph.upstreams(step)
-    return tuple(
+    upstreams = outline.graph.upstreams(target.step)
+    blocked = tuple(
         up
         for up in outline.graph.order
         if up in upstreams and (up not in records or records[up].status not in READY)
+    )
+    return StepState(
+        step=target.step, target=str(target), status=StepStatus.PENDING, blocked_by=blocked
     )
 
 

@@ -47,14 +47,15 @@ def command(
     """
     from orchestrator import wiring
     from orchestrator.app.queries import check_expectation
+    from orchestrator.errors import Usage
     from orchestrator.views.status import status_list_text, status_text
 
     where = invocation.place()
     shown = paper(sys.stdout, verbose=verbose)
     if everything or blueprint is None:
-        outlines = wiring.outlines(where)
-        with wiring.reader(where) as reader:
-            listed = reader.status_all(outlines)
+        if steps or exclude or environment:
+            raise Usage("--all shows everything: leave out --step, --exclude and --env")
+        listed = wiring.status_of_all(where)
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
         for document in listed.blueprints:
             check_expectation(document, expect)

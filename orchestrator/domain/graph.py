@@ -88,13 +88,6 @@ class Graph:
         kept = set(steps)
         return Graph({s: self.upstreams(s) & kept for s in self._needs if s in kept})
 
-    def ready(self, done: Collection[str]) -> tuple[str, ...]:
-        """
-        The steps not done whose needs are all done, in order: what a scheduler may start now.
-        """
-        finished = set(done)
-        return tuple(s for s in self._order if s not in finished and self._needs[s] <= finished)
-
     def select(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """
         The steps that the patterns name without the excluded ones, in order; no patterns: all.

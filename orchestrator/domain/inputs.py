@@ -9,6 +9,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.messages import StateOutput
@@ -137,17 +138,8 @@ def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
 def static_lookup(deployment: Deployment, step: Step) -> Lookup:
     """
     Resolves what is known without any step: names, inputs, environment variables.
-
-    For backends: variables of the environment are not marked as secrets, because a backend's
-    configuration cannot hold any; the blueprint names them at its own risk.
     """
-
-    def look_up(reference: Reference) -> Resolved:
-        if reference.kind == "env":
-            return Resolved(_variable(deployment, reference.names[0]))
-        return _static(deployment, step, reference)
-
-    return look_up
+    return partial(_static, deployment, step)
 
 
 def provider_lookup(deployment: Deployment, step: Step, upstream: Upstream) -> Lookup:

@@ -66,7 +66,6 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
                 "target": list(request.targets),
                 "parallelism": request.parallelism,
                 "lock_timeout": request.lock_timeout,
-                "lock": None if request.lock else False,
                 "var_file": _text(request.var_file),
             }
         case Apply():

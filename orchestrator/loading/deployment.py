@@ -64,6 +64,7 @@ def load(
         read_module=read_module,
         validate_check=validate_check,
         problems=problems,
+        wanted="recorded" if need is Need.AVAILABLE else "present",
     )
     linked = linker.link(reading.drafts)
     need = need if reading.chosen else Need.CHECKS
@@ -75,7 +76,7 @@ def load(
         used=used_inputs(values),
         run_command=run_command,
     )
-    linked.check_values(inputs, problems)
+    linked.check_values(inputs, Problems() if need is Need.AVAILABLE else problems)
     env = environment_variables(values, environ, need=need, problems=problems)
     url = operations_url(reading, environ, need=need)
     engine = _engine(reading.effective.common.engine, problems)

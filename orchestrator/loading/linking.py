@@ -4,10 +4,11 @@ Steps joined with their modules and with each other: every name that one uses of
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from orchestrator.domain.blueprint import Backend, InputValue, Module, Step, Variable
 from orchestrator.domain.document import Problems, node_of
@@ -41,7 +42,9 @@ class Linker:
     """
     What joining the steps of one blueprint takes. ``base`` is the directory of the blueprint.
 
-    ``validate_check`` says what is wrong with the settings of a check of a kind.
+    ``validate_check`` says what is wrong with the settings of a check of a kind. ``wanted`` is
+    "recorded" for commands that work from recorded snapshots: then a module that cannot be read any
+    more, or that its step no longer fits, is no problem.
     """
 
     blueprint: Blueprint
@@ -50,6 +53,7 @@ class Linker:
     read_module: ModuleReader
     validate_check: CheckValidator | None
     problems: Problems
+    wanted: Literal["present", "recorded"] = "present"
 
     def link(self, drafts: Mapping[str, Draft]) -> Linked:
         """
@@ -59,8 +63,10 @@ class Linker:
         modules = {name: self._module(draft, cache) for name, draft in drafts.items()}
         behaviours = {name: self._behaviour(draft, modules[name]) for name, draft in drafts.items()}
         for name, draft in drafts.items():
-            self._check_references(draft, behaviours[name], modules)
+            if self.wanted == "recorded":
+                continue
             module = modules[name]
+            self._check_references(draft, behaviours[name], modules)
             if module is not None:
                 self._check_variables(draft, module)
         graph = link_needs(drafts, self.problems)
@@ -71,6 +77,8 @@ class Linker:
     ) -> Module | None:
         if draft.module is None:
             return None
+        if self.wanted == "recorded":
+            return self._module_or_stub(draft.module.text, draft.module.at)
         at = draft.module.at
         name, package = split_reference(draft.module.text)
         directory = self._directory(name, at)
@@ -81,6 +89,19 @@ class Linker:
         if key not in cache:
             cache[key] = self._read(directory, around)
         return cache[key]
+
+    def _module_or_stub(self, reference: str, at: Location) -> Module:
+        """
+        The module where it can be read, else one of which nothing is known: what is recorded of it
+        is used, and today's module does not stand in the way.
+        """
+        name, package = split_reference(reference)
+        directory = self.project.module_directory(name, at, base=self.base, problems=Problems())
+        if directory is not None:
+            with contextlib.suppress(Invalid):
+                around = self.base / package if package else None
+                return self.read_module(directory, shown=str(directory), package=around)
+        return Module(directory=str(self.base / name), variables={}, outputs={})
 
     def _directory(self, name: str, at: Location) -> Path | None:
         return self.project.module_directory(name, at, base=self.base, problems=self.problems)
@@ -195,7 +216,9 @@ class Linked:
             name=draft.name,
             module_ref=draft.module.text,
             module=module,
-            inputs={key: _typed(item, module.variables[key]) for key, item in draft.inputs.items()},
+            inputs={
+                key: _typed(item, module.variables.get(key)) for key, item in draft.inputs.items()
+            },
             needs=self.graph.needs(draft.name),
             backend=Backend(draft.backend.type, draft.backend.config.template),
             providers={key: item.template for key, item in draft.providers.items()},
@@ -222,11 +245,11 @@ def _type_of(variable: Variable) -> Type:
         return ANY
 
 
-def _typed(value: Placed, variable: Variable) -> Template:
+def _typed(value: Placed, variable: Variable | None) -> Template:
     """
     The template, text as written where it is literal and the variable takes text.
     """
-    if value.template.uses:
+    if value.template.uses or variable is None:
         return value.template
     return Template(convert(_type_of(variable), value.node, Problems(), what=""))
 

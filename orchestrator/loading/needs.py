@@ -18,11 +18,12 @@ from orchestrator.loading.schema import Blueprint
 
 def backend_rules(blueprint: Blueprint, values: Mapping[str, InputValue]) -> Rules:
     """
-    What a backend's configuration may refer to: no input that is sensitive by itself or its value.
+    What a backend's configuration may refer to: no environment variable, whose value counts as
+    sensitive, and no input that is sensitive by itself or its value.
     """
     sensitive = {item.name for item in blueprint.inputs.values() if item.sensitive}
     sensitive.update(name for name, value in values.items() if value.sensitive)
-    return Rules("a backend", inputs=blueprint.inputs, sensitive=sensitive)
+    return Rules("a backend", inputs=blueprint.inputs, env=False, sensitive=sensitive)
 
 
 def link_needs(drafts: Mapping[str, Draft], problems: Problems) -> Graph:

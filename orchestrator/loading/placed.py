@@ -86,7 +86,8 @@ class Rules:
                     return self._forbidden(reference, "only `verify` sees the step's own outputs")
                 return _known(names[0], self.outputs, f"the module has no output {names[0]!r}")
             case "env":
-                return None if self.env else self._forbidden(reference, "")
+                hint = f"declare an input and set ORCHESTRATOR_INPUT_{names[0]}"
+                return None if self.env else self._forbidden(reference, hint)
             case "step_name" | "target_id":
                 return None if self.step_names else self._forbidden(reference, "it has no step")
             case "blueprint_name" | "environment":

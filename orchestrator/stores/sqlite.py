@@ -4,6 +4,7 @@ The embedded operation store: one SQLite file in WAL mode, shared by threads and
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ _PROBE_SIZE = 64 * 1024
 
 Row = tuple[Json, ...]
 Parameters = dict[str, Json]
+
+#: Up to this size in bytes a probe reads the whole file: later a run must not wait for that.
+_CHECKED_SIZE = 64 * 1024 * 1024
 
 
 class SqliteStore:
@@ -58,7 +62,7 @@ class SqliteStore:
                 connection.execute(queries()["put_probe"], {"size": _PROBE_SIZE})
             with self._database.transaction() as connection:
                 connection.execute(queries()["drop_probes"])
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            found = _checked(connection)
         if found != "ok":
             raise StoreUnavailable(
                 f"{self._path}: damaged: {' '.join(str(found).split())}",
@@ -183,3 +187,15 @@ def _claim_key(claim: Claim) -> Parameters:
         "environment": claim.environment,
         "run_id": claim.run_id,
     }
+
+
+def _checked(connection: sqlite3.Connection) -> str:
+    """
+    "ok", or what is damaged in a file that is small enough to be read on every run.
+    """
+    size = connection.execute(
+        "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    ).fetchone()[0]
+    if size > _CHECKED_SIZE:
+        return "ok"
+    return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])

@@ -7,10 +7,12 @@ A step that did not run is pending or skipped; it is never called failed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from orchestrator.domain.events import Alive
 from orchestrator.domain.record import Diagnostic, Doubt, Fault, StepRun
 from orchestrator.domain.states import StepStatus
+from orchestrator.errors import Reason
 from orchestrator.views.page import Page, Part
 from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, utc
 
@@ -37,6 +39,16 @@ _CODES = {
     "remaining": "destroyed in part: objects remain",
     "vanished": "objects had vanished before the destroy began",
     "unconfirmed": "absence is not confirmed",
+    "in_doubt": "objects are in doubt",
+    "approval_missing": "not approved",
+    "targeted": "applied in part, as it was asked for",
+    "errored_state": "the provider state could not be saved",
+    "state_unreadable": "the provider state could not be read afterwards",
+    "not_started": "the engine could not be started",
+    "never_started": "the engine was never started",
+    "killed": "the engine was killed",
+    "fenced": "another run took over",
+    "invalid": "the input is wrong",
 }
 _METHODS = {
     "state": "by state",
@@ -56,7 +68,8 @@ def fault_words(fault: Fault) -> str:
         case "deadline":
             return f"deadline passed during {fault.phase}"
         case _:
-            return _CODES.get(fault.code) or _FAULTS[fault.phase]
+            refused = "refused" if fault.code in get_args(Reason) else None
+            return _CODES.get(fault.code) or refused or _FAULTS[fault.phase]
 
 
 def done_words(step: StepRun) -> str:

@@ -73,6 +73,9 @@ def test_the_engine_goes_on_without_the_tool(tmp_path: Path, each_engine: str) -
     told = pair.status("pair")
     busy = pair.run("apply", "pair", "--yes")
     waiting = pair.start("apply", "pair", "--yes", "--wait")
+    assert waiting.stdout is not None
+    while "waiting for run" not in waiting.stdout.readline():
+        pass
     pair.release()
     waited = finish(waiting)
 

@@ -30,6 +30,7 @@ steps:
     inputs: {name: second}
     needs: [first]
 """
+PROTECTED = "prod is protected. Type its name to apply"
 PROMPT = "Go on? [yes/no/all] "
 
 
@@ -92,22 +93,45 @@ def test_ctrl_c_at_the_prompt_changes_nothing(project: Project) -> None:
     assert [row["status"] for row in project.last_run()["steps"]] == ["pending", "pending"]
 
 
-@pytest.mark.parametrize("typed", ["prod\n", "default\n", CTRL_C])
-def test_a_protected_environment_wants_its_name_typed(project: Project, typed: str) -> None:
+def test_the_name_of_a_protected_environment_is_asked_for(project: Project) -> None:
     """
-    At the terminal the name is asked for; another one, or Ctrl-C, ends it before anything runs.
+    At the terminal the name is typed; then each plan is asked for as anywhere.
     """
     terminal = Terminal(project, "apply", "pair", "-e", "prod")
-    terminal.wait_for("prod is protected. Type its name to apply")
+    terminal.wait_for(PROTECTED)
 
-    terminal.type(typed)
+    terminal.type("prod\n")
 
-    if typed == "prod\n":
-        terminal.wait_for(PROMPT)
-        terminal.type("no\n")
-    assert terminal.finish() == (130 if typed == CTRL_C else 5)
-    assert (PROMPT in terminal.shown) is (typed == "prod\n")
-    assert project.entries("first") == []
+    terminal.wait_for(PROMPT)
+    terminal.type("no\n")
+    assert terminal.finish() == 5
+
+
+def test_another_name_is_no_approval(project: Project) -> None:
+    """
+    Whoever types something else is not asked further: exit 5, no run.
+    """
+    terminal = Terminal(project, "apply", "pair", "-e", "prod")
+    terminal.wait_for(PROTECTED)
+
+    terminal.type("default\n")
+
+    assert terminal.finish() == 5
+    assert PROMPT not in terminal.shown
+    assert not (project.own / "runs").exists()
+
+
+def test_ctrl_c_instead_of_the_name_ends_it(project: Project) -> None:
+    """
+    Exit 130 before a run exists.
+    """
+    terminal = Terminal(project, "apply", "pair", "-e", "prod")
+    terminal.wait_for(PROTECTED)
+
+    code = terminal.press_until_it_ends(CTRL_C)
+
+    assert code == 130
+    assert not (project.own / "runs").exists()
 
 
 def test_a_protected_environment_wants_its_name_besides_the_approval(project: Project) -> None:

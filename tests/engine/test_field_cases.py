@@ -169,7 +169,7 @@ def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
     assert ended.code == 0
     assert statuses(ended) == {"only": "skipped"}
     assert project.entries("only") == []
-    assert not (project.own / "work").exists()
+    assert not list((project.own / "runs").rglob("*.answer.json"))
 
 
 def test_a_failed_first_deploy_can_be_cleaned_up(project: Project) -> None:

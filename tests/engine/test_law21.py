@@ -129,6 +129,8 @@ class Story:
         self.project.write("blueprints/taken.yaml", TEXT.format(name="taken"))
         shutil.copy(self.state, self.state.with_name("taken.tfstate"))
         self.unrecorded = self._act("apply", "blueprints/taken.yaml", "--yes", "--json")
+        self.cloud.delete_out_of_band("second")
+        self.destroy_beside_vanished = self._destroy()
 
     def _apply(self, *more: str) -> Act:
         return self._act("apply", BLUEPRINT, "--yes", "--json", *more)
@@ -270,6 +272,21 @@ def test_an_accepted_loss_is_absent_after_a_destroy(story: Story) -> None:
     assert (act.ended.code, act.record["status"], act.deeds) == (0, "absent", [])
     assert story.new_start.ended.code == 0
     assert story.new_start.record["status"] == "ok"
+
+
+def test_what_vanished_beside_others_counts_as_gone(story: Story) -> None:
+    """
+    An object that vanished before the destroy is gone where the same provider configuration still
+    saw others of the target: the rest is destroyed, and all of it is `destroyed`.
+    """
+    act = story.destroy_beside_vanished
+
+    assert (act.ended.code, act.record["status"]) == (0, "destroyed")
+    assert act.deeds == [("delete", "first")]
+    assert {item["address"] for item in act.record["absence"]["checked"]} == {
+        'fakecloud_server.this["first"]',
+        'fakecloud_server.this["second"]',
+    }
 
 
 @pytest.mark.parametrize("kind", ENGINES)

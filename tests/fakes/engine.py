@@ -286,7 +286,7 @@ class _Call:
 
     def plan(self, request: Plan) -> int:
         root = self._root
-        if root.locked_by is not None and request.lock:
+        if root.locked_by is not None:
             return self._is_locked(root.locked_by)
         if root.plan_error is not None:
             return self._fails(root.plan_error)

@@ -445,7 +445,7 @@ ENGINE = EngineDocument(
 ERRORS: dict[str, OrchestratorError] = {
     "invalid": Invalid(PROBLEMS),
     "refused": Refused(
-        "protected",
+        "dependents",
         "environment prod of web is protected",
         hint="orchestrator apply web -e prod --confirm prod",
     ),

@@ -62,19 +62,6 @@ def test_a_subset_orders_as_the_whole_does(needs: dict[str, list[str]], kept: se
     assert all(part.upstreams(step) == graph.upstreams(step) & kept for step in kept)
 
 
-@given(acyclic())
-def test_scheduling_by_ready_reaches_every_step(needs: dict[str, list[str]]) -> None:
-    """
-    Starting what is ready, one at a time, runs every step, each after its needs.
-    """
-    graph = Graph(needs)
-    done: list[str] = []
-    while ready := graph.ready(done):
-        assert set(needs[ready[-1]]) <= set(done)
-        done.append(ready[-1])
-    assert sorted(done) == NAMES
-
-
 @given(any_needs)
 def test_a_cycle_that_is_named_is_one(needs: dict[str, list[str]]) -> None:
     """

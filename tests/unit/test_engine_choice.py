@@ -287,8 +287,8 @@ def test_the_child_environment_is_quiet_and_clean() -> None:
     [
         (Init(), "init -no-color -input=false -reconfigure"),
         (
-            Init(lock_readonly=True),
-            "init -no-color -input=false -reconfigure -lockfile=readonly",
+            Init(upgrade=True),
+            "init -no-color -input=false -reconfigure -upgrade",
         ),
         (Plan(Path("p")), "plan -no-color -json -input=false -out=p"),
         (
@@ -301,10 +301,9 @@ def test_the_child_environment_is_quiet_and_clean() -> None:
                 targets=("c.d", "e.f"),
                 parallelism=3,
                 lock_timeout="5s",
-                lock=False,
             ),
             "plan -no-color -json -input=false -out=p -destroy -refresh=false -replace=a.b[0] "
-            "-target=c.d -target=e.f -parallelism=3 -lock-timeout=5s -lock=false -var-file=v",
+            "-target=c.d -target=e.f -parallelism=3 -lock-timeout=5s -var-file=v",
         ),
         (
             Plan(Path("p"), mode="refresh-only"),

@@ -44,12 +44,12 @@ def test_objects_carry_address_provider_and_id() -> None:
 
     objects = parse_state(raw).objects
 
-    source = "registry.terraform.io/hashicorp/aws"
+    source, west = "registry.terraform.io/hashicorp/aws", f"module.m.{AWS}.west"
     address = 'module.m["k"].aws_instance.a["x"]'
     assert objects == (
-        StateObject(address, "aws_instance", source, "i-1", tainted=True),
-        StateObject(address, "aws_instance", source, "i-0", deposed="d1"),
-        StateObject("aws_instance.b", "aws_instance", source, None),
+        StateObject(address, "aws_instance", source, "i-1", tainted=True, configuration=west),
+        StateObject(address, "aws_instance", source, "i-0", deposed="d1", configuration=west),
+        StateObject("aws_instance.b", "aws_instance", source, None, configuration=AWS),
     )
 
 

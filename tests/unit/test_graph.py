@@ -108,15 +108,6 @@ def test_a_pattern_that_matches_nothing_is_an_error(
         GRAPH.select(patterns, exclude)
 
 
-def test_ready_needs_only_the_steps_own_upstreams() -> None:
-    """
-    A step may start as soon as its own upstreams are done: there are no waves.
-    """
-    assert GRAPH.ready([]) == ("net", "log")
-    assert GRAPH.ready(["net"]) == ("db", "log")
-    assert GRAPH.ready(["net", "db", "app"]) == ("dns", "log")
-
-
 def test_a_subset_keeps_what_is_needed_through_a_left_out_step() -> None:
     """
     In a subset a step still comes after what it needs through a step that was left out.

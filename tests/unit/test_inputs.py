@@ -197,12 +197,12 @@ def test_a_variable_left_to_its_default_has_no_value_for_checks(deployment: Depl
         Template("${inputs.cidr}").resolve(lookup)
 
 
-def test_environment_variables_are_secret_except_in_backends(deployment: Deployment) -> None:
+def test_environment_variables_are_secret_everywhere(deployment: Deployment) -> None:
     """
-    ``${env.X}`` is a secret in inputs and providers; a backend cannot hold one and gets it plain.
+    DESIGN 8: the value of ``${env.X}`` is treated as sensitive.
     """
     step, template = deployment.steps["app"], Template("${env.REGION}")
     assert template.resolve(provider_lookup(deployment, step, upstream)).secrets == {
         (): "env.REGION"
     }
-    assert template.resolve(static_lookup(deployment, step)).secrets == {}
+    assert template.resolve(static_lookup(deployment, step)).secrets == {(): "env.REGION"}

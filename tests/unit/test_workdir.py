@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -234,6 +235,7 @@ def forge(members: Mapping[str, bytes | tarfile.TarInfo], **manifest: Any) -> by
         "provider_sources": {},
         "provider_blocks": [],
         "provider_uses": None,
+        "locked": False,
         **manifest,
     }
     entries = [
@@ -270,7 +272,7 @@ def test_forged_archive_is_otherwise_fine() -> None:
     [
         b"",
         b"no gzip",
-        gzip.compress(b"no tar"),
+        gzip.compress(b"no tar", mtime=0),
         forge({"files/main.tf": b"x"})[:-20],
         forge({"/etc/passwd": b"x"}),
         forge({"files//etc/passwd": b"x"}),
@@ -293,6 +295,7 @@ def test_forged_archive_is_otherwise_fine() -> None:
         forge({}, variables=[{"nom": "x"}]),
         forge({}, provider_blocks=None),
     ],
+    ids=lambda archive: hashlib.sha256(archive).hexdigest()[:8],
 )
 def test_damaged_or_hostile_archive(archive: bytes) -> None:
     """
