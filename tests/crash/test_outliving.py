@@ -74,8 +74,7 @@ def test_the_engine_goes_on_without_the_tool(tmp_path: Path, each_engine: str) -
     busy = pair.run("apply", "pair", "--yes")
     waiting = pair.start("apply", "pair", "--yes", "--wait")
     assert waiting.stdout is not None
-    while "waiting for run" not in waiting.stdout.readline():
-        pass
+    assert any("waiting for run" in line for line in waiting.stdout)
     pair.release()
     waited = finish(waiting)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -295,7 +294,7 @@ def test_forged_archive_is_otherwise_fine() -> None:
         forge({}, variables=[{"nom": "x"}]),
         forge({}, provider_blocks=None),
     ],
-    ids=lambda archive: hashlib.sha256(archive).hexdigest()[:8],
+    ids=lambda _: "archive",
 )
 def test_damaged_or_hostile_archive(archive: bytes) -> None:
     """
