@@ -123,7 +123,7 @@ def test_an_error_document_holds_the_exit_code() -> None:
     A program gets the code, the exit code and the reason apart.
     """
     document = error_document(ERRORS["refused"])
-    assert (document.code, document.exit_code, document.reason) == ("refused", 4, "protected")
+    assert (document.code, document.exit_code, document.reason) == ("refused", 4, "dependents")
 
 
 @pytest.mark.parametrize("row", EXIT_CODES, ids=lambda row: str(row.code))
