@@ -33,6 +33,8 @@ Reason = Literal[
     "expectation",
     "foreign_record",
     "lineage",
+    "not_as_described",
+    "nothing_to_adopt",
     "reason_missing",
     "serial_back",
     "state_missing",

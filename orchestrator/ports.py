@@ -228,6 +228,12 @@ class RunFiles(Protocol):
         The ids of the runs on this machine, newest first.
         """
 
+    def sweep(self, run_id: str) -> None:
+        """
+        Remove what a run that was killed left unmasked, but for what its mutating calls said: that
+        is evidence until they are settled.
+        """
+
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
         """
         The attempts of a step that left files on this machine, by number.

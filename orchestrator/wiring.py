@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import Invalid, Problem
+from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.ports import Approver, EngineInfo, OperationStore, Sink, StopToken
 from orchestrator.settings import Settings, project_key, read_settings
 
@@ -227,14 +227,17 @@ def engine_info(where: Place, option: str | None, found: Deployment | None) -> E
             recorded = _recorded_kind(store, found)
         finally:
             store.close()
-    return choose(
-        option or where.settings.engine,
-        found.engine if found else EngineWish(),
-        recorded,
-        where.environ,
-        lambda program: shutil.which(program, path=where.environ.get("PATH")),
-        cache=where.own / "cache",
-    )
+    try:
+        return choose(
+            option or where.settings.engine,
+            found.engine if found else EngineWish(),
+            recorded,
+            where.environ,
+            lambda program: shutil.which(program, path=where.environ.get("PATH")),
+            cache=where.own / "cache",
+        )
+    except EngineFailed as exc:  # nothing has run: it is the choice that is wrong
+        raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
 
 
 @contextmanager

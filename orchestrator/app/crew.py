@@ -22,6 +22,7 @@ from orchestrator.domain.events import StepFinished
 from orchestrator.domain.record import StepRun
 from orchestrator.domain.states import READY, Status, StepStatus
 from orchestrator.errors import (
+    ApprovalMissing,
     Busy,
     EngineFailed,
     Fenced,
@@ -176,7 +177,7 @@ class Crew:
         spool the record is still ``running``.
         """
         self.session.fail(exc.exit_code)
-        if isinstance(exc, Stopped):
+        if isinstance(exc, Stopped | ApprovalMissing):
             self.end(name, started, StepStatus.PENDING, reason=exc.message)
             return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask

@@ -34,8 +34,8 @@ def check_state(
                 "unrecorded_state",
                 f"{target}: the provider state holds {len(state.objects)} objects "
                 f"({_some(o.address for o in state.objects)}), but there is {known}",
-                hint="somebody else made them; take them over with `orchestrator adopt`, "
-                "or remove them with the tool that made them",
+                hint="somebody else made them: take them over with `orchestrator adopt`, or remove "
+                "them with the tool that made them",
             )
         return None
     bound = record.provider_state

@@ -15,7 +15,7 @@ from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.record import Json
 from orchestrator.errors import ApprovalMissing
 
-Verb = Literal["apply", "destroy", "verify", "reconcile"]
+Verb = Literal["apply", "destroy", "verify", "reconcile", "adopt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]
     ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
     environment was not named. What changes only records needs no approval.
     """
-    if order.verb in ("verify", "reconcile"):
+    if order.verb not in ("apply", "destroy"):
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
     if not order.wishes.approved and not order.interactive:

@@ -10,12 +10,20 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.app.guards import check_state
 from orchestrator.app.preparation import KillOnly, Prepared, make_site, pull, stopped
-from orchestrator.app.proposal import Direction, Proposal, Wishes, propose, write_variables
+from orchestrator.app.proposal import (
+    Direction,
+    Hold,
+    Proposal,
+    Wishes,
+    propose,
+    write_variables,
+)
 from orchestrator.app.recording import record, record_outcome
 from orchestrator.app.relay import relay
 from orchestrator.app.session import Session
@@ -43,6 +51,7 @@ from orchestrator.errors import (
     EngineFailed,
     OrchestratorError,
     Refused,
+    Stopped,
     StoreUnavailable,
 )
 from orchestrator.ports import Answer, Apply
@@ -97,10 +106,43 @@ class Pipeline:
         Carry it out. Errors before the marker leave the record as it was and are raised; what
         happens after it is in the record that is returned.
         """
+        with self._planned(check_state) as proposal:
+            if proposal.empty:
+                return self._unchanged(proposal)
+            self._approve(proposal)
+            if self.services.stop.stopping:
+                raise stopped(self.services.stop)
+            return self._mutate(proposal)
+
+    def adopt(self) -> Done:
+        """
+        Record a provider state that somebody else made, if a plan on it is empty.
+        """
+        with self._planned(lambda *_: None) as proposal:
+            if not proposal.before.objects:
+                raise Refused(
+                    "nothing_to_adopt",
+                    f"{self.target}: its provider state holds nothing",
+                    hint="apply it instead",
+                )
+            if not proposal.empty:
+                count = len(proposal.journal.changes) + len(proposal.journal.outputs)
+                raise Refused(
+                    "not_as_described",
+                    f"{self.target}: module and inputs would change {count} of what is there",
+                    hint="make them describe it as it is; the plan above says what would change",
+                )
+            return self._unchanged(proposal)
+
+    @contextlib.contextmanager
+    def _planned(self, hold: Hold) -> Iterator[Proposal]:
+        """
+        The plan to carry out; its file and the variable file are gone at the end.
+        """
         try:
             self._write_inputs()
             self._phase("plan")
-            proposal = propose(
+            yield propose(
                 self.services,
                 self.prepared,
                 self.inputs,
@@ -109,13 +151,8 @@ class Pipeline:
                 direction=self.verb,
                 evidence=self.evidence,
                 run_id=self.session.run_id,
+                hold=hold,
             )
-            if proposal.empty:
-                return self._unchanged(proposal)
-            self._approve(proposal)
-            if self.services.stop.stopping:
-                raise stopped(self.services.stop)
-            return self._mutate(proposal)
         finally:
             for secret in (self.evidence / "plan.tfplan", self.var_file):
                 secret.unlink(missing_ok=True)
@@ -368,6 +405,8 @@ class Pipeline:
             self._keep_inventory(state)
         except (EngineFailed, Busy) as exc:
             why = exc.message
+        except Stopped:
+            why = "the third Ctrl-C came first"
         errored = services.workdirs.errored_state(root)
         return Evidence(
             exit_code=answer.exit_code,

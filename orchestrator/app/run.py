@@ -70,6 +70,8 @@ def run(
             replay_spool(services, deployment)
             _tell_changed_secrets(services, deployment)
             work(Crew(session, order), selected)
+            for run_id in session.succeeds:
+                services.files.sweep(run_id)
     except OrchestratorError as exc:
         error = exc
     return close(session, error, started=started)

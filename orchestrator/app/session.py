@@ -42,6 +42,7 @@ class Session:
         self.run = run
         self.codes: list[int] = []
         self.rerun_file: Path | None = None
+        self.succeeds: list[str] = []  # killed runs whose claim this one took over
         self._flying: dict[tuple[str, str, Action], InFlight] = {}
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -132,6 +133,7 @@ class Session:
         told = False
         while (held := services.store.take_claim(self._claim, replaces=held)) is not None:
             if self._may_replace(held, takeover):
+                self.succeeds.append(held.run_id)
                 continue
             message, hint = claimed_by(services, held)
             if not wait or services.stop.stopping:

@@ -21,6 +21,7 @@ from orchestrator.errors import OrchestratorError, Usage
 
 #: Every command and the module that holds it; the module's ``command`` is the Click command.
 COMMANDS = {
+    "adopt": "adopt",
     "apply": "apply",
     "demo": "demo",
     "destroy": "destroy",

@@ -153,16 +153,21 @@ class _Fates:
 
     def _doubtful_create(self, address: str) -> str | None:
         key: Part = (address, "create")
+        unseen = (
+            "the provider state could not be read"
+            if self.state is None
+            else "the provider state does not hold it"
+        )
         if key in self.journal.completed:
-            return "it was created, and the provider state does not hold it"
+            return f"it was created, and {unseen}"
         if key in self.journal.errored:
             own = [d for d in self.journal.errors if d.address == address]
             if is_refusal(own, self.refused_on):
                 return None
             said = own[0].summary if own else "no error names it"
-            return f"its create ended in an error and the provider state does not hold it: {said}"
+            return f"its create ended in an error and {unseen}: {said}"
         if key in self.journal.began:
-            return "its create began and never ended, and the provider state does not hold it"
+            return f"its create began and never ended, and {unseen}"
         if self.journal.extent != "complete":
             return "its create was planned, and what is left of the journal does not tell its end"
         return None

@@ -103,6 +103,23 @@ class RunDirectory:
             raise _unavailable(self._root, exc) from exc
         return sorted((name for name in names if _RUN_ID.fullmatch(name)), reverse=True)
 
+    def sweep(self, run_id: str) -> None:
+        """
+        Remove what a run that was killed left unmasked, but for what its mutating calls said: that
+        is evidence until they are settled.
+        """
+        steps = self.directory(run_id) / "steps"
+        secret = [
+            *(path for path in steps.glob("*/*/raw/*") if not path.name.startswith("apply.")),
+            *steps.glob("*/*/*.tfplan"),
+            *steps.glob("*/*/*.tfvars.json"),
+        ]
+        for path in secret:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as exc:
+                raise _unavailable(path, exc) from exc
+
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
         """
         The attempts of a step that left files on this machine, by number.

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from orchestrator.app.apply import apply
 from orchestrator.app.destroy import destroy
 from orchestrator.app.orders import Order, Verb
 from orchestrator.app.proposal import Wishes
+from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.main import main as command_line
@@ -47,14 +48,15 @@ class Meddling:
     """
     What happens at which call.
 
-    ``kill`` is (call, which one from 1, "before" or "after"). ``fail`` maps calls to the number of
-    the first of them that raises StoreUnavailable; all later ones do too. ``calls`` is the file in
-    which each call is listed before it is made.
+    ``kill`` is (call, which one from 1, "before" or "after"). ``fail`` maps calls to the numbers of
+    the first and the last of them that raise StoreUnavailable. ``calls`` is the file in which each
+    call is listed before it is made. ``lifetime``, in seconds, ends in SIGKILL whatever is called.
     """
 
     calls: Path
+    lifetime: float | None = None
     kill: tuple[str, int, str] | None = None
-    fail: Mapping[str, int] = field(default_factory=dict)
+    fail: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 class Meddler:
@@ -77,7 +79,8 @@ class Meddler:
             with self._meddling.calls.open("a") as file:
                 file.write(f"{call}\n")
         self._strike(call, number, "before")
-        if number >= self._meddling.fail.get(call, number + 1):
+        first, last = self._meddling.fail.get(call, (0, 0))
+        if first <= number <= last:
             raise StoreUnavailable(f"{call} fails in this test")
         return number
 
@@ -86,7 +89,11 @@ class Meddler:
 
     def _strike(self, call: str, number: int, when: str) -> None:
         if self._meddling.kill == (call, number, when):
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Port:
@@ -121,18 +128,23 @@ def meddled(services: Services, meddling: Meddling) -> Services:
     The services with all ports wrapped.
     """
     meddler = Meddler(meddling)
+    if meddling.lifetime is not None:
+        timer = threading.Timer(meddling.lifetime, die)
+        timer.daemon = True
+        timer.start()
     ports: dict[str, Any] = {name: Port(name, getattr(services, name), meddler) for name in PORTS}
     return replace(services, **ports)
 
 
 def run_meddled(verb: Verb, blueprint: str, engine: str, meddling: Meddling) -> int:
     """
-    As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --json`` does it, with wrapped ports.
+    As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
+    ports.
     """
     where = wiring.place(Path.cwd())
     need = Need.VALUES if verb == "apply" else Need.AVAILABLE
     deployment = wiring.deployment(where, wiring.Choice(blueprint), need)
-    order = Order(verb=verb, jobs=1, wishes=Wishes(approved=True))
+    order = Order(verb=verb, jobs=1, on_failure=OnFailure.CONTINUE, wishes=Wishes(approved=True))
     with (
         StopSignals().installed() as stop,
         wiring.services(
@@ -164,6 +176,7 @@ def carry_out(request: Mapping[str, Any]) -> int:
     kill = meddle.get("kill")
     meddling = Meddling(
         calls=Path(meddle["calls"]),
+        lifetime=meddle.get("lifetime"),
         kill=(kill[0], kill[1], kill[2]) if kill else None,
         fail=meddle.get("fail", {}),
     )

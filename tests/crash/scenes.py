@@ -81,6 +81,12 @@ steps:
     inputs: {name: two, place: "${inputs.place}"}
 """
 
+#: The same without any order between the steps.
+LOOSE = PAIR.replace("name: pair", "name: loose").replace("    needs: [one]\n", "")
+
+#: As the last number of calls that fail: all that come.
+EVER = 1_000_000
+
 
 def any_engine() -> str:
     """
@@ -148,6 +154,7 @@ class Pair(Project):
         self.write("orchestrator.yaml", "project: crash\n")
         self.write("modules/keeper/main.tf", KEEPER)
         self.write("blueprints/pair.yaml", PAIR.replace("PLACE", str(self.place)))
+        self.write("blueprints/loose.yaml", LOOSE.replace("PLACE", str(self.place)))
         self._driver = driver
         self.output = root / "output"
         self._calls = root / "calls"
@@ -165,14 +172,21 @@ class Pair(Project):
         verb: str,
         *,
         kill: tuple[str, int, str] | None = None,
-        fail: Mapping[str, int] | None = None,
+        fail: Mapping[str, tuple[int, int]] | None = None,
+        lifetime: float | None = None,
+        blueprint: str = "pair",
     ) -> int:
         """
-        Run a verb with its ports meddled with.
+        Run a verb with its ports meddled with, as `tests.crash.driver.Meddling` says.
         """
         self._calls.unlink(missing_ok=True)
-        meddle = {"calls": str(self._calls), "kill": kill, "fail": fail or {}}
-        return self._ask({"arguments": (verb, "pair"), "meddle": meddle})
+        meddle = {
+            "calls": str(self._calls),
+            "kill": kill,
+            "fail": fail or {},
+            "lifetime": lifetime,
+        }
+        return self._ask({"arguments": (verb, blueprint), "meddle": meddle})
 
     def _ask(self, request: dict[str, Any]) -> int:
         assert self._driver is not None, "made without a driver"

@@ -5,6 +5,7 @@ again. The engine is the stand-in: a process like Terraform that starts in no ti
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import cycle, zip_longest
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash.scenes import STANDIN, Driver, Pair, Point, driver, points
+from tests.project import eventually
 
 SIGKILLED = -9
+BUSY = 20
 
 
 @pytest.fixture(scope="module")
@@ -183,4 +186,20 @@ def test_a_killed_recovery_is_recovered_from(rounds: Rounds, verb: str, first: P
         finish(pair, "destroy" if verb == "apply" else "apply")
         kill(pair, verb, first)
         kill(pair, verb, point)
+        finish(pair, verb)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_at_any_moment_it_goes_on(rounds: Rounds, seed: int) -> None:
+    """
+    Law 7 between the calls as well: killed at random moments, in the middle of engine calls and of
+    their beginning, it is live until the engine has ended, and then settled.
+    """
+    pair, _, _ = rounds.seasoned()
+    chance = random.Random(seed)
+
+    for verb in ["apply", "destroy"] * 4:
+        pair.meddled(verb, lifetime=chance.uniform(0.05, 0.6))
+        eventually(lambda: pair.told()["verdict"] != "running", "the engine ends")
+        eventually(lambda verb=verb: pair.call(verb, "pair", "--yes") != BUSY, "nobody is at work")
         finish(pair, verb)

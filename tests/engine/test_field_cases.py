@@ -350,7 +350,7 @@ class Unsaved:
         self.project = project = Project(root, engine=require_engine("terraform"))
         blueprint = project.fixture("refuses-state")
         with state_server() as address:
-            project.environ["STATE_ADDRESS"] = address
+            project.environ["ORCHESTRATOR_INPUT_state_address"] = address
             refuse = ("-i", f"refuse_url={address}/breaks?refuse=500")
             steps = ("--step", "+breaks")
             self.failed = project.run("apply", blueprint, "--yes", "--json", *steps, *refuse)

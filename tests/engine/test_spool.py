@@ -5,6 +5,7 @@ What cannot be recorded: the intent, and then nothing is mutated; the outcome, a
 from __future__ import annotations
 
 import json
+import resource
 import shlex
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import STANDIN, Driver, Pair, any_engine, driver
+from tests.crash.scenes import EVER, STANDIN, Driver, Pair, any_engine, driver
 from tests.project import Project
 
 
@@ -32,7 +33,7 @@ def spooled(pair: Pair) -> Pair:
     """
     A project whose first apply of step ``one`` could not be recorded.
     """
-    assert pair.meddled("apply", fail={"store.append": 2}) == 23, pair.said
+    assert pair.meddled("apply", fail={"store.append": (2, EVER)}) == 23, pair.said
     return pair
 
 
@@ -55,7 +56,7 @@ def test_without_an_intent_nothing_is_mutated(pair: Pair) -> None:
     Law 2: the marker cannot be appended: the engine's apply is never called, exit 22, and no record
     appears.
     """
-    ended = pair.meddled("apply", fail={"store.append": 1})
+    ended = pair.meddled("apply", fail={"store.append": (1, EVER)})
 
     assert ended == 22, pair.said
     assert "engine.call:plan" in pair.calls
@@ -70,7 +71,7 @@ def test_without_an_intent_the_earlier_entry_stays(pair: Pair) -> None:
     assert pair.call("apply", "pair", "--yes") == 0, pair.said
     before, deeds = (pair.entries("one"), pair.entries("two")), pair.log()
 
-    ended = pair.meddled("destroy", fail={"store.append": 1})
+    ended = pair.meddled("destroy", fail={"store.append": (1, EVER)})
 
     assert ended == 22, pair.said
     assert (pair.entries("one"), pair.entries("two")) == before
@@ -80,14 +81,26 @@ def test_without_an_intent_the_earlier_entry_stays(pair: Pair) -> None:
 def test_an_outcome_that_cannot_be_recorded_is_spooled(pair: Pair) -> None:
     """
     Law 8: the engine finished, every append fails from then on: exit 23, the record stays
-    `running`, the outcome lies in the spool, and no further step starts.
+    `running`, and the outcome lies in the spool.
     """
-    ended = pair.meddled("apply", fail={"store.append": 2})
+    ended = pair.meddled("apply", fail={"store.append": (2, EVER)})
 
     assert ended == 23, pair.said
     assert pair.record("one")["status"] == "running"
     (file,) = waiting(pair)
     assert json.loads(file.read_text())["status"] == "ok"
+    assert pair.log() == ["create one"]
+
+
+def test_after_a_spooled_outcome_no_further_step_starts(pair: Pair) -> None:
+    """
+    Law 8: the store recovers right after the outcome was spooled, the other step does not need this
+    one, and the policy is to continue: it does not start all the same.
+    """
+    ended = pair.meddled("apply", fail={"store.append": (2, 5)}, blueprint="loose")
+
+    assert ended == 23, pair.said
+    assert len(waiting(pair)) == 1
     assert (pair.log(), pair.entries("two")) == (["create one"], [])
 
 
@@ -166,7 +179,9 @@ def test_neither_recorded_nor_spooled_the_answer_remains(pair: Pair) -> None:
     Law 8 at its worst: the spool fails as well. Exit 23, and the next run settles the target from
     what the engine left on disk.
     """
-    assert pair.meddled("apply", fail={"store.append": 2, "spool.put": 1}) == 23, pair.said
+    assert pair.meddled("apply", fail={"store.append": (2, EVER), "spool.put": (1, EVER)}) == 23, (
+        pair.said
+    )
 
     ended = pair.call("apply", "pair", "--yes")
 
@@ -175,27 +190,46 @@ def test_neither_recorded_nor_spooled_the_answer_remains(pair: Pair) -> None:
     assert [entry["status"] for entry in pair.history("one")][:2] == ["running", "ok"]
 
 
-def test_a_store_that_vanishes_during_the_mutation(tmp_path: Path) -> None:
+#: Lets the process that keeps the lease write no file beyond a size; the engine is another one.
+STARVE = """
+import json, resource, sqlite3, sys
+(text,) = sqlite3.connect(sys.argv[1]).execute("SELECT lease FROM leases").fetchone()
+resource.prlimit(json.loads(text)["owner"]["pid"], resource.RLIMIT_FSIZE, (16384, 16384))
+"""
+
+
+@pytest.mark.parametrize("cause", ["moved away", "no room"])
+def test_a_store_that_fails_during_the_mutation(tmp_path: Path, cause: str) -> None:
     """
-    Law 8 on a real store: a provisioner moves the database away. Exit 23 and no further step; put
-    back, the database gets the outcome from the spool and the run goes on.
+    Law 8 on a real store: while the engine is at work the database is moved away, or cannot grow
+    any more. Exit 23 and no further step; once the store is in order, the outcome comes out of the
+    spool and the run goes on.
     """
+    if cause == "no room" and not hasattr(resource, "prlimit"):
+        pytest.skip("this system cannot limit another process's file sizes")
     project = Project(tmp_path, engine=any_engine())
     blueprint = project.fixture("reads-record")
+    script = project.write("starve.py", STARVE)
     database, away = project.own / "operations.db", tmp_path / "away.db"
-    command = f"mv {shlex.quote(str(database))} {shlex.quote(str(away))}"
+    words = {
+        "moved away": ["mv", str(database), str(away)],
+        "no room": [sys.executable, str(script), str(database)],
+    }[cause]
+    inputs = ("-i", f"on_create={shlex.join(words)}")
 
-    ended = project.run("apply", blueprint, "--yes", "-i", f"on_create={command}")
-    away.rename(database)
+    ended = project.run("apply", blueprint, "--yes", *inputs)
+    if away.exists():
+        away.rename(database)
     told = project.steps(blueprint)
-    again = project.run("apply", blueprint, "--yes", "-i", f"on_create={command}")
+    again = project.run("apply", blueprint, "--yes", *inputs)
 
     assert ended.code == 23, ended.said
-    assert project.history("after")[0]["run_id"] != project.history("breaks")[0]["run_id"]
     assert (told["breaks"]["status"], told["breaks"]["spooled"]) == ("ok", True)
     assert told["after"]["status"] == "pending"
     assert again.code == 0, again.said
-    assert [entry["status"] for entry in project.history("breaks")][:2] == ["running", "ok"]
+    breaks, after = project.history("breaks"), project.history("after")
+    assert [entry["status"] for entry in breaks][:2] == ["running", "ok"]
+    assert after[0]["run_id"] != breaks[0]["run_id"]
 
 
 #: Appends an entry of its own to the record of step ``breaks``, as another writer would.
