@@ -21,7 +21,8 @@ UNCLEAR = re.compile(
     re.IGNORECASE,
 )
 
-#: Validation, permission and quota errors of the common providers and of HTTP APIs.
+#: Validation, permission and quota errors of the common providers and of HTTP APIs; a request that
+#: was throttled was not carried out either.
 SHIPPED = (
     r"\bInvalid(Parameter|ParameterValue|ParameterCombination|Request|Input|Argument)\w*",
     r"\bInvalid[A-Z]\w*\.(NotFound|Malformed)\b",
@@ -33,9 +34,10 @@ SHIPPED = (
     r"\bAuthorization(Failed|Error|_RequestDenied)\b|\bAuthFailure\b",
     r"\bPermission ?Denied\b|\bForbidden\b|\bPERMISSION_DENIED\b|\bINVALID_ARGUMENT\b",
     r"\bExpiredToken(Exception)?\b|\bInvalidClientTokenId\b|\bUnrecognizedClientException\b",
-    r"\b\w*(Limit|Quota)Exceeded(Exception)?\b(?<!RequestLimitExceeded)",
+    r"\b\w*(Limit|Quota)Exceeded(Exception)?\b",
+    r"\bThrottling(Exception)?\b|\bThrottledException\b|\bTooManyRequests(Exception)?\b",
     r"\bQuota\w* exceeded\b|\bRESOURCE_EXHAUSTED\b.*quota",
-    r"\bStatusCode: ?(400|401|403|422)\b|\bError 40[013]\b",
+    r"\bStatusCode: ?(400|401|403|422|429)\b|\bError (40[013]|429)\b",
 )
 
 

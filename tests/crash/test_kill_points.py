@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from itertools import cycle, zip_longest
 from pathlib import Path
 
@@ -189,6 +190,13 @@ def test_a_killed_recovery_is_recovered_from(rounds: Rounds, verb: str, first: P
         finish(pair, verb)
 
 
+def is_free(pair: Pair, verb: str) -> bool:
+    """
+    Whether the verb is not turned away.
+    """
+    return pair.call(verb, "pair", "--yes") != BUSY
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_it_goes_on(rounds: Rounds, seed: int) -> None:
     """
@@ -201,5 +209,5 @@ def test_killed_at_any_moment_it_goes_on(rounds: Rounds, seed: int) -> None:
     for verb in ["apply", "destroy"] * 4:
         pair.meddled(verb, lifetime=chance.uniform(0.05, 0.6))
         eventually(lambda: pair.told()["verdict"] != "running", "the engine ends")
-        eventually(lambda verb=verb: pair.call(verb, "pair", "--yes") != BUSY, "nobody is at work")
+        eventually(partial(is_free, pair, verb), "nobody is at work")
         finish(pair, verb)

@@ -19,6 +19,9 @@ REFUSED = [
     "ValidationException: 1 validation error detected",
     "StatusCode: 403, authorization failed",
     "MalformedPolicyDocument: Syntax errors in policy",
+    "RequestLimitExceeded: Request limit exceeded",
+    "api error ThrottlingException: Rate exceeded",
+    "googleapi: Error 429: Too many requests, rateLimitExceeded",
 ]
 UNCLEAR = [
     "BucketAlreadyExists: the bucket already exists",
@@ -29,7 +32,6 @@ UNCLEAR = [
     "Plugin did not respond",
     "Request cancelled",
     "Provider produced inconsistent result after apply",
-    "RequestLimitExceeded: Request limit exceeded",
     "waiting for creation: timeout while waiting for state to become 'available'",
     "something nobody has ever seen",
     "operation canceled",
