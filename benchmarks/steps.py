@@ -39,6 +39,7 @@ resource "fakecloud_server" "this" {
 }
 output "value" { value = fakecloud_server.this.size }
 """
+_MANY = 20
 _BLUEPRINT = """\
 version: 1
 name: bench
@@ -187,6 +188,48 @@ def measure(place: Path, subject: Subject, engine: str | None, rounds: int) -> N
     table((subject.name, *head), rows)
 
 
+def measure_further(place: Path, engine: str | None, rounds: int) -> None:
+    """
+    Print what each further step of a long blueprint costs, without changes, one at a time: what an
+    invocation costs by itself is left out.
+    """
+    environ = clean_environment()
+    program = engine_program(engine, environ, place)
+    (place / "module").mkdir()
+    (place / "module/main.tf").write_text(_DATA)
+    names = [f"s{number:02}" for number in range(1, _MANY + 1)]
+    lines = [f"  {name}: {{module: ../module, inputs: {{value: {name}}}}}" for name in names]
+    (place / "blueprints").mkdir()
+    head = "version: 1\nname: long\nsteps:\n"
+    (place / "blueprints/long.yaml").write_text(head + "\n".join(lines) + "\n")
+    option = ("--engine", engine) if engine else ()
+    command = (*TOOL, "apply", "long", "--yes", "--json", *option)
+    run(command, place, environ)
+    plain = Plain(place, Subject("terraform_data", _DATA, environ), program)
+    plain.first()
+    times = medians(
+        {
+            "one": lambda: run([*command, "--step", names[0]], place, environ),
+            "all": lambda: run([*command, "--jobs", "1"], place, environ),
+            "plain": plain.repeat,
+        },
+        rounds,
+    )
+    others = _MANY - 1
+    clock = (times["all"].clock - times["one"].clock) / others
+    processor = (times["all"].processor - times["one"].processor) / others
+    theirs = times["plain"]
+    row = (
+        "repeat without changes",
+        f"{clock:.2f} s",
+        f"{theirs.clock:.2f} s",
+        f"{clock / theirs.clock:.1f}",
+        f"{processor:.2f} s",
+        f"{theirs.processor:.2f} s",
+    )
+    table(("each further step", "tool", "plain", "ratio", "tool, CPU", "plain, CPU"), [row])
+
+
 def main() -> None:
     """
     Measure every subject.
@@ -202,6 +245,9 @@ def main() -> None:
                 inner = place / subject.name
                 inner.mkdir()
                 measure(inner, subject, options.engine, options.rounds)
+        further = place / "further"
+        further.mkdir()
+        measure_further(further, options.engine, options.rounds)
     finally:
         shutil.rmtree(place)
 

@@ -10,23 +10,25 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from orchestrator.domain.blueprint import Module, Variable
-from orchestrator.domain.events import Event, PlanReady
-from orchestrator.domain.messages import Message, PulledState
-from orchestrator.domain.record import (
-    Check,
-    Claim,
-    Identity,
-    Json,
-    Lease,
-    OperationRecord,
-    RunRecord,
-)
-from orchestrator.domain.target import Target
+from orchestrator.domain.states import Liveness as Liveness
+
+if TYPE_CHECKING:  # the shapes cost a reading command more to import than it has to do
+    from orchestrator.domain.blueprint import Module, Variable
+    from orchestrator.domain.events import Event, PlanReady
+    from orchestrator.domain.messages import Message, PulledState
+    from orchestrator.domain.record import (
+        Check,
+        Claim,
+        Identity,
+        Json,
+        Lease,
+        OperationRecord,
+        RunRecord,
+    )
+    from orchestrator.domain.target import Target
 
 
 class Clock(Protocol):
@@ -249,12 +251,6 @@ class RunFiles(Protocol):
         The process of an attempt's mutating engine call, read without touching anything; None
         where its files are not on this machine or it never began.
         """
-
-
-class Liveness(StrEnum):
-    ALIVE = "alive"
-    GONE = "gone"
-    UNKNOWN = "unknown"  # another host, boot of an unknown host, or pid namespace
 
 
 class Processes(Protocol):

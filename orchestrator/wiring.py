@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import EngineFailed, Invalid, Problem
-from orchestrator.ports import Approver, EngineInfo, OperationStore, Sink, StopToken
 from orchestrator.settings import Settings, project_key, read_settings
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.outline import Outline
     from orchestrator.domain.target import Target
     from orchestrator.loading.values import Need
+    from orchestrator.ports import Approver, EngineInfo, OperationStore, Sink, StopToken
 
 OWN = ".orchestrator"
 SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent

@@ -118,7 +118,7 @@ def _apply_step(crew: Crew, name: str) -> Outcome:
                     reason=reason,
                 )
             )
-            services.pause(float(2**attempt))
+            services.pause(float(2 ** (attempt - 1)))
             if services.stop.stopping:
                 attempt -= 1
                 break

@@ -10,9 +10,9 @@ from typing import cast
 from orchestrator.app.conditions import Watch
 from orchestrator.app.orders import command_line
 from orchestrator.app.session import Session
-from orchestrator.domain.events import Alive, NextCommand, RunFinished
+from orchestrator.domain.events import Alive, RunFinished
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record import Doubt, Fault, OperationRecord, Phase
+from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase
 from orchestrator.domain.states import StepStatus, Verdict, verdict
 from orchestrator.errors import (
     Busy,

@@ -5,10 +5,13 @@ Whether somebody still works on a ``running`` record. Reads only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orchestrator.domain.record import Identity, OperationRecord
-from orchestrator.domain.states import Condition, Status
-from orchestrator.ports import Liveness, OperationStore, Processes, RunFiles
+from orchestrator.domain.states import Condition, Liveness, Status
+
+if TYPE_CHECKING:
+    from orchestrator.ports import OperationStore, Processes, RunFiles
 
 
 @dataclass(frozen=True, slots=True)

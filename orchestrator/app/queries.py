@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.ownership import check_owner
@@ -29,7 +30,9 @@ from orchestrator.domain.record import OperationRecord, RunRecord
 from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
-from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
+
+if TYPE_CHECKING:
+    from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.domain.events import NextCommand
 from orchestrator.domain.record import (
     Actor,
     Command,
@@ -20,6 +19,7 @@ from orchestrator.domain.record import (
     InFlight,
     Json,
     Lineage,
+    NextCommand,
     Origin,
     PlannedAction,
     Retained,

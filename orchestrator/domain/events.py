@@ -11,7 +11,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.domain.record import Action, Diagnostic, Doubt, Fault, PlannedAction, StepRun
+from orchestrator.domain.record import (
+    Action,
+    Diagnostic,
+    Doubt,
+    Fault,
+    NextCommand,
+    PlannedAction,
+    StepRun,
+)
 from orchestrator.domain.states import StepStatus
 
 
@@ -145,17 +153,6 @@ class SignalSeen(Event):
     type: Literal["signal"] = "signal"
     signal: str
     message: str
-
-
-class NextCommand(BaseModel):
-    """
-    A command the reader may run next, and what it is for.
-    """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    command: str
-    why: str
 
 
 class Alive(BaseModel):

@@ -406,3 +406,12 @@ class Lease(Frozen):
     owner: Identity
     in_flight: tuple[InFlight, ...] = ()
     age: float = 0.0
+
+
+class NextCommand(Frozen):
+    """
+    A command the reader may run next, and what it is for.
+    """
+
+    command: str
+    why: str

@@ -49,6 +49,16 @@ class Condition(StrEnum):
     SILENT = "silent"
 
 
+class Liveness(StrEnum):
+    """
+    Of a process, as far as it can be told from here.
+    """
+
+    ALIVE = "alive"
+    GONE = "gone"
+    UNKNOWN = "unknown"  # another host, boot of an unknown host, or pid namespace
+
+
 class Verdict(StrEnum):
     """
     Of a blueprint in an environment.

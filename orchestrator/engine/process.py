@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from orchestrator.domain.record import Identity
+from orchestrator.domain.states import Liveness
 from orchestrator.engine.wrapper import is_zombie, session_members, start_ticks
-from orchestrator.ports import Liveness
 
 _ZOMBIE = -1
 

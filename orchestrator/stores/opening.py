@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
-from orchestrator.ports import OperationStore
+
+if TYPE_CHECKING:
+    from orchestrator.ports import OperationStore
 
 #: The embedded default, relative to the project.
 DEFAULT_PATH = ".orchestrator/operations.db"

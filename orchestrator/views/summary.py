@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from orchestrator.domain.events import NextCommand, Note, RunFinished
+from orchestrator.domain.events import Note, RunFinished
+from orchestrator.domain.record import NextCommand
 from orchestrator.domain.states import StepStatus
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table
 from orchestrator.views.page import Page
