@@ -52,11 +52,12 @@ class SystemClock:
 
 class RandomIds:
     """
-    Run ids such as 20261129T123000Z-3f9a1c, and random entry ids.
+    Run ids such as 20261129T123000123Z-3f9a1c (to the millisecond), and random entry ids.
     """
 
     def run_id(self, now: datetime) -> str:
-        return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+        milliseconds = now.microsecond // 1000
+        return f"{now:%Y%m%dT%H%M%S}{milliseconds:03d}Z-{secrets.token_hex(3)}"
 
     def entry_id(self) -> str:
         return uuid.uuid4().hex

@@ -1,0 +1,133 @@
+"""
+`adopt`: provider state that plain Terraform made comes under records, only where it is as described.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.project import Ended, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+MODULE = """
+    variable "value" { type = string }
+    resource "terraform_data" "object" { input = var.value }
+    output "value" { value = terraform_data.object.output }
+"""
+BLUEPRINT = """
+    version: 1
+    name: found
+    steps:
+      same: {module: ../modules/object, inputs: {value: theirs}}
+      other: {module: ../modules/object, inputs: {value: ours}}
+      empty: {module: ../modules/object, inputs: {value: theirs}}
+"""
+
+
+def row(ended: Ended, step: str) -> dict[str, Any]:
+    (found,) = (row for row in ended.events[-1]["steps"] if row["step"] == step)
+    assert isinstance(found, dict)
+    return found
+
+
+class Found:
+    """
+    A blueprint over states that plain Terraform made; its steps adopted and, one of them, taken
+    through the rest of its life.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.project = project = Project(root / "project", engine=require_engine("terraform"))
+        project.write("modules/object/main.tf", MODULE)
+        project.write("blueprints/found.yaml", BLUEPRINT)
+        state = self._plain(root / "plain")
+        for step in ("same", "other"):
+            place = project.own / f"state/found/default/{step}.tfstate"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(state, place)
+        self.refused = self._run("apply", "--yes", "--step", "same")
+        self.before = project.entries("same")
+        self.adopted = self._run("adopt")
+        self.records = {step: project.history(step) for step in ("same", "other", "empty")}
+        self.again = self._run("adopt", "--step", "same")
+        self.applied = self._run("apply", "--yes", "--step", "same")
+        self.after_apply = project.history("same")
+        self.destroyed = self._run("destroy", "--yes", "--step", "same")
+
+    def _run(self, verb: str, *more: str) -> Ended:
+        return self.project.run(verb, "found", "--json", *more)
+
+    def _plain(self, place: Path) -> Path:
+        shutil.copytree(self.project.root / "modules/object", place)
+        for words in (["init"], ["apply", "-auto-approve", "-var=value=theirs"]):
+            subprocess.run(
+                ["terraform", *words],
+                cwd=place,
+                env=self.project.environ,
+                check=True,
+                capture_output=True,
+            )
+        return place / "terraform.tfstate"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return Found(tmp_path_factory.mktemp("adopt"))
+
+
+def test_state_without_a_record_is_not_applied(found: Found) -> None:
+    """
+    An apply over it is refused, records nothing, and names `adopt` (law 21).
+    """
+    assert found.refused.code == 4
+    assert row(found.refused, "same")["error"]["code"] == "unrecorded_state"
+    assert "orchestrator adopt" in row(found.refused, "same")["last_error"]
+    assert found.before == []
+
+
+def test_what_is_as_described_is_adopted(found: Found) -> None:
+    """
+    Where module and inputs describe it, the first entry is `ok`, with inventory and outputs; no
+    mutation was marked.
+    """
+    (record,) = found.records["same"]
+
+    assert row(found.adopted, "same")["status"] == "ok"
+    assert record["status"] == "ok"
+    assert [ref["address"] for ref in record["resources"]["inventory"]] == ["terraform_data.object"]
+    assert record["outputs"] == {"value": "theirs"}
+
+
+@pytest.mark.parametrize(
+    ("step", "code"), [("other", "not_as_described"), ("empty", "nothing_to_adopt")]
+)
+def test_what_is_not_as_described_is_refused(found: Found, step: str, code: str) -> None:
+    """
+    Other inputs, or nothing there: refused by that name, exit 4, no record.
+    """
+    assert found.adopted.code == 4
+    assert row(found.adopted, step)["error"]["code"] == code
+    assert found.records[step] == []
+
+
+def test_what_is_recorded_is_not_adopted_again(found: Found) -> None:
+    """
+    A step with a record is skipped, and its record is untouched.
+    """
+    assert found.again.code == 0
+    assert row(found.again, "same")["status"] == "skipped"
+
+
+def test_an_adopted_step_lives_on_like_any_other(found: Found) -> None:
+    """
+    An apply finds nothing to do and marks no mutation; a destroy ends `destroyed`.
+    """
+    assert (found.applied.code, found.destroyed.code) == (0, 0)
+    assert [entry["status"] for entry in found.after_apply] == ["ok", "ok"]
+    assert found.project.record("same")["status"] == "destroyed"

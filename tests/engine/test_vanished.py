@@ -1,0 +1,195 @@
+"""
+What leaves provider state, or is not found any more, without a delete of ours: in doubt, not gone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.fakecloud import Cloud, environment, install
+from tests.project import Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+MODULE = """
+    resource "terraform_data" "kept" {}
+    resource "terraform_data" "lost" {}
+"""
+BLUEPRINT = """
+    version: 1
+    name: pair
+    steps:
+      objects: {module: ../modules/objects}
+"""
+LOST, KEPT = "terraform_data.lost", "terraform_data.kept"
+GONE = ("--accept-vanished", "the console shows none")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """
+    Two objects, applied.
+    """
+    found = Project(tmp_path / "project", engine=require_engine("terraform"))
+    found.write("modules/objects/main.tf", MODULE)
+    found.write("blueprints/pair.yaml", BLUEPRINT)
+    found.ok("apply", "pair", "--yes")
+    return found
+
+
+def remove_from_state(project: Project, *addresses: str) -> None:
+    """
+    `terraform state rm`, as somebody at a keyboard does it.
+    """
+    directory = project.steps("pair")["objects"]["directory"]
+    subprocess.run(
+        ["terraform", "state", "rm", *addresses],
+        cwd=directory,
+        env=project.environ,
+        check=True,
+        capture_output=True,
+    )
+
+
+def ids(record: dict[str, Any]) -> dict[str, str]:
+    return {item["address"]: item["id"] for item in record["resources"]["inventory"]}
+
+
+def doubts(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(d["address"], d["action"], d["id"]) for d in record["resources"]["in_doubt"]]
+
+
+def test_a_destroy_over_an_emptied_state_is_refused(project: Project) -> None:
+    """
+    Everything was taken out of the state by hand: exit 4, code `vanished`, the record as it was.
+    """
+    remove_from_state(project, LOST, KEPT)
+    before = project.entries("objects")
+
+    ended = project.run("destroy", "pair", "--yes", "--json")
+
+    assert ended.code == 4, ended.said
+    assert ended.events[-1]["steps"][0]["error"]["code"] == "vanished"
+    assert project.entries("objects") == before
+
+
+def test_an_emptied_state_is_absent_once_accepted(project: Project) -> None:
+    """
+    With a reason it is `absent`: what we did not destroy is never `destroyed`.
+    """
+    remove_from_state(project, LOST, KEPT)
+
+    ended = project.run("destroy", "pair", "--yes", *GONE)
+
+    assert ended.code == 0, ended.said
+    assert project.record("objects")["status"] == "absent"
+
+
+def test_a_destroy_does_not_call_gone_what_left_the_state(project: Project) -> None:
+    """
+    One of two was taken out of the state: the other is destroyed, this one is in doubt with its id,
+    and the target `error`, not `destroyed`, until somebody says what became of it.
+    """
+    known = ids(project.record("objects"))
+    remove_from_state(project, LOST)
+
+    ended = project.run("destroy", "pair", "--yes")
+
+    record = project.record("objects")
+    assert ended.code == 11, ended.said
+    assert (record["status"], record["error"]["code"]) == ("error", "vanished")
+    assert record["resources"]["deleted"] == [KEPT]
+    assert doubts(record) == [(LOST, "forget", known[LOST])]
+
+
+def test_reconcile_keeps_what_left_the_state_until_it_is_forgotten(project: Project) -> None:
+    """
+    Reconcile makes a doubt with the id of what it no longer finds in the state, exit 11; forgotten
+    with a reason it is settled, and a destroy of the rest ends `destroyed`.
+    """
+    known = ids(project.record("objects"))
+    remove_from_state(project, LOST)
+
+    doubtful = project.run("reconcile", "pair")
+    reconciled = project.record("objects")
+    forgotten = project.run("reconcile", "pair", "--forget", LOST, "--reason", "deleted by hand")
+    destroyed = project.run("destroy", "pair", "--yes")
+
+    record = project.record("objects")
+    assert (doubtful.code, forgotten.code, destroyed.code) == (11, 0, 0), destroyed.said
+    assert doubts(reconciled) == [(LOST, "forget", known[LOST])]
+    assert record["status"] == "destroyed"
+    assert [(s["how"], s["reason"]) for s in record["settled"]] == [
+        ("forgotten", "deleted by hand")
+    ]
+
+
+def test_reconcile_of_an_emptied_state_keeps_every_id(project: Project) -> None:
+    """
+    Reconcile over a state that was emptied by hand makes doubts of all of it, with their ids: it
+    neither forgets them nor calls them gone.
+    """
+    known = ids(project.record("objects"))
+    remove_from_state(project, LOST, KEPT)
+
+    ended = project.run("reconcile", "pair")
+
+    record = project.record("objects")
+    assert ended.code == 11, ended.said
+    assert record["status"] not in ("absent", "destroyed")
+    assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
+
+
+ALIASES = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+    variable "names" { type = set(string) }
+    provider "fakecloud" { region = "here" }
+    provider "fakecloud" {
+      alias  = "there"
+      region = "there"
+    }
+    resource "fakecloud_server" "here" { name = "home" }
+    resource "fakecloud_server" "there" {
+      for_each = var.names
+      provider = fakecloud.there
+      name     = each.key
+    }
+"""
+TWO_STEPS = """
+    version: 1
+    name: aliases
+    steps:
+      blind: {module: ../modules/aliases, inputs: {names: [a]}}
+      seeing: {module: ../modules/aliases, inputs: {names: [b, c]}}
+"""
+
+
+def test_each_provider_configuration_answers_for_its_own_objects(tmp_path: Path) -> None:
+    """
+    An object that vanished before the destroy is gone only where its own provider configuration
+    saw others of the target: another region's do not vouch for it.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    project = Project(tmp_path / "project", engine=require_engine("terraform"))
+    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    project.write("modules/aliases/main.tf", ALIASES)
+    project.write("blueprints/aliases.yaml", TWO_STEPS)
+    project.ok("apply", "aliases", "--yes")
+    for name in ("a", "b"):
+        cloud.arm("read", name, "read_lies", remaining=-1)
+
+    ended = project.run("destroy", "aliases", "--yes", "--on-failure", "continue")
+
+    blind, seeing = project.record("blind"), project.record("seeing")
+    assert ended.code == 11, ended.said
+    assert (blind["status"], blind["error"]["code"]) == ("error", "vanished")
+    assert [d[:2] for d in doubts(blind)] == [('fakecloud_server.there["a"]', "forget")]
+    assert seeing["status"] == "destroyed"

@@ -1,0 +1,131 @@
+"""
+Real Terraform behind a shell script that notes its calls, waits where it is told to, and can be
+taken away after a call; and what kills a run together with its engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.project import Project, eventually, finish, require_engine
+
+_SCRIPT = """\
+#!/bin/sh
+echo "$1 $PWD" >> {log}
+while [ -e {hold}."$1" ]; do
+  : > {held}."$1"
+  sleep 0.05
+done
+{program} "$@"
+code=$?
+if [ -e {vanish}."$1" ]; then chmod 0600 "$0"; fi
+exit $code
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """
+    The program and the directory with its notes.
+    """
+
+    program: Path
+
+    def hold(self, verb: str) -> None:
+        """
+        Let calls of the verb wait before they begin.
+        """
+        self._file("hold", verb).touch()
+
+    def release(self, verb: str) -> None:
+        """
+        Let them go on.
+        """
+        self._file("hold", verb).unlink()
+
+    def wait_until_held(self, verb: str, tool: subprocess.Popen[str]) -> None:
+        """
+        Wait until a call of the verb waits.
+        """
+        eventually(self._file("held", verb).exists, f"{verb} waits", tool)
+
+    def vanish_after(self, verb: str) -> None:
+        """
+        Let the program be no program any more after the next call of the verb.
+        """
+        self._file("vanish", verb).touch()
+
+    def bring_back(self) -> None:
+        """
+        Let it be one again.
+        """
+        for mark in self.program.parent.glob("vanish.*"):
+            mark.unlink()
+        self.program.chmod(0o700)
+
+    def calls(self, verb: str) -> list[str]:
+        """
+        The names of the working directories in which the verb was called.
+        """
+        log = self.program.parent / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        called = (line.split(" ", 1) for line in lines)
+        return [Path(place).name for found, place in called if found == verb]
+
+    def _file(self, what: str, verb: str) -> Path:
+        return self.program.parent / f"{what}.{verb}"
+
+
+def watched(project: Project, directory: Path) -> Watched:
+    """
+    Have the project use Terraform behind such a script.
+    """
+    real = shutil.which(require_engine("terraform"))
+    assert real is not None, "a missing engine is a named skip"
+    directory.mkdir()
+    found = Watched(directory / "watched-engine")
+    names = {name: shlex.quote(str(directory / name)) for name in ("log", "hold", "held", "vanish")}
+    found.program.write_text(_SCRIPT.format(program=shlex.quote(real), **names))
+    found.program.chmod(0o700)
+    project.environ["ORCHESTRATOR_ENGINE"] = str(found.program)
+    return found
+
+
+def kill(tool: subprocess.Popen[str]) -> None:
+    """
+    Kill the tool; nothing else is hurt.
+    """
+    tool.kill()
+    finish(tool)
+
+
+def kill_with_engine(project: Project, tool: subprocess.Popen[str], call: str) -> None:
+    """
+    Kill the tool and its running engine call of this name, as a lost machine does.
+    """
+    (identity,) = (
+        path
+        for path in project.own.glob(f"runs/*/steps/*/*/{call}.identity.json")
+        if not path.with_name(f"{call}.answer.json").exists()
+    )
+    found = json.loads(identity.read_text())
+    kill(tool)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(found["wrapper"]["pid"], signal.SIGKILL)
+
+
+def wait_for_answers(project: Project, count: int = 1) -> None:
+    """
+    Wait until so many mutating engine calls have left their answer.
+    """
+    eventually(
+        lambda: len(list(project.own.rglob("apply.answer.json"))) >= count, "the engine ends"
+    )
