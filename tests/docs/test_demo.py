@@ -66,7 +66,7 @@ def _plain(text: str) -> Iterator[str]:
     """
     for line in text.splitlines():
         shown = re.sub(r"/\S*orchestrator-demo-\S+", "PLACE", line)
-        shown = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]+", "RUN", shown)
+        shown = re.sub(r"\d{8}T\d{6,9}Z-[0-9a-f]+", "RUN", shown)
         shown = re.sub(r"(just now|\d+ s ago) \([^)]*\)", "WHEN", shown)
         yield re.sub(r"\(\d+(\.\d+)? s\)", "(TIME)", shown).rstrip()
 
