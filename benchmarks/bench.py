@@ -22,9 +22,11 @@ TOOL = (sys.executable, "-m", "orchestrator")
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """
-    The caller's environment without what would change the engine or the tool.
+    The caller's environment without what would change the engine or the tool. Python may keep its
+    bytecode, as it does for whoever installed the tool.
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "ORCHESTRATOR_"))}
+    dropped = ("TF_", "ORCHESTRATOR_", "PYTHONDONTWRITEBYTECODE")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     plain = {"TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1", "TF_IN_AUTOMATION": "1"}
     return kept | plain | {"PYTHONPATH": str(REPOSITORY)} | dict(more or {})
 
