@@ -53,8 +53,8 @@ TRANSIENT = re.compile(
 )
 TRIES = 3
 
-#: How the engine asks for a new choice of provider versions.
-OUTDATED_LOCK = "init -upgrade"
+#: How the engine asks for a new choice of provider versions; it wraps its lines.
+OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def initialise(
         return call(services, Init(), site, stop=services.stop)
 
     answer = patiently(services, step, "init", attempt)
-    if answer.exit_code != 0 and not snapshot.locked and OUTDATED_LOCK in _error_text(answer):
+    if answer.exit_code != 0 and not snapshot.locked and OUTDATED_LOCK.search(_error_text(answer)):
         services.note(
             "the module no longer accepts the provider versions it was locked to: they are chosen "
             "anew",
