@@ -18,9 +18,10 @@ from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.entries import next_entry
+from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.record import Retained
-from orchestrator.domain.states import NOTHING_THERE, Status, Trigger
-from orchestrator.errors import OrchestratorError
+from orchestrator.domain.states import NOTHING_THERE, Status, StepStatus, Trigger
+from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
 def destroy(services: Services, deployment: Deployment, order: Order) -> int:
@@ -44,7 +45,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         crew.end_before_work(todo, failures)
         return
     _retain(crew, kept)
-    _report_skipped(crew, selected, kept, todo)
+    fresh = [s for s in going if bench.status(s) is None] if statuses else []
+    _report_skipped(crew, selected, kept, (*todo, *fresh))
     todo = [step for step in todo if not _settled_away(crew, step)]
     unstarted = run_steps(
         deployment.graph.subset(todo).reversed(),
@@ -54,6 +56,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         on_failure=crew.order.on_failure,
     )
     crew.report_unstarted(unstarted)
+    for step in fresh:
+        _confirm_absent(crew, step)
     _tell_orphans(crew)
 
 
@@ -119,6 +123,42 @@ def _retain(crew: Crew, kept: Collection[str]) -> None:
                 ),
             )
             crew.bench.know(name, record(crew.services, entry))
+
+
+def _confirm_absent(crew: Crew, name: str) -> None:
+    """
+    Look whether a step that was never applied is really not there, so that a blueprint that was
+    applied in part can be called destroyed as a whole. Where that cannot be told it stays pending.
+    """
+    started = crew.services.clock.monotonic()
+    if crew.services.stop.stopping:
+        crew.end_skipped(name, "never applied")
+        return
+    try:
+        crew.bench.prepare(name, as_recorded)
+        done = Pipeline(
+            crew.session,
+            crew.bench.prepared[name],
+            StepInputs(),
+            crew.order.wishes,
+            verb="destroy",
+            attempt=1,
+        ).confirm_absent()
+    except (Refused, StoreUnavailable, Fenced) as exc:
+        crew.end_with_error(name, started, exc, 0)
+    except OrchestratorError as exc:
+        why = crew.services.masker.mask(exc.message.splitlines()[0])
+        crew.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
+    else:
+        crew.bench.know(name, done.record)
+        crew.end(
+            name,
+            started,
+            StepStatus.ABSENT,
+            sequence=done.record.sequence,
+            absence=done.record.absence,
+            reason="never applied",
+        )
 
 
 def _report_skipped(

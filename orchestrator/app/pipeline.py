@@ -30,7 +30,7 @@ from orchestrator.app.session import Session
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.assessment import inventory
 from orchestrator.domain.conclusion import conclude
-from orchestrator.domain.entries import gone_without_mutation, mark, unchanged
+from orchestrator.domain.entries import gone_without_mutation, mark, never_applied, unchanged
 from orchestrator.domain.events import PhaseStarted
 from orchestrator.domain.faults import Evidence, targeted_fault
 from orchestrator.domain.inputs import StepInputs
@@ -133,6 +133,19 @@ class Pipeline:
                     hint="make them describe it as it is; the plan above says what would change",
                 )
             return self._unchanged(proposal)
+
+    def confirm_absent(self) -> Done:
+        """
+        Record that a target which was never applied is not there: its provider state is empty.
+
+        Refused where it is not.
+        """
+        services = self.services
+        state = pull(services, self.prepared.root, self.evidence, "pull")
+        check_state(self.target, None, state)
+        unused = dict.fromkeys(("inputs_digest", "resolved_inputs_file", "rerun_inputs_file"))
+        entry = record(services, never_applied(self._facts(state) | unused, services.stamp()))
+        return Done(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
     def _planned(self, hold: Hold) -> Iterator[Proposal]:

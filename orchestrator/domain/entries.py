@@ -241,6 +241,14 @@ def gone_without_mutation(before: OperationRecord, stamp: Stamp) -> OperationRec
     )
 
 
+def never_applied(facts: Mapping[str, Any], stamp: Stamp) -> OperationRecord:
+    """
+    The first entry of a target that was never applied and whose provider state is empty.
+    """
+    absence = Absence(verdict="confirmed", method="never_applied", at=stamp.at)
+    return _over(None, facts, stamp, Trigger.MISSING, absence=absence)
+
+
 def absence_code(doubts: Sequence[Doubt]) -> str:
     """
     ``vanished`` where all that is not confirmed gone left without us, else ``unconfirmed``.

@@ -115,6 +115,7 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
     Trigger.FAIL: {Status.RUNNING: Status.ERROR},
     Trigger.GONE: {Status.RUNNING: Status.DESTROYED, Status.ERROR: Status.DESTROYED},
     Trigger.MISSING: {
+        None: Status.ABSENT,
         Status.RUNNING: Status.ABSENT,
         Status.ERROR: Status.ABSENT,
         Status.OK: Status.ABSENT,

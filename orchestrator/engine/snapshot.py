@@ -303,7 +303,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             provider_sources=dict(facts["provider_sources"]),
             provider_blocks=tuple(facts["provider_blocks"]),
             provider_uses=None if facts["provider_uses"] is None else dict(facts["provider_uses"]),
-            locked=bool(facts["locked"]),
+            locked=bool(facts.get("locked")),
         )
     except (LookupError, TypeError, ValueError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc

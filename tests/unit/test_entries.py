@@ -14,6 +14,7 @@ from orchestrator.domain.entries import (
     checked,
     gone_without_mutation,
     mark,
+    never_applied,
     reconciled,
     unchanged,
 )
@@ -455,3 +456,16 @@ def test_an_end_that_the_journal_does_not_tell_is_no_doubt_after_a_clean_exit() 
         first, before, ended(lines, state(["s.a id-2"])), STAMP, verification=UNVERIFIED
     )
     assert (found.status, found.resources.in_doubt) == (Status.OK, ())
+
+
+def test_what_was_never_applied_is_absent_by_its_empty_state() -> None:
+    """
+    DESIGN 3: absent is confirmed; no record alone is never read as that.
+    """
+    found = never_applied(facts(), STAMP)
+    assert found.absence is not None
+    assert (found.status, found.sequence, found.absence.method) == (
+        Status.ABSENT,
+        1,
+        "never_applied",
+    )

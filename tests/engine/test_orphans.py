@@ -1,0 +1,87 @@
+"""
+Records whose step or blueprint is gone from the project: named, never forgotten.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = """
+    version: 1
+    name: {name}
+    {more}
+    steps:
+      object: {{module: ../fixtures/shared/object, inputs: {{name: {name}}}}}
+"""
+SECOND = "      leaver: {module: ../fixtures/shared/object, inputs: {name: leaver}}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    found = Project(tmp_path / "project", engine=require_engine("terraform"))
+    found.copy("fixtures/shared")
+    return found
+
+
+def blueprint(project: Project, name: str, more: str = "", steps: str = "") -> None:
+    project.write(f"blueprints/{name}.yaml", BLUEPRINT.format(name=name, more=more) + steps)
+
+
+def test_all_blueprints_are_read_from_their_own_stores(project: Project) -> None:
+    """
+    `status --all` reads each blueprint's own `operations.url`, and lists what has records and no
+    file any more as orphaned.
+    """
+    stored = 'operations: {{url: "sqlite:///{}.db"}}'
+    blueprint(project, "near", stored.format("near"))
+    blueprint(project, "far", stored.format("far"))
+    blueprint(project, "left")
+    for name in ("near", "left"):
+        project.ok("apply", name, "--yes")
+    (project.root / "blueprints/left.yaml").unlink()
+
+    documents = project.ok("status", "--all", "--json").document["blueprints"]
+
+    found = {document["blueprint"]: document for document in documents}
+    assert {name: document["verdict"] for name, document in found.items()} == {
+        "near": "ok", "far": "pending", "left": "ok",
+    }  # fmt: skip
+    assert found["left"]["orphaned"] == ["left/default/object"]
+    assert found["near"]["orphaned"] == []
+
+
+def test_a_broken_blueprint_is_not_passed_over(project: Project) -> None:
+    """
+    One that cannot be read makes `status --all` an error that names the file.
+    """
+    blueprint(project, "sound")
+    project.write("blueprints/broken.yaml", "version: 1\nname: broken\nsteps: [\n")
+
+    ended = project.run("status", "--all", "--json")
+
+    assert ended.code == 3
+    assert "blueprints/broken.yaml" in ended.err
+
+
+def test_a_step_that_left_the_blueprint_is_told_and_counted(project: Project) -> None:
+    """
+    A destroy names what is alive and no longer in the blueprint, and `--expect destroyed` does not
+    hold while it lives.
+    """
+    blueprint(project, "shrunk", steps=SECOND)
+    project.ok("apply", "shrunk", "--yes")
+    blueprint(project, "shrunk")
+
+    destroyed = project.run("destroy", "shrunk", "--yes")
+    expected = project.run("status", "shrunk", "--expect", "destroyed")
+
+    assert (destroyed.code, expected.code) == (0, 4), destroyed.said + expected.said
+    assert "shrunk/default/leaver" in destroyed.said
+    assert "shrunk/default/leaver" in expected.said
+    assert project.record("leaver")["status"] == "ok"

@@ -1,0 +1,244 @@
+"""
+Working directories as commands use them: laid out once, one process at a time, and nothing secret
+left beside them when a call is settled.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.fakecloud import Cloud, environment, install
+from tests.engine.watched import kill_with_engine, watched
+from tests.project import Project, finish, require_engine
+
+pytestmark = pytest.mark.engine
+
+PAIR = """
+    version: 1
+    name: pair
+    inputs: {value: {type: string, default: one}}
+    steps:
+      first:
+        module: ../fixtures/shared/object
+        inputs: {name: first, value: "${inputs.value}"}
+      second:
+        module: ../fixtures/shared/object
+        inputs: {name: second}
+        needs: [first]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    found = Project(tmp_path / "project", engine=require_engine("terraform"))
+    found.copy("fixtures/shared")
+    found.write("blueprints/pair.yaml", PAIR)
+    return found
+
+
+def left_over(project: Project) -> list[str]:
+    """
+    Raw output, plans and variable files, which hold secrets.
+    """
+    return [
+        str(path.relative_to(project.own))
+        for path in project.own.rglob("*")
+        if path.parent.name == "raw" or path.name.endswith((".tfvars.json", ".tfplan"))
+    ]
+
+
+# What is gone when a call is settled
+
+#: One provider version that there is, and one that there is not.
+INIT_FAILS = """
+    terraform {
+      required_providers {
+        fakecloud = {
+          source  = "test/fakecloud"
+          version = "9.9.9"
+        }
+      }
+    }
+"""
+UNINITIALISED = """
+    version: 1
+    name: uninitialised
+    steps:
+      sound: {module: ../fixtures/shared/object, inputs: {name: sound}}
+      unsound: {module: ../modules/unsound}
+"""
+
+
+@pytest.fixture
+def uninitialised(project: Project, tmp_path: Path) -> Project:
+    """
+    A blueprint of which one step cannot be initialised.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    project.write("modules/unsound/main.tf", INIT_FAILS)
+    project.write("blueprints/uninitialised.yaml", UNINITIALISED)
+    return project
+
+
+def test_nothing_secret_outlives_its_call(project: Project) -> None:
+    """
+    After each command there is no raw output, plan or variable file any more (law 15).
+    """
+    left = {}
+    for verb in ("apply", "plan", "verify", "reconcile", "destroy"):
+        yes = ("--yes",) if verb in ("apply", "destroy") else ()
+        project.ok(verb, "pair", *yes)
+        left[verb] = left_over(project)
+
+    assert left == dict.fromkeys(left, [])
+
+
+def test_nothing_secret_outlives_a_failed_init(uninitialised: Project) -> None:
+    """
+    Neither after an init that failed: exit 10 and nothing applied.
+    """
+    ended = uninitialised.run("apply", "uninitialised", "--yes")
+
+    assert ended.code == 10, ended.said
+    assert left_over(uninitialised) == []
+    assert uninitialised.entries("sound") == []
+
+
+def test_a_skipped_preflight_fails_with_the_step(uninitialised: Project) -> None:
+    """
+    With a reason the rest is applied; the step that cannot be initialised fails by itself, exit 10,
+    and the reason is in the run record.
+    """
+    reason = ("--skip-preflight", "the registry is down")
+
+    ended = uninitialised.run("apply", "uninitialised", "--yes", "--on-failure=continue", *reason)
+
+    rows = {row["step"]: row for row in uninitialised.last_run()["steps"]}
+    assert ended.code == 10, ended.said
+    assert uninitialised.record("sound")["status"] == "ok"
+    assert rows["unsound"]["error"]["phase"] == "init"
+    assert uninitialised.last_run()["skipped_preflight"] == reason[1]
+
+
+def test_the_next_run_sweeps_after_one_killed_before_its_marker(
+    project: Project, tmp_path: Path
+) -> None:
+    """
+    Killed with its engine during a plan, a run leaves what it was using; there is no record to
+    settle, and still the next run of the blueprint removes it.
+    """
+    engine = watched(project, tmp_path / "engine")
+    engine.hold("plan")
+    tool = project.start("apply", "pair", "--yes")
+    engine.wait_until_held("plan", tool)
+    kill_with_engine(project, tool, "plan-1")
+    before = left_over(project)
+    engine.release("plan")
+
+    project.ok("apply", "pair", "--yes")
+
+    assert [name for name in before if "/raw/" in name]
+    assert [name for name in before if name.endswith(".tfvars.json")]
+    assert left_over(project) == []
+
+
+# Laid out once
+
+REGIONS = """
+    version: 1
+    name: regions
+    steps:
+      region:
+        module: ../fixtures/shared/object
+        inputs: {name: region, value: here}
+      server:
+        module: ../modules/server
+        inputs: {name: web}
+        providers:
+          fakecloud: {region: "${steps.region.outputs.value}"}
+"""
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, project: Project) -> Iterator[Cloud]:
+    """
+    A cloud for the project, its provider in this process.
+    """
+    found = Cloud(tmp_path / "cloud.db")
+    project.copy("fixtures/fakecloud/modules/server")
+    shutil.move(project.root / "fixtures/fakecloud/modules/server", project.root / "modules/server")
+    with found.attached() as reattach:
+        project.environ = environment(install(tmp_path / "mirror"), found, project.environ)
+        project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        yield found
+
+
+def test_a_fresh_directory_is_initialised_once(
+    project: Project, tmp_path: Path, cloud: Cloud
+) -> None:
+    """
+    On a machine without working directories, with providers that refer to outputs: each command
+    lays each step out once, and one `init` each is enough.
+    """
+    engine = watched(project, tmp_path / "engine")
+    project.write("blueprints/regions.yaml", REGIONS)
+    project.ok("apply", "regions", "--yes")
+    inits = {}
+    for words in (("plan",), ("verify",), ("reconcile",), ("plan", "--destroy"), ("destroy",)):
+        shutil.rmtree(project.own / "work")
+        before = len(engine.calls("init"))
+        yes = ("--yes",) if words == ("destroy",) else ()
+        project.ok(words[0], "regions", *words[1:], *yes)
+        inits[words] = sorted(engine.calls("init")[before:])
+
+    assert inits == dict.fromkeys(inits, ["region", "server"])
+    assert cloud.servers() == ()
+
+
+# One process at a time
+
+
+def test_a_plan_is_refused_while_an_apply_uses_the_directories(
+    project: Project, tmp_path: Path
+) -> None:
+    """
+    A plan would lay out other files under a running engine: exit 20, and the apply is undisturbed.
+    """
+    engine = watched(project, tmp_path / "engine")
+    engine.hold("apply")
+    tool = project.start("apply", "pair", "--yes")
+    engine.wait_until_held("apply", tool)
+
+    plan = project.run("plan", "pair", "-i", "value=other")
+
+    engine.release("apply")
+    applied = finish(tool)
+    assert (plan.code, applied.code) == (20, 0), plan.said + applied.said
+    assert project.record("first")["outputs"]["value"] == "one"
+
+
+def test_an_apply_is_refused_while_a_plan_uses_the_directories(
+    project: Project, tmp_path: Path
+) -> None:
+    """
+    The other way round: exit 20, no record, and the plan ends as if nothing had been.
+    """
+    engine = watched(project, tmp_path / "engine")
+    engine.hold("plan")
+    tool = project.start("plan", "pair", "--json", "--detailed-exitcode")
+    engine.wait_until_held("plan", tool)
+
+    applied = project.run("apply", "pair", "--yes", "-i", "value=other")
+
+    engine.release("plan")
+    planned = finish(tool)
+    assert (applied.code, planned.code) == (20, 2), applied.said + planned.said
+    assert project.entries("first") == []
+    assert [row["status"] for row in planned.document["steps"]] == ["planned", "planned"]
