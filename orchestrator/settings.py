@@ -3,7 +3,7 @@ The project: where it begins, and what its ``orchestrator.yaml`` says.
 
 ```yaml
 project: shop                       # names the records in a shared store; "default" if not given
-operations: {url: "sqlite:///ops.db"}
+operations: {url: "sqlite:ops.db"}
 engine: tofu                        # terraform, tofu, embedded, or the path of a program
 allow_environment: [TF_WORKSPACE]   # variables that are refused otherwise
 module_roots: [../shared-modules]   # further directories that modules may lie in

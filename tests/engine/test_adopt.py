@@ -1,5 +1,5 @@
 """
-`adopt`: provider state that plain Terraform made comes under records, only where it is as described.
+`adopt`: provider state that plain Terraform made comes under records where it is as described.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_all_blueprints_are_read_from_their_own_stores(project: Project) -> None
     `status --all` reads each blueprint's own `operations.url`, and lists what has records and no
     file any more as orphaned.
     """
-    stored = 'operations: {{url: "sqlite:///{}.db"}}'
+    stored = 'operations: {{url: "sqlite:{}.db"}}'
     blueprint(project, "near", stored.format("near"))
     blueprint(project, "far", stored.format("far"))
     blueprint(project, "left")

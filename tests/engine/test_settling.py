@@ -31,7 +31,11 @@ TALKER = r"""
     resource "terraform_data" "talks" {
       depends_on = [terraform_data.before]
       provisioner "local-exec" {
-        command     = "echo \"refused: $SECRET\" >&2; while [ -e \"$HOLD\" ]; do sleep 0.05; done; exit 7"
+        command     = <<-EOT
+          echo "refused: $SECRET" >&2
+          while [ -e "$HOLD" ]; do sleep 0.05; done
+          exit 7
+        EOT
         environment = { SECRET = nonsensitive(var.secret), HOLD = var.hold }
       }
     }
@@ -101,12 +105,10 @@ def leaks(project: Project, shown: str) -> list[str]:
     Where a distinctive part of the secret, the same in every encoding but base64, can be read.
     """
     part = SECRET.split("&")[0]
-    places = ["screen"] if part in shown else []
-    for path in project.own.rglob("*"):
-        if path.is_file() and path.relative_to(project.own).parts[0] != "state":
-            if part.encode() in path.read_bytes():
-                places.append(str(path))
-    return places
+    files = [path for path in project.own.rglob("*") if path.is_file()]
+    kept = [path for path in files if path.relative_to(project.own).parts[0] != "state"]
+    places = [str(path) for path in kept if part.encode() in path.read_bytes()]
+    return [*places, "screen"] if part in shown else places
 
 
 @pytest.mark.parametrize("today", [None, "rotated-since"], ids=["removed", "rotated"])

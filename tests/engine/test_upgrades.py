@@ -16,7 +16,6 @@ from tests.project import Project, require_engine
 
 pytestmark = pytest.mark.engine
 
-PROVIDER = "registry.terraform.io/test/fakecloud"
 OLD, NEW = "0.1.0", "0.2.0"
 USES = """
     terraform {{
@@ -40,30 +39,23 @@ def project(tmp_path: Path) -> Project:
 # Provider versions
 
 
-def two_versions(mirror: Path) -> Path:
+@pytest.fixture
+def versions(project: Project, tmp_path: Path) -> Project:
     """
-    A mirror with two versions of the provider; its CLI configuration.
+    A project applied with the only version of its provider; since then there is a newer one.
     """
+    mirror = tmp_path / "mirror"
     config = install(mirror)
+    project.environ = environment(config, Cloud(tmp_path / "cloud.db"), project.environ)
+    project.write("modules/uses/main.tf", USES.format(version=f">= {OLD}"))
+    text = "version: 1\nname: uses\nsteps: {uses: {module: ../modules/uses}}\n"
+    project.write("blueprints/uses.yaml", text)
+    project.ok("apply", "uses", "--yes")
     for folder in mirror.glob(f"*/test/fakecloud/{OLD}"):
         newer = folder.with_name(NEW)
         shutil.copytree(folder, newer)
         for launcher in newer.glob(f"*/*_v{OLD}"):
             launcher.rename(launcher.with_name(launcher.name.replace(OLD, NEW)))
-    return config
-
-
-@pytest.fixture
-def versions(project: Project, tmp_path: Path) -> Project:
-    """
-    A project that finds two versions of the provider, applied with the older one.
-    """
-    config = two_versions(tmp_path / "mirror")
-    project.environ = environment(config, Cloud(tmp_path / "cloud.db"), project.environ)
-    project.write("modules/uses/main.tf", USES.format(version=OLD))
-    text = "version: 1\nname: uses\nsteps: {uses: {module: ../modules/uses}}\n"
-    project.write("blueprints/uses.yaml", text)
-    project.ok("apply", "uses", "--yes")
     return project
 
 
@@ -85,10 +77,8 @@ def test_a_raised_constraint_chooses_a_version_anew(versions: Project) -> None:
 def test_an_unchanged_module_keeps_its_versions(versions: Project) -> None:
     """
     Without a lock file of its own, on a machine without its working directory: the version that the
-    target was applied with, although the module would accept a newer one.
+    target was applied with, although the module accepts a newer one.
     """
-    versions.write("modules/uses/main.tf", USES.format(version=f">= {OLD}, < {NEW}"))
-    versions.ok("apply", "uses", "--yes")
     shutil.rmtree(versions.own / "work")
 
     ended = versions.run("apply", "uses", "--yes")
@@ -104,7 +94,7 @@ def test_the_modules_own_lock_file_is_the_one_that_holds(versions: Project) -> N
     """
     (lock,) = versions.own.glob("work/uses/**/.terraform.lock.hcl")
     shutil.copy(lock, versions.root / "modules/uses")
-    versions.write("modules/uses/main.tf", USES.format(version=f">= {OLD}"))
+    shutil.rmtree(versions.own / "work")
 
     accepted = versions.run("apply", "uses", "--yes")
     chosen = versions.record("uses")["providers"]

@@ -5,9 +5,7 @@ left beside them when a call is settled.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,7 +95,7 @@ def test_nothing_secret_outlives_its_call(project: Project) -> None:
         project.ok(verb, "pair", *yes)
         left[verb] = left_over(project)
 
-    assert left == dict.fromkeys(left, [])
+    assert not any(left.values()), left
 
 
 def test_nothing_secret_outlives_a_failed_init(uninitialised: Project) -> None:
@@ -190,15 +188,18 @@ def test_a_fresh_directory_is_initialised_once(
     engine = watched(project, tmp_path / "engine")
     project.write("blueprints/regions.yaml", REGIONS)
     project.ok("apply", "regions", "--yes")
-    inits = {}
-    for words in (("plan",), ("verify",), ("reconcile",), ("plan", "--destroy"), ("destroy",)):
+    inits, laid_out = {}, {}
+    for verb in ("plan", "verify", "reconcile", "destroy"):
         shutil.rmtree(project.own / "work")
         before = len(engine.calls("init"))
-        yes = ("--yes",) if words == ("destroy",) else ()
-        project.ok(words[0], "regions", *words[1:], *yes)
-        inits[words] = sorted(engine.calls("init")[before:])
+        yes = ("--yes",) if verb == "destroy" else ()
+        ended = project.ok(verb, "regions", "--json", *yes)
+        inits[verb] = sorted(engine.calls("init")[before:])
+        if verb != "plan":  # it prints one document
+            laid_out[verb] = sorted(e["step"] for e in ended.events if e.get("phase") == "prepare")
 
-    assert inits == dict.fromkeys(inits, ["region", "server"])
+    assert inits == {verb: ["region", "server"] for verb in inits}
+    assert laid_out == {verb: ["region", "server"] for verb in laid_out}
     assert cloud.servers() == ()
 
 
@@ -209,16 +210,17 @@ def test_a_plan_is_refused_while_an_apply_uses_the_directories(
     project: Project, tmp_path: Path
 ) -> None:
     """
-    A plan would lay out other files under a running engine: exit 20, and the apply is undisturbed.
+    A plan would lay out other files under a running engine: exit 20, although nothing is marked
+    yet, and the apply is undisturbed.
     """
     engine = watched(project, tmp_path / "engine")
-    engine.hold("apply")
+    engine.hold("plan")
     tool = project.start("apply", "pair", "--yes")
-    engine.wait_until_held("apply", tool)
+    engine.wait_until_held("plan", tool)
 
     plan = project.run("plan", "pair", "-i", "value=other")
 
-    engine.release("apply")
+    engine.release("plan")
     applied = finish(tool)
     assert (plan.code, applied.code) == (20, 0), plan.said + applied.said
     assert project.record("first")["outputs"]["value"] == "one"

@@ -20,8 +20,10 @@ from tests.project import Project, eventually, finish, require_engine
 _SCRIPT = """\
 #!/bin/sh
 echo "$1 $PWD" >> {log}
-while [ -e {hold}."$1" ]; do
+rounds=0
+while [ -e {hold}."$1" ] && [ $rounds -lt {limit} ]; do
   : > {held}."$1"
+  rounds=$((rounds + 1))
   sleep 0.05
 done
 {program} "$@"
@@ -29,6 +31,10 @@ code=$?
 if [ -e {vanish}."$1" ]; then chmod 0600 "$0"; fi
 exit $code
 """
+
+
+#: Rounds after which a call waits no more: a test that failed does not release it.
+_LIMIT = 2400
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def watched(project: Project, directory: Path) -> Watched:
     directory.mkdir()
     found = Watched(directory / "watched-engine")
     names = {name: shlex.quote(str(directory / name)) for name in ("log", "hold", "held", "vanish")}
-    found.program.write_text(_SCRIPT.format(program=shlex.quote(real), **names))
+    found.program.write_text(_SCRIPT.format(program=shlex.quote(real), limit=_LIMIT, **names))
     found.program.chmod(0o700)
     project.environ["ORCHESTRATOR_ENGINE"] = str(found.program)
     return found
