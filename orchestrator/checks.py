@@ -121,7 +121,10 @@ class SystemChecks:
         return results[0]
 
     def _command(self, check: CommandCheck, limit: float, directory: Path, stop: StopToken) -> _Try:
-        where = (directory / check.cwd).resolve()
+        try:
+            where = (directory / check.cwd).resolve()
+        except (OSError, ValueError) as exc:
+            return _Try(passed=False, detail=f"cwd: {_why(exc)}")
         if not where.is_relative_to(directory.resolve()):
             return _Try(passed=False, detail=f"cwd {check.cwd} leaves the project")
         with tempfile.TemporaryFile() as output:

@@ -33,6 +33,7 @@ Reason = Literal[
     "expectation",
     "foreign_record",
     "lineage",
+    "not_ok",
     "not_as_described",
     "nothing_to_adopt",
     "reason_missing",

@@ -230,10 +230,15 @@ class RunFiles(Protocol):
         The ids of the runs on this machine, newest first.
         """
 
-    def sweep(self, run_id: str) -> None:
+    def inside(self, attempt: Path, name: str) -> Path:
         """
-        Remove what a run that was killed left unmasked, but for what its mutating calls said: that
-        is evidence until they are settled.
+        A directory of its own inside an attempt's, made if need be.
+        """
+
+    def sweep(self, run_id: str, *, settled: str | None = None) -> None:
+        """
+        Remove what a run left unmasked, but for what its mutating calls said: that is evidence
+        until they are settled. Of the step ``settled`` remove that too.
         """
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:

@@ -18,7 +18,7 @@ from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.events import StepRetried
 from orchestrator.domain.states import READY
-from orchestrator.errors import InDoubt, OrchestratorError, Refused
+from orchestrator.errors import Fenced, InDoubt, OrchestratorError, Refused, Spooled
 
 
 def apply(services: Services, deployment: Deployment, order: Order) -> int:
@@ -85,10 +85,13 @@ def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]
 def _apply_step(crew: Crew, name: str) -> Outcome:
     """
     One step to its end, tried again as its ``retry`` allows.
+
+    What an attempt did is told even if a later one could not begin.
     """
     services = crew.services
     started, attempt = services.clock.monotonic(), 1
     step = crew.deployment.steps[name]
+    done: Done | None = None
     try:
         if name not in crew.bench.prepared:
             crew.bench.prepare(name, as_it_is)
@@ -105,26 +108,33 @@ def _apply_step(crew: Crew, name: str) -> Outcome:
                 attempt=attempt,
             ).run()
             crew.bench.know(name, done.record, done.state)
-            if not _again(step, done, attempt) or services.stop.stopping:
+            if not _again(step, done, attempt) or not _paused(crew, name, done, attempt):
                 break
             attempt += 1
-            reason = done.fault.summary if done.fault else ""
-            services.sink.emit(
-                StepRetried(
-                    at=services.clock.now(),
-                    step=name,
-                    phase="apply",
-                    attempt=attempt,
-                    reason=reason,
-                )
-            )
-            services.pause(float(2 ** (attempt - 1)))
-            if services.stop.stopping:
-                attempt -= 1
-                break
     except OrchestratorError as exc:
-        return crew.end_with_error(name, started, exc, attempt)
+        if done is None or isinstance(exc, Spooled | Fenced):
+            return crew.end_with_error(name, started, exc, attempt)
+        services.note(f"attempt {attempt}: {exc.message}", level="warning", step=name)
+        crew.session.fail(exc.exit_code)
     return crew.end_with_record(name, started, done, attempt)
+
+
+def _paused(crew: Crew, name: str, done: Done, attempt: int) -> bool:
+    """
+    Whether to go on with the next attempt after a pause; not if somebody asked us to stop.
+    """
+    services = crew.services
+    services.sink.emit(
+        StepRetried(
+            at=services.clock.now(),
+            step=name,
+            phase="apply",
+            attempt=attempt + 1,
+            reason=done.fault.summary if done.fault else "",
+        )
+    )
+    services.pause(float(2**attempt))
+    return not services.stop.stopping
 
 
 def _again(step: Step, done: Done, attempt: int) -> bool:

@@ -149,7 +149,8 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     again: tuple[str, ...] = ()
     if session.rerun_file and verb == "apply":
         again = ("--input-file", str(session.rerun_file))
-    unfinished = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.PENDING)]
+    open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
+    unfinished = [row for row in rows if row.status in open_ends]
     if not unfinished and now is not Verdict.INTERRUPTED:
         return ()
     found = []

@@ -19,7 +19,7 @@ from orchestrator.app.session import Session
 from orchestrator.app.settling import Recalled, settle
 from orchestrator.domain.doubts import Look
 from orchestrator.domain.events import StepFinished
-from orchestrator.domain.record import StepRun
+from orchestrator.domain.record import Resources, StepRun
 from orchestrator.domain.states import READY, Status, StepStatus
 from orchestrator.errors import (
     ApprovalMissing,
@@ -83,7 +83,7 @@ class Crew:
         prepared = self.bench.prepared[name]
         try:
             recalled = self.bench.recalled(prepared)
-        except OrchestratorError as exc:
+        except Invalid as exc:
             recalled = Recalled(None, secrets_known=False, why=exc.message.splitlines()[0])
         self.bench.know(name, settle(self.services, self.deployment, prepared, recalled))
 
@@ -96,7 +96,9 @@ class Crew:
             at=self.services.clock.now(),
             run_id=self.session.run_id,
             settle=self.services.limits.settle,
-            refreshed=self.order.wishes.refresh,
+            refreshed=self.order.wishes.refreshes_all,
+            accepted=self.order.wishes.accept_vanished is not None,
+            reason=self.order.wishes.accept_vanished,
         )
         check_doubts(self.bench.records.get(name), look, command_line(self.deployment, "reconcile"))
 
@@ -158,12 +160,8 @@ class Crew:
             last_error=record.last_error,
             absence=record.absence,
             verification=record.verification,
-            created=found.created,
-            updated=found.updated,
-            replaced=found.replaced,
-            deleted=found.deleted,
-            not_attempted=found.not_attempted,
             in_doubt=found.in_doubt,
+            **(_fates(found) if done.mutated else {}),
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         well = record.status in READY if self.order.verb != "destroy" else gone
@@ -270,3 +268,11 @@ class Crew:
                 blocked_by=item.blocked_by,
                 reason=None if item.blocked_by else item.reason or None,
             )
+
+
+def _fates(found: Resources) -> dict[str, tuple[str, ...]]:
+    """
+    What a mutation did, for the step's row.
+    """
+    names = ("created", "updated", "replaced", "deleted", "not_attempted")
+    return {name: getattr(found, name) for name in names}

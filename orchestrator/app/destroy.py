@@ -20,7 +20,7 @@ from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.entries import next_entry
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.record import Retained
-from orchestrator.domain.states import NOTHING_THERE, Status, StepStatus, Trigger
+from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus, Trigger
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
@@ -40,13 +40,17 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     going = [step for step in selected if step not in kept]
     check_dependents(deployment, going, statuses)
     todo = [step for step in going if statuses.get(step) not in (None, *NOTHING_THERE)]
-    failures = bench.prepare_all(todo, as_recorded) | crew.settle_all()
+    unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
+    failures = bench.prepare_all((*todo, *unsettled), as_recorded) | crew.settle_all()
+    fresh = [s for s in going if bench.status(s) is None] if statuses and not failures else []
+    unfit = {} if failures else _unfit(crew, kept)
+    _report_skipped(crew, selected, kept, (*todo, *fresh, *failures, *unfit))
     if failures:
-        crew.end_before_work(todo, failures)
+        crew.end_before_work([*todo, *(s for s in failures if s in unsettled)], failures)
         return
+    for step, exc in unfit.items():
+        crew.end_with_error(step, crew.services.clock.monotonic(), exc, 0)
     _retain(crew, kept)
-    fresh = [s for s in going if bench.status(s) is None] if statuses else []
-    _report_skipped(crew, selected, kept, (*todo, *fresh))
     todo = [step for step in todo if not _settled_away(crew, step)]
     unstarted = run_steps(
         deployment.graph.subset(todo).reversed(),
@@ -101,6 +105,22 @@ def _kept(crew: Crew, selected: Sequence[str]) -> dict[str, str]:
             if upstream in selected:
                 kept.setdefault(upstream, f"needed by {name}, which is retained")
     return kept
+
+
+def _unfit(crew: Crew, kept: Collection[str]) -> dict[str, OrchestratorError]:
+    """
+    What is declared to be retained and is not ok: neither destroyed nor retained.
+    """
+    found: dict[str, OrchestratorError] = {}
+    for name in kept:
+        status = crew.bench.status(name)
+        if crew.deployment.steps[name].retain is not None and status not in READY:
+            found[name] = Refused(
+                "not_ok",
+                f"{name} is to be retained, but it is {status}: only what is ok can be",
+                hint="apply it first, or take `retain` out of the blueprint to destroy it",
+            )
+    return found
 
 
 def _retain(crew: Crew, kept: Collection[str]) -> None:

@@ -112,8 +112,8 @@ def check_doubts(record: OperationRecord | None, look: Look, reconcile: str) -> 
         return
     wait = ""
     if look.refreshed and all(doubt.action in ("update", "delete") for doubt in doubts):
-        age = (look.at - record.updated_at).total_seconds()
-        wait = f"; in {max(look.settle - age, 0):.0f} s a refresh can tell"
+        ages = [(look.at - (d.at or record.updated_at)).total_seconds() for d in doubts]
+        wait = f"; in {max(look.settle - min(ages), 0):.0f} s a refresh can tell"
     raise InDoubt(
         f"{record.target.target}: in doubt: {describe_doubts(doubts)}{wait}",
         hint=f"settle it first: {reconcile}",

@@ -383,8 +383,7 @@ class Pipeline:
         """
         if not self.wishes.targets:
             return ()
-        place = self.evidence / "untargeted"
-        place.mkdir(mode=0o700)
+        place = self.services.files.inside(self.evidence, "untargeted")
         try:
             proposal = propose(
                 self.services,

@@ -19,6 +19,7 @@ from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import Message, PulledState
 from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.references import Template, Unresolvable
+from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.errors import (
     Busy,
     EngineFailed,
@@ -74,6 +75,8 @@ def check_engine(services: Services, record: OperationRecord, *, allow_change: b
     Refused where another kind of engine wrote the target last.
     """
     info = services.engine.info
+    if record.status in NOTHING_THERE:
+        return
     if record.engine is None or record.engine.kind == info.kind or allow_change:
         return
     raise Refused(
@@ -139,6 +142,8 @@ def lay_out(
     root = services.workdirs.prepare(target, snapshot, setup, f"{info.kind} {info.version}")
     bound = record.provider_state if record else None
     found = (root.backend_type, root.location, services.workspace)
+    if record is not None and record.status in NOTHING_THERE:
+        return root
     if bound is not None and (bound.backend, bound.location, bound.workspace) != found:
         raise Refused(
             "backend_changed",

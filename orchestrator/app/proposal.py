@@ -26,6 +26,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, Json, OperationRecord, Settled
+from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports import Answer, Plan
 
 Direction = Literal["apply", "destroy"]
@@ -50,6 +51,13 @@ class Wishes:
     parallelism: int | None = None
     lock_timeout: str | None = None
     accept_vanished: str | None = None
+
+    @property
+    def refreshes_all(self) -> bool:
+        """
+        Whether the plan asks the provider of every object; a targeted one does not.
+        """
+        return self.refresh and not self.targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +136,68 @@ def propose(
     answer = patiently(services, step, "plan", attempt)
     if answer.exit_code != 0 or services.stop.stopping:
         raise failure(answer, "plan", services.stop)
-    journal = Journal.of(answer.messages, whole=answer.whole)
-    before = services.engine.state_before(file)
-    if before is None:
-        before = pull(services, prepared.root, evidence, "pull-before")
-    moved = hold(target, prepared.record, before)
+    try:
+        journal = Journal.of(answer.messages, whole=answer.whole)
+        before = services.engine.state_before(file)
+        if before is None:
+            before = pull(services, prepared.root, evidence, "pull-before")
+        return _held(
+            services,
+            prepared,
+            inputs,
+            wishes,
+            _Planned(direction, target, file, journal, before, run_id),
+            hold,
+        )
+    except OrchestratorError:
+        file.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """
+    A plan that the engine has made and nobody has judged yet.
+    """
+
+    direction: Direction
+    target: str
+    file: Path
+    journal: Journal
+    before: PulledState
+    run_id: str
+
+
+def _held(
+    services: Services,
+    prepared: Prepared,
+    inputs: StepInputs,
+    wishes: Wishes,
+    made: _Planned,
+    hold: Hold,
+) -> Proposal:
+    """
+    The plan held against the record: refused, or shown with the doubts that stay open.
+    """
+    record, step = prepared.record, prepared.step.name
+    journal, before = made.journal, made.before
+    accepted = wishes.accept_vanished
+    destroying = made.direction == "destroy"
+    try:
+        moved = hold(made.target, record, before)
+    except Refused as exc:
+        if accepted is None or exc.reason != "state_missing":
+            raise
+        moved = exc.message
     if moved is not None:
         services.note(moved, level="warning", step=step)
-    destroying = direction == "destroy"
-    accepted = wishes.accept_vanished
-    record = prepared.record
-    check_vanished(target, record, before, journal, destroying=destroying, accepted=accepted)
+    check_vanished(made.target, record, before, journal, destroying=destroying, accepted=accepted)
     look = Look(
         at=services.clock.now(),
-        run_id=run_id,
+        run_id=made.run_id,
         settle=services.limits.settle,
-        held=before.addresses,
-        refreshed=wishes.refresh,
+        held=before.ids,
+        refreshed=wishes.refreshes_all,
         accepted=accepted is not None,
         reason=accepted,
     )
@@ -164,8 +217,8 @@ def propose(
     )
     services.sink.emit(shown)
     return Proposal(
-        direction,
-        file=file,
+        made.direction,
+        file=made.file,
         journal=journal,
         before=before,
         shown=shown,

@@ -5,6 +5,7 @@ The reading commands: ``status``, ``history``, ``runs``. They change nothing (la
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,9 +162,13 @@ class Reader:
 
     def _run_rows(self, records: Iterable[OperationRecord]) -> dict[tuple[str, str], StepStatus]:
         """
-        What became of each step in the runs that the records come from; each run is read once.
+        What became of each step in the runs that the records come from; each run is read once. A
+        run record that cannot be read hides no operation record.
         """
-        runs = (self._run(run_id) for run_id in {record.run_id for record in records})
+        runs = []
+        for run_id in {record.run_id for record in records}:
+            with suppress(StoreUnavailable):
+                runs.append(self._run(run_id))
         return {(run.run_id, row.step): row.status for run in runs if run for row in run.steps}
 
     def history(self, target: Target) -> HistoryDocument:
@@ -275,6 +280,13 @@ def check_expectation(document: StatusDocument, expected: str | None) -> None:
             "expectation",
             f"{document.blueprint}/{document.environment} is not destroyed: alive and no longer in "
             f"the blueprint: {', '.join(document.orphaned)}",
+        )
+    doubtful = [row.step for row in document.steps if row.in_doubt]
+    if doubtful:
+        raise Refused(
+            "expectation",
+            f"{document.blueprint}/{document.environment} is not {expected}: in doubt in "
+            + ", ".join(doubtful),
         )
     if str(document.verdict) == expected:
         return

@@ -30,6 +30,7 @@ from orchestrator.domain.record import OperationRecord, Verification
 from orchestrator.domain.states import NOTHING_THERE, StepStatus
 from orchestrator.errors import (
     CheckFailed,
+    EngineFailed,
     InDoubt,
     Invalid,
     OrchestratorError,
@@ -156,7 +157,7 @@ def _evidence(
                 evidence=evidence,
                 hold=hold,
             )
-        except OrchestratorError as exc:
+        except (Invalid, EngineFailed) as exc:
             services.note(f"no plan could be made: {exc.message}", level="warning", step=name)
         else:
             proposal.file.unlink(missing_ok=True)
@@ -165,7 +166,7 @@ def _evidence(
         at=services.clock.now(),
         run_id=crew.session.run_id,
         settle=services.limits.settle,
-        held=state.addresses,
+        held=state.ids,
         refreshed=proposal is not None,
         forgotten=crew.order.forget,
         reason=crew.order.reason,

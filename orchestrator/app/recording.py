@@ -66,7 +66,10 @@ def keep_late(services: Services, outcome: OperationRecord) -> None:
     """
     directory = services.files.directory(outcome.run_id)
     name = f"late-{outcome.target.step}-{outcome.sequence}.json".replace("/", "_")
-    services.files.write(directory / name, outcome.to_json())
+    try:
+        services.files.write(directory / name, outcome.to_json())
+    except StoreUnavailable as exc:
+        services.note(f"a late outcome could not be kept: {exc.message}", level="warning")
 
 
 def replay_spool(services: Services, deployment: Deployment) -> None:
@@ -89,3 +92,4 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
                 level="warning",
             )
         services.spool.drop(outcome)
+        services.files.sweep(outcome.run_id, settled=target.step)

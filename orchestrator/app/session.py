@@ -27,7 +27,7 @@ from orchestrator.domain.record import (
     StepRun,
 )
 from orchestrator.domain.states import StepStatus
-from orchestrator.errors import Busy, Fenced, StoreUnavailable, Terminated
+from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 from orchestrator.ports import Liveness
 
 
@@ -168,24 +168,37 @@ class Session:
     @contextmanager
     def alive(self) -> Iterator[None]:
         """
-        Keep the lease fresh while the body runs; then give lease and claim back.
+        Keep the lease fresh while the body runs; then give lease and claim back. After a bug in
+        the body they stay: an engine may be at work.
         """
-        self.services.store.put_lease(self._lease())
+        try:
+            self.services.store.put_lease(self._lease())
+        except StoreUnavailable:
+            self._give_back()
+            raise
         thread = threading.Thread(target=self._heart, name="heartbeat", daemon=True)
         thread.start()
+        in_order = False
         try:
             yield
+            in_order = True
+        except OrchestratorError:
+            in_order = True
+            raise
         finally:
             self._closing = True
             self._wake.set()
             thread.join()
-            self._give_back()
+            if in_order:
+                self._give_back()
 
     def _give_back(self) -> None:
         store = self.services.store
         try:
-            store.drop_lease(self.run_id)
-            store.drop_claim(self._claim)
+            try:
+                store.drop_lease(self.run_id)
+            finally:
+                store.drop_claim(self._claim)
         except StoreUnavailable as exc:
             self.services.note(
                 f"the claim could not be given back: {exc.message}",
@@ -303,4 +316,7 @@ def claimed_by(services: Services, held: Claim) -> tuple[str, str]:
         f"({held.command} by {held.actor.user} on {held.owner.host}, pid {held.owner.pid}, "
         f"since {held.taken_at:%Y-%m-%d %H:%M:%S} UTC; {seen})"
     )
-    return message, f"look at it with `orchestrator runs show {held.run_id}`, or wait"
+    hint = f"look at it with `orchestrator runs show {held.run_id}`, or wait (--wait)"
+    if services.processes.liveness(held.owner) is Liveness.UNKNOWN:
+        hint += "; if it is dead for certain, --takeover REASON"
+    return message, hint

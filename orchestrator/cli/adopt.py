@@ -19,6 +19,8 @@ from orchestrator.cli.invocation import Invocation
 @options.selection
 @options.jobs
 @options.engine
+@options.wait
+@options.takeover
 @options.reason
 @options.verbose
 @options.json_lines
@@ -33,6 +35,8 @@ def command(
     exclude: tuple[str, ...],
     jobs: int | None,
     engine: str | None,
+    wait: bool,
+    takeover: str | None,
     reason: str | None,
     verbose: bool,
     as_json: bool,
@@ -50,7 +54,9 @@ def command(
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 
-    order = Order(verb="adopt", steps=steps, exclude=exclude, reason=reason)
+    order = Order(
+        verb="adopt", steps=steps, exclude=exclude, wait=wait, takeover=takeover, reason=reason
+    )
     return carry_out(
         invocation,
         options.choice(blueprint, environment, variables, input_files),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 
 import click
+from click.core import ParameterSource
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
@@ -24,9 +25,9 @@ from orchestrator.cli.invocation import Invocation, paper
 )
 @options.verbose
 @options.json_document
-@click.pass_obj
+@click.pass_context
 def command(
-    invocation: Invocation,
+    ctx: click.Context,
     blueprint: str | None,
     environment: str | None,
     steps: tuple[str, ...],
@@ -50,10 +51,12 @@ def command(
     from orchestrator.errors import Usage
     from orchestrator.views.status import status_list_text, status_text
 
+    invocation: Invocation = ctx.obj
     where = invocation.place()
     shown = paper(sys.stdout, verbose=verbose)
     if everything or blueprint is None:
-        if steps or exclude or environment:
+        named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
+        if steps or exclude or named:
             raise Usage("--all shows everything: leave out --step, --exclude and --env")
         listed = wiring.status_of_all(where)
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))

@@ -16,6 +16,7 @@ from orchestrator.domain.entries import (
     absence_code,
     bound_to,
     confirmed,
+    deleted_before,
     known_outputs,
     next_entry,
     not_gone,
@@ -102,14 +103,15 @@ def conclude(
         ended_well=evidence.exit_code == 0,
     )
     carried = _carried(marker.resources.in_doubt, found)
-    resources = found.model_copy(update={"in_doubt": (*carried, *found.in_doubt)})
+    fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in found.in_doubt)
+    resources = found.model_copy(update={"in_doubt": (*carried, *fresh)})
     changes: dict[str, Any] = {
         "active_command": None,
         "resources": resources,
         "provider_state": bound_to(marker.provider_state, evidence.state),
     }
     if command == "destroy":
-        return _end_destroy(marker, evidence, stamp, changes)
+        return _end_destroy(marker, before, evidence, stamp, changes)
     changes.update(_outputs(marker, evidence, stamp))
     changes["verification"] = verification
     changes["targets"] = marker.targets if left else ()
@@ -145,6 +147,7 @@ def _shortfall(
 
 def _end_destroy(
     marker: OperationRecord,
+    before: OperationRecord | None,
     evidence: Evidence,
     stamp: Stamp,
     changes: dict[str, Any],
@@ -153,7 +156,7 @@ def _end_destroy(
     remaining = resources.inventory if evidence.state is not None else marker.resources.inventory
     if evidence.clean and not remaining and not resources.in_doubt:
         changes.update(absence=confirmed("state", marker, stamp.at), **NOTHING_KNOWN)
-        ours = bool(resources.deleted) or not marker.resources.inventory
+        ours = resources.deleted or deleted_before(before)
         return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)
     fault = engine_fault("destroy", evidence, resources.in_doubt)
     if evidence.clean:

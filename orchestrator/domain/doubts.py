@@ -4,8 +4,8 @@ Doubts from earlier mutations: which of them evidence has answered since, and wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from orchestrator.domain.journal import Journal
@@ -21,14 +21,15 @@ class Look:
     objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead
     engine may still be under way.
 
-    ``forgotten`` and ``accepted`` are what a person says for ``reason``: these objects do not
-    matter, or whatever has left the provider state is gone.
+    ``held`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
+    person says for ``reason``: these objects do not matter, or whatever has left the provider state
+    is gone.
     """
 
     at: datetime
     run_id: str
     settle: float
-    held: Collection[str] = ()
+    held: Mapping[str, str | None] = field(default_factory=dict)
     refreshed: bool = False
     forgotten: Collection[str] = ()
     accepted: bool = False
@@ -48,12 +49,13 @@ def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, 
     """
     The doubts that the look answers, and how.
 
-    A create, or an object that left the state, is answered by the state that holds it now; an
-    update or delete of what the state holds by a refresh, once nothing can be under way any more.
+    A create is answered by a state that holds an object at its address which it did not hold
+    before; one that left the state by the same object; an update or delete by a refresh of what the
+    state holds, once nothing can be under way any more.
     """
     if record is None:
         return ()
-    old = (look.at - record.updated_at).total_seconds() >= look.settle
+    before = {ref.address: ref.id for ref in record.resources.inventory if ref.deposed is None}
     found = []
     for doubt in record.resources.in_doubt:
         how = None
@@ -61,9 +63,11 @@ def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, 
             how = "forgotten"
         elif doubt.action == "forget" and look.accepted:
             how = "accepted"
-        elif doubt.action in ("create", "forget"):
-            how = "in_state" if doubt.address in look.held else None
-        elif look.refreshed and old:
+        elif doubt.address in look.held and _came(doubt, before, look.held[doubt.address]):
+            how = "in_state"
+        elif (
+            doubt.action in ("update", "delete") and look.refreshed and is_old(doubt, record, look)
+        ):
             how = "refreshed"
         if how is None:
             continue
@@ -74,6 +78,27 @@ def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, 
             )
         )
     return tuple(found)
+
+
+def _came(doubt: Doubt, before: Mapping[str, str | None], held: str | None) -> bool:
+    """
+    Whether the object at the doubt's address is the one in doubt.
+    """
+    if doubt.action == "forget":
+        return held == doubt.id
+    if doubt.action != "create":
+        return False
+    if doubt.id is not None:
+        return held == doubt.id
+    return doubt.address not in before or (held is not None and held != before[doubt.address])
+
+
+def is_old(doubt: Doubt, record: OperationRecord, look: Look) -> bool:
+    """
+    Whether nothing of the call that left the doubt can be under way any more.
+    """
+    since = doubt.at or record.updated_at
+    return (look.at - since).total_seconds() >= look.settle
 
 
 def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:

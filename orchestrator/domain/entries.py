@@ -139,9 +139,11 @@ def unchanged(
         "settled": (*(before.settled if before else ()), *settled),
         "verification": verification,
         "absence": None,
+        "targets": (),
         **known_outputs(before, facts["run_id"], state, stamp),
     }
-    if verification.verdict == "failed":
+    retained = before is not None and before.status is Status.RETAINED
+    if verification.verdict == "failed" and not retained:
         fault = check_fault(verification)
         changes.update(failed_command="verify", error=fault, last_error=fault.summary)
         return _over(before, facts, stamp, Trigger.CHECK_FAIL, **changes)
@@ -200,7 +202,7 @@ def reconciled(
             "provider_state": bound_to(before.provider_state, state),
         }
     )
-    if not state.objects and before.status is Status.ERROR:
+    if not state.objects and not state.outputs and before.status is Status.ERROR:
         return gone_without_mutation(base, stamp)
     if sound is not None and not doubts:
         outputs = known_outputs(base, before.run_id, state, stamp)
@@ -228,16 +230,23 @@ def gone_without_mutation(before: OperationRecord, stamp: Stamp) -> OperationRec
             failed_command="destroy",
             error=fault,
             last_error=said,
-            resources=before.resources.model_copy(update={"inventory": ()}),
         )
-    ours = before.failed_command == "destroy" and not before.resources.inventory
     return next_entry(
         before,
         stamp,
-        Trigger.GONE if ours else Trigger.MISSING,
+        Trigger.GONE if deleted_before(before) else Trigger.MISSING,
         absence=confirmed("state", before, stamp.at),
         resources=Resources(),
         **NOTHING_KNOWN,
+    )
+
+
+def deleted_before(record: OperationRecord | None) -> bool:
+    """
+    Whether a destroy of ours that failed in the end had deleted what it got at.
+    """
+    return (
+        record is not None and record.failed_command == "destroy" and bool(record.resources.deleted)
     )
 
 

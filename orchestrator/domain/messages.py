@@ -173,5 +173,12 @@ class PulledState:
     raw: bytes = b""
 
     @property
+    def ids(self) -> dict[str, str | None]:
+        """
+        The id of the current object at each address.
+        """
+        return {item.address: item.id for item in self.objects if item.deposed is None}
+
+    @property
     def addresses(self) -> frozenset[str]:
         return frozenset(item.address for item in self.objects)

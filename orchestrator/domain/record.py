@@ -149,6 +149,7 @@ class Doubt(Frozen):
     address: str
     action: Action
     started_at: datetime | None = None
+    at: datetime | None = None  # when it was found
     id: str | None = None
     why: str
 

@@ -5,7 +5,14 @@ The last look at a record before it is written: no secret leaves the process in 
 from __future__ import annotations
 
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record import Diagnostic, Doubt, Fault, OperationRecord, Verification
+from orchestrator.domain.record import (
+    Diagnostic,
+    Doubt,
+    Fault,
+    OperationRecord,
+    Settled,
+    Verification,
+)
 
 
 def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
@@ -24,6 +31,9 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
             "error": _fault(record.error, masker),
             "resources": resources.model_copy(update={"in_doubt": doubts}),
             "verification": _verification(record.verification, masker),
+            "settled": tuple(_settled(item, masker) for item in record.settled),
+            "retained": record.retained
+            and record.retained.model_copy(update={"reason": masker.mask(record.retained.reason)}),
             "last_attempt": attempt
             and attempt.model_copy(update={"error": _fault(attempt.error, masker)}),
         }
@@ -36,6 +46,11 @@ def _text(text: str | None, masker: Masker) -> str | None:
 
 def _doubt(doubt: Doubt, masker: Masker) -> Doubt:
     return doubt.model_copy(update={"why": masker.mask(doubt.why)})
+
+
+def _settled(item: Settled, masker: Masker) -> Settled:
+    doubt, reason = _doubt(item.doubt, masker), _text(item.reason, masker)
+    return item.model_copy(update={"doubt": doubt, "reason": reason})
 
 
 def _fault(fault: Fault | None, masker: Masker) -> Fault | None:

@@ -134,7 +134,7 @@ class DirectoryWorkDirs:
             state = self._project / root.location
             states += [state, state.with_name(f"{state.name}.backup")]
         for path in states:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # not there, or somebody else's
                 path.chmod(0o600)
 
     def errored_state(self, root: Root) -> Path | None:

@@ -103,18 +103,30 @@ class RunDirectory:
             raise _unavailable(self._root, exc) from exc
         return sorted((name for name in names if _RUN_ID.fullmatch(name)), reverse=True)
 
-    def sweep(self, run_id: str) -> None:
+    def inside(self, attempt: Path, name: str) -> Path:
         """
-        Remove what a run that was killed left unmasked, but for what its mutating calls said: that
-        is evidence until they are settled.
+        A directory of its own inside an attempt's, made if need be.
+        """
+        path = attempt / file_name(name)
+        try:
+            make_private(path)
+        except OSError as exc:
+            raise _unavailable(path, exc) from exc
+        return path
+
+    def sweep(self, run_id: str, *, settled: str | None = None) -> None:
+        """
+        Remove what a run left unmasked, but for what its mutating calls said: that is evidence
+        until they are settled. Of the step ``settled`` remove that too.
         """
         steps = self.directory(run_id) / "steps"
+        done = steps / file_name(settled) if settled else None
         secret = [
-            *(path for path in steps.glob("*/*/raw/*") if not path.name.startswith("apply.")),
-            *steps.glob("*/*/*.tfplan"),
-            *steps.glob("*/*/*.tfvars.json"),
+            path
+            for path in steps.rglob("raw/*")
+            if not path.name.startswith("apply.") or (done and path.is_relative_to(done))
         ]
-        for path in secret:
+        for path in (*secret, *steps.rglob("*.tfplan"), *steps.rglob("*.tfvars.json")):
             try:
                 path.unlink(missing_ok=True)
             except OSError as exc:

@@ -25,8 +25,10 @@ from tests.fakes.journals import journal, refs, state
 
 
 def doubting(action: str) -> OperationRecord:
-    doubt = Doubt.model_validate({"address": "s.a", "action": action, "why": "x"})
-    return entry(status="error", resources=Resources(in_doubt=(doubt,)))
+    known = {"id": "id-1"} if action == "forget" else {}
+    doubt = Doubt.model_validate({"address": "s.a", "action": action, "why": "x", **known})
+    held = refs("s.a id-1") if action != "forget" else ()
+    return entry(status="error", resources=Resources(in_doubt=(doubt,), inventory=held))
 
 
 def look(**changes: Json) -> Look:
@@ -36,8 +38,10 @@ def look(**changes: Json) -> Look:
 CASES = [
     ("create", {}, None, "a create is not answered by time"),
     ("create", {"refreshed": True}, None, "a refresh knows only what is in state"),
-    ("create", {"held": {"s.a"}}, "in_state", "the state holds it now"),
-    ("forget", {"held": {"s.a"}}, "in_state", "it came back"),
+    ("create", {"held": {"s.a": "id-9"}}, "in_state", "the state holds it now"),
+    ("create", {"held": {"s.a": "id-1"}}, None, "the state holds what it held before"),
+    ("forget", {"held": {"s.a": "id-1"}}, "in_state", "it came back"),
+    ("forget", {"held": {"s.a": "id-9"}}, None, "another object took its address"),
     ("forget", {"refreshed": True}, None, "what left the state is not refreshed"),
     ("forget", {"accepted": True, "reason": "r"}, "accepted", "a person says it is gone"),
     ("create", {"accepted": True, "reason": "r"}, None, "that says nothing of a lost create"),
@@ -68,6 +72,17 @@ def test_a_dead_engine_may_still_have_a_request_under_way(action: str) -> None:
     """
     early = Look(at=START + timedelta(seconds=59), run_id="r", settle=60.0, refreshed=True)
     assert settle_doubts(doubting(action), early) == ()
+
+
+def test_the_age_of_a_doubt_is_its_own() -> None:
+    """
+    An entry that was written since (a reconcile, a verify) does not make a doubt younger.
+    """
+    doubt = Doubt(address="s.a", action="update", why="x", at=START)
+    late = START + timedelta(minutes=5)
+    record = entry(status="error", updated_at=late, resources=Resources(in_doubt=(doubt,)))
+    seen = Look(at=late, run_id="r", settle=60.0, refreshed=True)
+    assert [item.how for item in settle_doubts(record, seen)] == ["refreshed"]
 
 
 def test_what_a_person_says_is_recorded_with_the_reason() -> None:

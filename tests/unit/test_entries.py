@@ -306,7 +306,15 @@ def test_vanished_before_the_destroy_is_absent_not_destroyed() -> None:
 @pytest.mark.parametrize(
     ("before", "expected"),
     [
-        (entry(status="error", failed_command="destroy"), Status.DESTROYED),
+        (
+            entry(
+                status="error",
+                failed_command="destroy",
+                resources=Resources(deleted=("s.a",)),
+            ),
+            Status.DESTROYED,
+        ),
+        (entry(status="error", failed_command="destroy"), Status.ABSENT),
         (entry(status="error", failed_command="apply"), Status.ABSENT),
         (entry(status="ok"), Status.ABSENT),
     ],
@@ -469,3 +477,11 @@ def test_what_was_never_applied_is_absent_by_its_empty_state() -> None:
         1,
         "never_applied",
     )
+
+
+def test_a_failing_check_of_a_retained_target_does_not_take_it_out_of_retention() -> None:
+    """
+    A plan without changes over a retained target: the verdict is kept, the status stays.
+    """
+    found = unchanged(entry(status="retained"), facts(), state(), STAMP, verification=FAILED_CHECK)
+    assert (found.status, found.verification) == (Status.RETAINED, FAILED_CHECK)
