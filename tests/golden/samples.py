@@ -28,7 +28,6 @@ from orchestrator.domain.documents import (
     StepState,
     ValidationDocument,
 )
-from orchestrator.domain.events import NextCommand
 from orchestrator.domain.record import (
     Actor,
     Diagnostic,
@@ -37,6 +36,7 @@ from orchestrator.domain.record import (
     Fault,
     InFlight,
     Lineage,
+    NextCommand,
     Origin,
     PlannedAction,
     Retained,
