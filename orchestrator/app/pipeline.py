@@ -24,7 +24,7 @@ from orchestrator.app.proposal import (
     propose,
     write_variables,
 )
-from orchestrator.app.recording import record, record_outcome
+from orchestrator.app.recording import keep_events, record, record_outcome
 from orchestrator.app.relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.verification import run_checks
@@ -411,6 +411,7 @@ class Pipeline:
         """
         services, root = self.services, self.prepared.root
         services.workdirs.protect(root)
+        keep_events(services, self.evidence, answer.messages)
         state, why = None, None
         try:
             state = pull(services, root, self.evidence, "pull", stop=KillOnly(services.stop))

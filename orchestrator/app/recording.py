@@ -4,9 +4,17 @@ The three durable moments of a mutation: intent, deed, answer. This file writes 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.messages import Diagnosed, Message
+from orchestrator.domain.record import Json, OperationRecord
 from orchestrator.domain.sealing import sealed
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
@@ -45,6 +53,31 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
                 raise _spooled(services, outcome, exc) from exc
             services.clock.sleep(wait)
     return outcome
+
+
+def keep_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
+    """
+    Keep what a mutating call said as ``events.jsonl``, masked, beside the attempt's log.
+    """
+    mask = services.masker.mask_json
+    lines = [
+        json.dumps(
+            {"event": type(message).__name__.lower(), **mask(_fields(message))}, default=_plain
+        )
+        for message in messages
+    ]
+    with suppress(StoreUnavailable):
+        services.files.write(attempt / "events.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def _fields(message: Message) -> dict[str, Json]:
+    if isinstance(message, Diagnosed):
+        return message.diagnostic.model_dump()
+    return asdict(message)
+
+
+def _plain(value: object) -> Json:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable) -> Spooled:

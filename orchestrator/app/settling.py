@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.preparation import Prepared, make_site, pull
-from orchestrator.app.recording import record_outcome
+from orchestrator.app.recording import keep_events, record_outcome
 from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
@@ -181,6 +181,7 @@ def _evidence(
             hint="it is another state than the one that was applied; restore the right one",
         )
     services.workdirs.protect(root)
+    keep_events(services, site.evidence, found.answer.messages)
     errored = services.workdirs.errored_state(root)
     answer = found.answer if found.began else None
     return Evidence(

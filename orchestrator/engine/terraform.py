@@ -4,6 +4,7 @@ Terraform and OpenTofu as an `Engine`: one wrapper process per call, evidence in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -158,6 +159,8 @@ class TerraformEngine:
         """
         files = CallFiles.of(site)
         discard((files.stdout, files.stderr))
+        with contextlib.suppress(OSError):  # another call's output is in it
+            files.stdout.parent.rmdir()
 
     def state(self, answer: Answer) -> PulledState:
         """

@@ -144,6 +144,21 @@ def test_reconcile_of_an_emptied_state_keeps_every_id(project: Project) -> None:
     assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
 
 
+def test_what_is_in_doubt_is_not_left_out_as_done(project: Project) -> None:
+    """
+    The status of what reconcile found missing is still `ok`; neither `apply --unfinished` nor
+    `status --expect ok` takes that for an answer.
+    """
+    remove_from_state(project, LOST)
+    project.run("reconcile", "pair")
+
+    unfinished = project.run("apply", "pair", "--yes", "--unfinished")
+    expected = project.run("status", "pair", "--expect", "ok")
+
+    assert (unfinished.code, expected.code) == (11, 4), unfinished.said
+    assert project.record("objects")["status"] == "ok"
+
+
 ALIASES = """
     terraform {
       required_providers {
