@@ -101,6 +101,30 @@ def check_vanished(
     )
 
 
+def check_twice(
+    target: str,
+    record: OperationRecord | None,
+    state: PulledState,
+    journal: Journal,
+    *,
+    accepted: str | None,
+) -> None:
+    """
+    InDoubt where a plan would create an object again that the record knows and that has left the
+    provider state, unless a reason accepts that it is gone or no longer ours.
+    """
+    created = {item.address for item in journal.planned if item.action == "create"}
+    again = [ref for ref in left_behind(record, state) if ref.address in created]
+    if not again or accepted is not None:
+        return
+    known = ", ".join(f"{ref.address} ({ref.id})" if ref.id else ref.address for ref in again)
+    raise InDoubt(
+        f"{target}: the plan would create again what has left the provider state: {known}",
+        hint="import it back, or say with --accept-vanished REASON that it is gone or no longer "
+        "this step's",
+    )
+
+
 def check_doubts(record: OperationRecord | None, look: Look, reconcile: str) -> None:
     """
     InDoubt where the last mutation left objects that an apply could make twice.

@@ -11,6 +11,7 @@ import pytest
 from orchestrator.app.guards import (
     check_doubts,
     check_state,
+    check_twice,
     check_vanished,
 )
 from orchestrator.domain.doubts import Look
@@ -20,7 +21,7 @@ from orchestrator.domain.record import Doubt, OperationRecord, ProviderState, Re
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
-from tests.fakes.journals import refs, state
+from tests.fakes.journals import journal, refs, state
 
 BOUND = ProviderState(backend="local", location="x", lineage="lin-1", serial=3)
 KNOWN = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1")))
@@ -115,6 +116,32 @@ def test_a_part_that_vanished_is_no_wrong_scope(lost: tuple[str, ...]) -> None:
     The same provider configuration saw others of the target.
     """
     looked(state(["s.a 1", "s.b 2"]), vanishing(*lost))
+
+
+ONE_LEFT = state(["s.b id-2"], serial=9)
+BOTH = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1", "s.b id-2")))
+
+
+def test_what_left_the_state_is_not_created_again() -> None:
+    """
+    Law 20: the object may be alive; a second one would be made.
+    """
+    with pytest.raises(InDoubt, match=r"s\.a \(id-1\)"):
+        check_twice("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted=None)
+
+
+def test_what_left_the_state_and_the_module_is_nobodys_business() -> None:
+    """
+    Law 21: a state that moved on is recorded and shown; nothing would be made twice.
+    """
+    check_twice("t", BOTH, ONE_LEFT, journal("plan create s.c"), accepted=None)
+
+
+def test_a_reason_accepts_that_it_is_created_again() -> None:
+    """
+    Law 21: only a person can say that it is gone.
+    """
+    check_twice("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted="gone")
 
 
 def doubting(action: str) -> OperationRecord:
