@@ -17,7 +17,6 @@ from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.events import StepRetried
-from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.states import READY
 from orchestrator.errors import Fenced, InDoubt, OrchestratorError, Refused, Spooled
 
@@ -32,7 +31,7 @@ def apply(services: Services, deployment: Deployment, order: Order) -> int:
 def _work(crew: Crew, selected: Sequence[str]) -> None:
     graph, bench = crew.deployment.graph, crew.bench
     crew.read_records()
-    proven = [s for s in selected if crew.order.unfinished and _is_proven(bench.records.get(s))]
+    proven = [s for s in selected if crew.order.unfinished and bench.status(s) in READY]
     todo = [step for step in selected if step not in proven]
     for step in proven:
         crew.end_skipped(step, "already ok")
@@ -68,13 +67,6 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
                 crew.deployment, "apply", *(f"--step={up}+" for up in sorted(blocked))
             ),
         )
-
-
-def _is_proven(record: OperationRecord | None) -> bool:
-    """
-    Whether the target is applied with nothing in doubt about it.
-    """
-    return record is not None and record.status in READY and not record.resources.in_doubt
 
 
 def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.app.guards import check_state
+from orchestrator.app.guards import check_state, check_twice
 from orchestrator.app.preparation import KillOnly, Prepared, make_site, pull, stopped
 from orchestrator.app.proposal import (
     Direction,
@@ -109,6 +109,14 @@ class Pipeline:
         with self._planned(check_state) as proposal:
             if proposal.empty:
                 return self._unchanged(proposal)
+            if self.verb == "apply":
+                check_twice(
+                    self.target,
+                    self.prepared.record,
+                    proposal.before,
+                    proposal.journal,
+                    accepted=self.wishes.accept_vanished,
+                )
             self._approve(proposal)
             if self.services.stop.stopping:
                 raise stopped(self.services.stop)

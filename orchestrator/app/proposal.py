@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.app.guards import check_state, check_twice, check_vanished
+from orchestrator.app.guards import check_state, check_vanished
 from orchestrator.app.preparation import Prepared, call, failure, make_site, patiently, pull
 from orchestrator.app.services import Services
 from orchestrator.domain.doubts import (
@@ -192,8 +192,6 @@ def _held(
     if moved is not None:
         services.note(moved, level="warning", step=step)
     check_vanished(made.target, record, before, journal, destroying=destroying, accepted=accepted)
-    if not destroying:
-        check_twice(made.target, record, before, journal, accepted=accepted)
     look = Look(
         at=services.clock.now(),
         run_id=made.run_id,

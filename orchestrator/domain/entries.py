@@ -207,6 +207,16 @@ def reconciled(
     if sound is not None and not doubts:
         outputs = known_outputs(base, before.run_id, state, stamp)
         return checked(base.model_copy(update=outputs), sound, stamp)
+    if doubts and base.status is Status.OK:
+        said = not_gone(doubts)
+        return next_entry(
+            base,
+            stamp,
+            Trigger.UNCONFIRMED,
+            failed_command="reconcile",
+            error=Fault(code=absence_code(doubts), phase="readback", summary=said),
+            last_error=said,
+        )
     outputs = (
         {} if base.status is Status.ERROR else known_outputs(base, before.run_id, state, stamp)
     )

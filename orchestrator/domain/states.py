@@ -91,7 +91,7 @@ class Trigger(StrEnum):
     REVERT = "revert"  # proven: the mutation touched nothing, or was surgery
     GONE = "gone"  # our destroy is confirmed
     MISSING = "missing"  # confirmed: nothing there, and we did not destroy it
-    UNCONFIRMED = "unconfirmed"  # provider state is empty, but objects are in doubt
+    UNCONFIRMED = "unconfirmed"  # without a mutation: objects turned out to be in doubt
     UNCHANGED = "unchanged"  # a plan without changes, and the checks hold
     CHECK_FAIL = "check_fail"  # a check failed without a mutation
     SETTLE = "settle"  # reconcile found the target sound, without a mutation

@@ -174,8 +174,8 @@ def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
 
 def test_a_failed_first_deploy_can_be_cleaned_up(project: Project) -> None:
     """
-    After a first deploy that failed in its plan a destroy takes down what there is and succeeds
-    (FIELD 16).
+    After a first deploy that failed in its plan a destroy takes down what there is, confirms that
+    the rest is not there, and the whole reads destroyed (FIELD 16).
     """
     blueprint = project.fixture("invalid-plan")
     failed = project.run("apply", blueprint, "--yes", "--json")
@@ -184,7 +184,8 @@ def test_a_failed_first_deploy_can_be_cleaned_up(project: Project) -> None:
 
     assert statuses(failed) == {"before": "ok", "breaks": "error", "after": "pending"}
     assert ended.code == 0
-    assert statuses(ended) == {"before": "destroyed", "breaks": "skipped", "after": "skipped"}
+    assert statuses(ended) == {"before": "destroyed", "breaks": "absent", "after": "absent"}
+    assert project.run("status", blueprint, "--expect", "destroyed").code == 0
 
 
 # Exit codes (22)

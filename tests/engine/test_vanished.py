@@ -106,6 +106,24 @@ def test_a_destroy_does_not_call_gone_what_left_the_state(project: Project) -> N
     assert doubts(record) == [(LOST, "forget", known[LOST])]
 
 
+def test_an_apply_does_not_make_again_what_left_the_state(project: Project) -> None:
+    """
+    One of two was taken out of the state: an apply would make it twice, so it is refused with exit
+    11 and nothing is recorded; a reason accepts it.
+    """
+    known = ids(project.record("objects"))
+    remove_from_state(project, LOST)
+    before = project.entries("objects")
+
+    refused = project.run("apply", "pair", "--yes")
+    entries = project.entries("objects")
+    accepted = project.run("apply", "pair", "--yes", *GONE)
+
+    assert (refused.code, entries) == (11, before), refused.said
+    assert known[LOST] in refused.said
+    assert accepted.code == 0, accepted.said
+
+
 def test_reconcile_keeps_what_left_the_state_until_it_is_forgotten(project: Project) -> None:
     """
     Reconcile makes a doubt with the id of what it no longer finds in the state, exit 11; forgotten
@@ -122,6 +140,7 @@ def test_reconcile_keeps_what_left_the_state_until_it_is_forgotten(project: Proj
     record = project.record("objects")
     assert (doubtful.code, forgotten.code, destroyed.code) == (11, 0, 0), destroyed.said
     assert doubts(reconciled) == [(LOST, "forget", known[LOST])]
+    assert reconciled["status"] == "error"
     assert record["status"] == "destroyed"
     assert [(s["how"], s["reason"]) for s in record["settled"]] == [
         ("forgotten", "deleted by hand")
@@ -146,8 +165,8 @@ def test_reconcile_of_an_emptied_state_keeps_every_id(project: Project) -> None:
 
 def test_what_is_in_doubt_is_not_left_out_as_done(project: Project) -> None:
     """
-    The status of what reconcile found missing is still `ok`; neither `apply --unfinished` nor
-    `status --expect ok` takes that for an answer.
+    Neither `apply --unfinished` nor `status --expect ok` takes what reconcile found missing for
+    done: it reads `error`.
     """
     remove_from_state(project, LOST)
     project.run("reconcile", "pair")
@@ -156,7 +175,7 @@ def test_what_is_in_doubt_is_not_left_out_as_done(project: Project) -> None:
     expected = project.run("status", "pair", "--expect", "ok")
 
     assert (unfinished.code, expected.code) == (11, 4), unfinished.said
-    assert project.record("objects")["status"] == "ok"
+    assert project.record("objects")["status"] == "error"
 
 
 ALIASES = """

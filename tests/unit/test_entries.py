@@ -485,3 +485,13 @@ def test_a_failing_check_of_a_retained_target_does_not_take_it_out_of_retention(
     """
     found = unchanged(entry(status="retained"), facts(), state(), STAMP, verification=FAILED_CHECK)
     assert (found.status, found.verification) == (Status.RETAINED, FAILED_CHECK)
+
+
+def test_reconcile_does_not_leave_a_doubt_under_ok() -> None:
+    """
+    A target of which something is in doubt does not read ok.
+    """
+    before = entry(resources=Resources(inventory=refs("s.a id-1", "s.b id-2")))
+    found = reconciled(before, state(["s.b id-2"]), (), STAMP, sound=None)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "vanished")
