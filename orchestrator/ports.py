@@ -1,7 +1,8 @@
 """
 What the use cases need from outside, as small protocols whose docstrings state laws.
 
-Adapters do not inherit from these; each passes the contract suite in tests/contract.
+Adapters do not inherit from these; each passes the contract suite in tests/contract. The file is
+long because all laws of all adapters stand in this one place, with the shapes that they exchange.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,34 +46,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @options.verbose
 @options.json_lines
 @click.pass_obj
-def command(
-    invocation: Invocation,
-    blueprint: str,
-    environment: str | None,
-    variables: tuple[str, ...],
-    input_files: tuple[Path, ...],
-    steps: tuple[str, ...],
-    exclude: tuple[str, ...],
-    unfinished: bool,
-    on_failure: str,
-    approved: bool,
-    confirm: str | None,
-    jobs: int | None,
-    engine: str | None,
-    allow_engine_change: bool,
-    parallelism: int | None,
-    lock_timeout: str | None,
-    refresh: bool,
-    replace: tuple[str, ...],
-    targets: tuple[str, ...],
-    accept_vanished: str | None,
-    skip_preflight: str | None,
-    wait: bool,
-    takeover: str | None,
-    reason: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Apply the steps of BLUEPRINT, each as soon as the steps it needs are done.
 
@@ -86,42 +59,7 @@ def command(
       orchestrator apply web-service --step server+ --yes
     """
     from orchestrator.app.apply import apply
-    from orchestrator.app.orders import Order
-    from orchestrator.app.proposal import Wishes
-    from orchestrator.app.schedule import OnFailure
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 
-    order = Order(
-        verb="apply",
-        steps=steps,
-        exclude=exclude,
-        on_failure=OnFailure(on_failure),
-        unfinished=unfinished,
-        wait=wait,
-        allow_engine_change=allow_engine_change,
-        confirm=confirm,
-        reason=reason,
-        skip_preflight=skip_preflight,
-        takeover=takeover,
-        wishes=Wishes(
-            approved=approved,
-            refresh=refresh,
-            replace=replace,
-            targets=targets,
-            parallelism=parallelism,
-            lock_timeout=lock_timeout,
-            accept_vanished=accept_vanished,
-        ),
-    )
-    return carry_out(
-        invocation,
-        options.choice(blueprint, environment, variables, input_files),
-        order,
-        apply,
-        need=Need.VALUES,
-        jobs=jobs,
-        engine=engine,
-        as_json=as_json,
-        verbose=verbose,
-    )
+    return carry_out(invocation, "apply", apply, given, need=Need.VALUES)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,30 +35,7 @@ from orchestrator.cli.invocation import Invocation
 @options.verbose
 @options.json_lines
 @click.pass_obj
-def command(
-    invocation: Invocation,
-    blueprint: str,
-    environment: str | None,
-    variables: tuple[str, ...],
-    input_files: tuple[Path, ...],
-    steps: tuple[str, ...],
-    exclude: tuple[str, ...],
-    on_failure: str,
-    approved: bool,
-    confirm: str | None,
-    jobs: int | None,
-    engine: str | None,
-    allow_engine_change: bool,
-    parallelism: int | None,
-    lock_timeout: str | None,
-    refresh: bool,
-    accept_vanished: str | None,
-    wait: bool,
-    takeover: str | None,
-    reason: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Destroy the steps of BLUEPRINT, dependents first.
 
@@ -71,39 +48,7 @@ def command(
       orchestrator destroy web-service --step bootstrap --yes
     """
     from orchestrator.app.destroy import destroy
-    from orchestrator.app.orders import Order
-    from orchestrator.app.proposal import Wishes
-    from orchestrator.app.schedule import OnFailure
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 
-    order = Order(
-        verb="destroy",
-        steps=steps,
-        exclude=exclude,
-        on_failure=OnFailure(on_failure),
-        wait=wait,
-        allow_engine_change=allow_engine_change,
-        confirm=confirm,
-        reason=reason,
-        takeover=takeover,
-        wishes=Wishes(
-            approved=approved,
-            refresh=refresh,
-            parallelism=parallelism,
-            lock_timeout=lock_timeout,
-            accept_vanished=accept_vanished,
-        ),
-    )
-    return carry_out(
-        invocation,
-        options.choice(blueprint, environment, variables, input_files),
-        order,
-        destroy,
-        need=Need.AVAILABLE,
-        jobs=jobs,
-        engine=engine,
-        as_json=as_json,
-        verbose=verbose,
-        check_module_versions=False,
-    )
+    return carry_out(invocation, "destroy", destroy, given, need=Need.AVAILABLE)

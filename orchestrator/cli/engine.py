@@ -52,7 +52,7 @@ def info(
     where = invocation.place()
     found = None
     if blueprint is not None:
-        found = wiring.deployment(where, options.choice(blueprint, environment), Need.CHECKS)
+        found = wiring.deployment(where, wiring.Choice(blueprint, environment), Need.CHECKS)
     used = wiring.engine_info(where, engine, found)
     document = EngineDocument(
         kind=used.kind,

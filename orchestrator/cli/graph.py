@@ -36,7 +36,7 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
     from orchestrator.app.queries import graph_document
     from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 
-    outline = wiring.outline(invocation.place(), options.choice(blueprint, environment))
+    outline = wiring.outline(invocation.place(), wiring.Choice(blueprint, environment))
     document = graph_document(outline)
     texts = {
         "text": lambda: graph_text(document, paper(sys.stdout)),

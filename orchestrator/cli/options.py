@@ -4,7 +4,7 @@ The options that commands share, and what they add up to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -144,20 +144,15 @@ accept_vanished = click.option(
 )
 
 
-def choice(
-    blueprint: str,
-    environment: str | None,
-    variables: tuple[str, ...] = (),
-    input_files: tuple[Path, ...] = (),
-) -> Choice:
+def choice(given: Mapping[str, Any]) -> Choice:
     """
-    The blueprint that the arguments name.
+    The blueprint that the options name, in its environment with its inputs.
     """
     from orchestrator.wiring import Choice
 
     return Choice(
-        blueprint=blueprint,
-        environment=environment,
-        variables=variables,
-        input_files=input_files,
+        blueprint=given["blueprint"],
+        environment=given["environment"],
+        variables=given.get("variables", ()),
+        input_files=given.get("input_files", ()),
     )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,28 +30,7 @@ from orchestrator.cli.invocation import Invocation, paper
 @options.verbose
 @options.json_document
 @click.pass_obj
-def command(
-    invocation: Invocation,
-    blueprint: str,
-    environment: str | None,
-    variables: tuple[str, ...],
-    input_files: tuple[Path, ...],
-    steps: tuple[str, ...],
-    exclude: tuple[str, ...],
-    destroy: bool,
-    detailed_exitcode: bool,
-    jobs: int | None,
-    engine: str | None,
-    allow_engine_change: bool,
-    parallelism: int | None,
-    lock_timeout: str | None,
-    refresh: bool,
-    replace: tuple[str, ...],
-    targets: tuple[str, ...],
-    accept_vanished: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
 
@@ -65,44 +44,37 @@ def command(
     """
     from orchestrator import wiring
     from orchestrator.app.planning import Question, plan
-    from orchestrator.app.proposal import Wishes
     from orchestrator.cli.approval import Nobody
+    from orchestrator.cli.running import wishes_of
     from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.values import Need
     from orchestrator.views.plan import plan_text
 
-    where = invocation.place()
-    choice = options.choice(blueprint, environment, variables, input_files)
-    deployment = wiring.deployment(where, choice, Need.AVAILABLE if destroy else Need.VALUES)
+    where, destroying = invocation.place(), given["destroy"]
+    need = Need.AVAILABLE if destroying else Need.VALUES
+    deployment = wiring.deployment(where, options.choice(given), need)
     question = Question(
-        steps=steps,
-        exclude=exclude,
-        verb="destroy" if destroy else "apply",
-        jobs=jobs or where.settings.jobs,
-        allow_engine_change=allow_engine_change,
-        detailed_exitcode=detailed_exitcode,
-        wishes=Wishes(
-            refresh=refresh,
-            replace=replace,
-            targets=targets,
-            parallelism=parallelism,
-            lock_timeout=lock_timeout,
-            accept_vanished=accept_vanished,
-        ),
+        steps=given["steps"],
+        exclude=given["exclude"],
+        verb="destroy" if destroying else "apply",
+        jobs=given["jobs"] or where.settings.jobs,
+        allow_engine_change=given["allow_engine_change"],
+        detailed_exitcode=given["detailed_exitcode"],
+        wishes=wishes_of(given),
     )
     with (
         StopSignals().installed() as stop,
         wiring.services(
             where,
             deployment,
-            engine=engine,
+            engine=given["engine"],
             sink=invocation.quiet_sink(),
             stop=stop,
             approver=Nobody(),
-            check_module_versions=not destroy,
+            check_module_versions=not destroying,
         ) as services,
     ):
         document, code = plan(services, deployment, question)
-    shown = paper(sys.stdout, verbose=verbose)
-    click.echo(document.to_json() if as_json else plan_text(document, shown))
+    shown = paper(sys.stdout, verbose=given["verbose"])
+    click.echo(document.to_json() if given["as_json"] else plan_text(document, shown))
     return code

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,23 +32,7 @@ from orchestrator.cli.invocation import Invocation
 @options.verbose
 @options.json_lines
 @click.pass_obj
-def command(
-    invocation: Invocation,
-    blueprint: str,
-    environment: str | None,
-    variables: tuple[str, ...],
-    input_files: tuple[Path, ...],
-    steps: tuple[str, ...],
-    exclude: tuple[str, ...],
-    forget: tuple[str, ...],
-    jobs: int | None,
-    engine: str | None,
-    wait: bool,
-    takeover: str | None,
-    reason: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
     provider state and a plan with the recorded inputs. Only the record changes.
@@ -58,29 +42,8 @@ def command(
       orchestrator reconcile web-service -e staging
       orchestrator reconcile web-service --forget aws_instance.this --reason 'console shows none'
     """
-    from orchestrator.app.orders import Order
     from orchestrator.app.reconcile import reconcile
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 
-    order = Order(
-        verb="reconcile",
-        steps=steps,
-        exclude=exclude,
-        wait=wait,
-        takeover=takeover,
-        forget=forget,
-        reason=reason,
-    )
-    return carry_out(
-        invocation,
-        options.choice(blueprint, environment, variables, input_files),
-        order,
-        reconcile,
-        need=Need.AVAILABLE,
-        jobs=jobs,
-        engine=engine,
-        as_json=as_json,
-        verbose=verbose,
-        check_module_versions=False,
-    )
+    return carry_out(invocation, "reconcile", reconcile, given, need=Need.AVAILABLE)

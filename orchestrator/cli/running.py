@@ -4,52 +4,48 @@ What the commands that make a run have in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, is_interactive
 
 if TYPE_CHECKING:
-    from orchestrator.app.orders import Order
+    from orchestrator.app.orders import Order, Verb
+    from orchestrator.app.proposal import Wishes
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint import Deployment
     from orchestrator.loading.values import Need
-    from orchestrator.wiring import Choice
 
 UseCase = Callable[["Services", "Deployment", "Order"], int]
 
 
 def carry_out(
-    invocation: Invocation,
-    choice: Choice,
-    order: Order,
-    use_case: UseCase,
-    *,
-    need: Need,
-    jobs: int | None,
-    engine: str | None,
-    as_json: bool,
-    verbose: bool,
-    check_module_versions: bool = True,
+    invocation: Invocation, verb: Verb, use_case: UseCase, given: Mapping[str, Any], *, need: Need
 ) -> int:
     """
-    Load, wire and run; the exit code.
+    Load, wire and run; the exit code. ``given`` are the options by the names of what they set.
+
+    Only a command that needs all inputs works with today's modules; then the engine must be one
+    that they accept.
     """
     from dataclasses import replace
 
     from orchestrator import wiring
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
+    from orchestrator.loading.values import Need
 
-    where = invocation.place()
+    where, choice = invocation.place(), options.choice(given)
     deployment = wiring.deployment(where, choice, need)
-    asks = order.verb in ("apply", "destroy") and not order.wishes.approved and not as_json
+    order = order_of(verb, given)
+    asks = verb in ("apply", "destroy") and not order.wishes.approved and not given["as_json"]
     interactive = asks and is_interactive()
     if interactive and deployment.protected and order.confirm is None:
         name = click.prompt(
-            f"{deployment.environment} is protected. Type its name to {order.verb}", err=True
+            f"{deployment.environment} is protected. Type its name to {verb}", err=True
         )
         order = replace(order, confirm=name)
     with (
@@ -57,17 +53,45 @@ def carry_out(
         wiring.services(
             where,
             deployment,
-            engine=engine,
-            sink=invocation.sink(json=as_json, verbose=verbose),
+            engine=given["engine"],
+            sink=invocation.sink(json=given["as_json"], verbose=given["verbose"]),
             stop=stop,
             approver=TerminalApprover(stop),
-            check_module_versions=check_module_versions,
+            check_module_versions=need is Need.VALUES,
         ) as services,
     ):
         order = replace(
             order,
             interactive=interactive,
             inputs_given=bool(choice.variables or choice.input_files),
-            jobs=jobs or where.settings.jobs,
+            jobs=given["jobs"] or where.settings.jobs,
         )
         return use_case(services, deployment, order)
+
+
+def order_of(verb: Verb, given: Mapping[str, Any]) -> Order:
+    """
+    The order that the options of a command add up to: each sets the field of its name.
+    """
+    from dataclasses import fields
+
+    from orchestrator.app.orders import Order
+    from orchestrator.app.schedule import OnFailure
+
+    known = {field.name for field in fields(Order)} & given.keys() - {"jobs", "on_failure"}
+    picked = {name: given[name] for name in known}
+    if "on_failure" in given:
+        picked["on_failure"] = OnFailure(given["on_failure"])
+    return Order(verb=verb, wishes=wishes_of(given), **picked)
+
+
+def wishes_of(given: Mapping[str, Any]) -> Wishes:
+    """
+    What the options of a command say to the engine.
+    """
+    from dataclasses import fields
+
+    from orchestrator.app.proposal import Wishes
+
+    known = {field.name for field in fields(Wishes)} & given.keys()
+    return Wishes(**{name: given[name] for name in known})

@@ -63,7 +63,7 @@ def command(
         for document in listed.blueprints:
             check_expectation(document, expect)
         return 0
-    outline = wiring.outline(where, options.choice(blueprint, environment))
+    outline = wiring.outline(where, wiring.Choice(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
     with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
         document = reader.status(outline, selected)

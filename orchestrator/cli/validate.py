@@ -49,7 +49,7 @@ def command(
         try:
             names = (environment,) if environment else wiring.environments(where, name)
             for each in names:
-                choice = options.choice(name, each, variables, input_files)
+                choice = wiring.Choice(name, each, variables, input_files)
                 found = wiring.deployment(where, choice, Need.CHECKS)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]

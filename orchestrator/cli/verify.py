@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,22 +25,7 @@ from orchestrator.cli.invocation import Invocation
 @options.verbose
 @options.json_lines
 @click.pass_obj
-def command(
-    invocation: Invocation,
-    blueprint: str,
-    environment: str | None,
-    variables: tuple[str, ...],
-    input_files: tuple[Path, ...],
-    steps: tuple[str, ...],
-    exclude: tuple[str, ...],
-    jobs: int | None,
-    engine: str | None,
-    wait: bool,
-    takeover: str | None,
-    reason: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> int:
+def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Run the `verify` checks of what is applied, and record the verdict. Nothing else changes.
 
@@ -48,22 +33,8 @@ def command(
     Example:
       orchestrator verify web-service -e staging
     """
-    from orchestrator.app.orders import Order
     from orchestrator.app.verify import verify
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 
-    order = Order(
-        verb="verify", steps=steps, exclude=exclude, wait=wait, takeover=takeover, reason=reason
-    )
-    return carry_out(
-        invocation,
-        options.choice(blueprint, environment, variables, input_files),
-        order,
-        verify,
-        need=Need.AVAILABLE,
-        jobs=jobs,
-        engine=engine,
-        as_json=as_json,
-        verbose=verbose,
-    )
+    return carry_out(invocation, "verify", verify, given, need=Need.AVAILABLE)
