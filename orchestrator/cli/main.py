@@ -19,6 +19,10 @@ from orchestrator import __version__
 from orchestrator.cli.invocation import Invocation
 from orchestrator.errors import OrchestratorError, Usage
 
+# Looking for plugins of pydantic reads the metadata of every installed package, and none of them
+# has any business with records.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
 #: Every command and the module that holds it; the module's ``command`` is the Click command.
 COMMANDS = {
     "adopt": "adopt",

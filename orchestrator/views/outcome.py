@@ -7,14 +7,16 @@ A step that did not run is pending or skipped; it is never called failed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
-from orchestrator.domain.events import Alive
 from orchestrator.domain.record import Diagnostic, Doubt, Fault, StepRun
 from orchestrator.domain.states import StepStatus
 from orchestrator.errors import Reason
 from orchestrator.views.page import Page, Part
 from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, utc
+
+if TYPE_CHECKING:
+    from orchestrator.domain.events import Alive
 
 _VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
 _MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened
