@@ -391,8 +391,8 @@ class Pipeline:
         """
         if not self.wishes.targets:
             return ()
-        place = self.services.files.inside(self.evidence, "untargeted")
         try:
+            place = self.services.files.inside(self.evidence, "untargeted")
             proposal = propose(
                 self.services,
                 self.prepared,

@@ -143,3 +143,32 @@ def test_a_step_has_every_status_of_a_target_and_two_more() -> None:
     DESIGN 3: in a run a step can also be pending or skipped.
     """
     assert {s.value for s in StepStatus} == {s.value for s in Status} | {"pending", "skipped"}
+
+
+@given(st.lists(st.sampled_from([t for t in Trigger if t is not Trigger.REVERT]), max_size=30))
+def test_no_sequence_of_triggers_gets_past_the_laws(triggers: list[Trigger]) -> None:
+    """
+    However triggers follow each other: a mutation is only left by its end, what is destroyed was
+    confirmed gone by the very last move, and an illegal move changes nothing.
+    """
+    status: Status | None = None
+    for trigger in triggers:
+        before = status
+        try:
+            status = advance(status, trigger)
+        except IllegalMove:
+            assert status is before
+            continue
+        if before is Status.RUNNING:
+            assert trigger in (
+                Trigger.SUCCEED,
+                Trigger.KEEP,
+                Trigger.FAIL,
+                Trigger.GONE,
+                Trigger.MISSING,
+            )
+        if status is Status.DESTROYED:
+            assert trigger is Trigger.GONE
+        if status is Status.RUNNING:
+            assert trigger is Trigger.START
+            assert before is not Status.RUNNING
