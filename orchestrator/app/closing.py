@@ -10,9 +10,10 @@ from typing import cast
 from orchestrator.app.conditions import Watch
 from orchestrator.app.orders import command_line
 from orchestrator.app.session import Session
+from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import Alive, RunFinished
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase
+from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
 from orchestrator.domain.states import StepStatus, Verdict, verdict
 from orchestrator.errors import (
     Busy,
@@ -155,12 +156,14 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
         return ()
     found = []
     if any(row.in_doubt for row in rows):
-        found.append(
-            NextCommand(
-                command=command_line(deployment, "reconcile"),
-                why="settle what is in doubt; an apply is refused until then",
+        if verb != "reconcile":
+            found.append(
+                NextCommand(
+                    command=command_line(deployment, "reconcile"),
+                    why="settle what is in doubt; an apply is refused until then",
+                )
             )
-        )
+        found += _forgetting(deployment, rows)
     if any(row.error and row.error.phase == "verify" for row in rows):
         found.append(
             NextCommand(
@@ -189,3 +192,22 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
             )
         )
     return tuple(found)
+
+
+def _forgetting(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextCommand]:
+    """
+    How a person settles what evidence cannot: one command per step, naming each object.
+    """
+    found = []
+    for row in rows:
+        names = dict.fromkeys(doubt.address for doubt in row.in_doubt)
+        forget = [word for name in names for word in ("--forget", name)]
+        if forget:
+            options = ("--step", row.step, *forget, "--reason", "WHY")
+            found.append(
+                NextCommand(
+                    command=command_line(deployment, "reconcile", *options),
+                    why="once you have looked, and know that it does not exist or does not matter",
+                )
+            )
+    return found

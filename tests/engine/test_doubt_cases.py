@@ -5,8 +5,10 @@ Doubt: creates of which nobody can tell whether they made something, and those t
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,18 @@ def test_reconcile_keeps_what_no_evidence_settles(doubted: Doubted) -> None:
     assert doubted.reconcile.code == 11
     assert doubted.reconciled["status"] == "error"
     assert in_doubt(doubted.reconciled) == in_doubt(doubted.record)
+
+
+def test_what_evidence_cannot_settle_is_offered_to_a_person(doubted: Doubted) -> None:
+    """
+    After a reconcile the next command is not the same one again, but the one by which a person
+    says what became of each object.
+    """
+    offered = [item["command"] for item in doubted.reconcile.events[-1]["next"]]
+    words = shlex.split(offered[0])
+    named = {word for flag, word in pairwise(words) if flag == "--forget"}
+    assert named == in_doubt(doubted.reconciled)
+    assert not any(command.endswith("reconcile doubts") for command in offered)
 
 
 def test_a_doubt_is_not_forgotten_without_a_reason(doubted: Doubted) -> None:
