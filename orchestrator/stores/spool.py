@@ -77,7 +77,7 @@ class DirectorySpool:
         except UnreadableRecord as exc:
             raise StoreUnavailable(
                 f"{path}: a spooled outcome that cannot be read: {exc}",
-                hint="it tells how a mutation ended: keep it, move it away, then run `recover`",
+                hint="it tells how a mutation ended: keep it, move it away, then run `reconcile`",
             ) from exc
 
     def _unavailable(self, exc: OSError) -> StoreUnavailable:
