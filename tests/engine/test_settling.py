@@ -6,14 +6,13 @@ command comes next; and what only a refresh or an untargeted plan can settle.
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
+from fixtures.fakecloud import Cloud
 from tests.engine.watched import kill, kill_with_engine, wait_for_answers, watched
 from tests.project import Project, eventually, require_engine
 
@@ -57,20 +56,6 @@ VARIABLE = "ORCHESTRATOR_INPUT_secret"
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "project", engine=require_engine("terraform"))
-
-
-@pytest.fixture
-def cloud(project: Project, tmp_path: Path) -> Iterator[Cloud]:
-    """
-    A cloud for the project, its provider in this process.
-    """
-    found = Cloud(tmp_path / "cloud.db")
-    project.copy("fixtures/fakecloud/modules/server")
-    shutil.move(project.root / "fixtures/fakecloud/modules/server", project.root / "modules/server")
-    with found.attached() as reattach:
-        project.environ = environment(install(tmp_path / "mirror"), found, project.environ)
-        project.environ["TF_REATTACH_PROVIDERS"] = reattach
-        yield found
 
 
 def doubts(record: Mapping[str, Any]) -> list[tuple[str, str]]:

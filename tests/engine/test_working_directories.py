@@ -6,7 +6,6 @@ left beside them when a call is settled.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -162,20 +161,6 @@ REGIONS = """
         providers:
           fakecloud: {region: "${steps.region.outputs.value}"}
 """
-
-
-@pytest.fixture
-def cloud(tmp_path: Path, project: Project) -> Iterator[Cloud]:
-    """
-    A cloud for the project, its provider in this process.
-    """
-    found = Cloud(tmp_path / "cloud.db")
-    project.copy("fixtures/fakecloud/modules/server")
-    shutil.move(project.root / "fixtures/fakecloud/modules/server", project.root / "modules/server")
-    with found.attached() as reattach:
-        project.environ = environment(install(tmp_path / "mirror"), found, project.environ)
-        project.environ["TF_REATTACH_PROVIDERS"] = reattach
-        yield found
 
 
 def test_a_fresh_directory_is_initialised_once(
