@@ -370,7 +370,6 @@ class Answer:
     stopped: bool = False
     timed_out: bool = False
     lock: str | None = None
-    seconds: float = 0.0
     stdout: Path | None = None
     stderr_text: str = ""
 
@@ -386,7 +385,6 @@ class Recollection:
     began: bool
     liveness: Liveness
     answer: Answer
-    identity: Identity | None = None
 
 
 class Engine(Protocol):

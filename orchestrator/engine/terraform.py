@@ -119,7 +119,6 @@ class TerraformEngine:
             files.ending(),
             stopped=ladder.interrupted,
             timed_out=ladder.timed_out,
-            seconds=time.monotonic() - began,
         )
 
     def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
@@ -150,7 +149,6 @@ class TerraformEngine:
             began=ending is None or ending.began,
             liveness=liveness,
             answer=_reread(files, beginning.verb, site, log=log),
-            identity=beginning.engine,
         )
 
     def discard(self, site: Site) -> None:
@@ -246,7 +244,6 @@ def _answer(
     *,
     stopped: bool = False,
     timed_out: bool = False,
-    seconds: float = 0.0,
 ) -> Answer:
     said = tuple(m.diagnostic for m in transcript.messages if isinstance(m, Diagnosed))
     return Answer(
@@ -256,7 +253,6 @@ def _answer(
         stopped=stopped,
         timed_out=timed_out,
         lock=lock_holder(said),
-        seconds=seconds,
         stdout=files.stdout,
         stderr_text=transcript.stderr_text,
     )

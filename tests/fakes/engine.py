@@ -32,7 +32,7 @@ from orchestrator.domain.messages import (
     StateOutput,
     Summarised,
 )
-from orchestrator.domain.record import Action, Diagnostic, Identity
+from orchestrator.domain.record import Action, Diagnostic
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
     Answer,
@@ -229,7 +229,6 @@ class FakeEngine:
             began=True,
             liveness=Liveness.ALIVE if evidence.alive else Liveness.GONE,
             answer=_answer(evidence),
-            identity=Identity(host="fake", boot_id="b", pid=1, pid_namespace="n", started=1),
         )
 
     def discard(self, site: Site) -> None:
