@@ -330,7 +330,58 @@ class Pull:
     """
 
 
-Request = Init | Plan | Apply | Pull
+@dataclass(frozen=True, slots=True)
+class Import:
+    """
+    ``import``: take an object that exists into the provider state, at an address.
+    """
+
+    address: str
+    id: str
+    var_file: Path | None = None
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Untaint:
+    """
+    ``untaint``: an object that was marked for replacement is sound.
+    """
+
+    address: str
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """
+    ``state push`` of a file; the engine itself checks lineage and serial.
+    """
+
+    state: Path
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """
+    ``force-unlock`` of the lock with this id.
+    """
+
+    lock_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """
+    Any other command of the engine, as a person typed it.
+    """
+
+    arguments: tuple[str, ...]
+
+
+Surgery = Import | Untaint | Push | Unlock | Exec
+Request = Init | Plan | Apply | Pull | Surgery
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,6 +588,16 @@ class WorkDirs(Protocol):
     def errored_state(self, root: Root) -> Path | None:
         """
         The ``errored.tfstate`` that lies in the directory.
+        """
+
+    def private_copy(
+        self, root: Root, place: Path, *, state: bytes, extra: Mapping[str, str]
+    ) -> Root:
+        """
+        The configuration of ``root`` in the directory ``place``, on a local copy of ``state`` (none
+        where it is empty): what is asked there changes neither ``root`` nor its provider state.
+
+        ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
         """
 
 

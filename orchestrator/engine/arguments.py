@@ -9,12 +9,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, assert_never
 
-from orchestrator.ports import Apply, EngineInfo, Init, Plan, Pull, Request
+from orchestrator.ports import (
+    Apply,
+    EngineInfo,
+    Exec,
+    Import,
+    Init,
+    Plan,
+    Pull,
+    Push,
+    Request,
+    Unlock,
+    Untaint,
+)
 
 
 def verb(request: Request) -> str:
     """
-    The verb's name: init, plan, apply or pull.
+    The verb's name, as files and logs call it.
     """
     match request:
         case Init():
@@ -25,6 +37,16 @@ def verb(request: Request) -> str:
             return "apply"
         case Pull():
             return "pull"
+        case Import():
+            return "import"
+        case Untaint():
+            return "untaint"
+        case Push():
+            return "push"
+        case Unlock():
+            return "unlock"
+        case Exec():
+            return "exec"
         case _:
             assert_never(request)
 
@@ -80,6 +102,24 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
             }
         case Pull():
             command = "state pull"
+        case Import():
+            command, positional = "import", (request.address, request.id)
+            options |= {
+                "input": False,
+                "lock_timeout": request.lock_timeout,
+                "var_file": _text(request.var_file),
+            }
+        case Untaint():
+            command, positional = "untaint", (request.address,)
+            options |= {"lock_timeout": request.lock_timeout}
+        case Push():
+            command, positional = "state push", (str(request.state),)
+            options |= {"lock_timeout": request.lock_timeout}
+        case Unlock():
+            command, positional = "force-unlock", (request.lock_id,)
+            options |= {"force": IsFlagged}
+        case Exec():
+            return [*info.program, *request.arguments]
         case _:
             assert_never(request)
     # Making a Terraform would read whatever terraform.tfstate lies in the current directory.

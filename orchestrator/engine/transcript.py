@@ -96,7 +96,7 @@ class Transcript:
         return self._take(spoken)
 
     def _parse(self, line: str) -> Spoken:
-        if self.verb != "init":
+        if self.verb in ("plan", "apply"):
             return parse_line(line, self._mask)
         plain = self._mask(line)
         return Spoken(plain, (Said(plain),) if plain.strip() else ())

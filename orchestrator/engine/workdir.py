@@ -17,6 +17,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.domain.blueprint import Module
@@ -140,6 +141,36 @@ class DirectoryWorkDirs:
     def errored_state(self, root: Root) -> Path | None:
         path = root.directory / ERRORED
         return path if path.is_file() else None
+
+    def private_copy(
+        self, root: Root, place: Path, *, state: bytes, extra: Mapping[str, str]
+    ) -> Root:
+        """
+        The configuration of ``root`` in the directory ``place``, on a local copy of ``state``.
+
+        Installed providers and modules are shared with ``root``, so that its ``init`` fetches
+        nothing.
+        """
+        try:
+            directory = self._layout(root).copy_to(place)
+            state_file = place / "private.tfstate"
+            if state:
+                _write_private(state_file, state, 0o600)
+            settings = json.loads((directory / BACKEND_FILE).read_bytes())
+            settings["terraform"]["backend"] = {"local": {"path": str(state_file)}}
+            files = {BACKEND_FILE: json.dumps(settings), **extra}
+            for name, text in files.items():
+                _write_private(directory / name, text.encode(), 0o600)
+        except OSError as exc:
+            message = f"{exc.filename or place}: {exc.strerror}"
+            raise EngineFailed("readback", message) from exc
+        return replace(
+            root,
+            directory=directory,
+            location=str(state_file),
+            backend_type="local",
+            init_needed=True,
+        )
 
     def _layout(self, root: Root) -> _Layout:
         inside = root.directory.relative_to(self._work).parts
@@ -287,6 +318,26 @@ class _Layout:
         installed = self.directory / ".terraform"
         links = (installed / "providers").glob("*/*/*/*/*")
         return installed.is_dir() and all(path.exists() for path in links)
+
+    def copy_to(self, place: Path) -> Path:
+        """
+        Copy what is loaded from here, and link what init installed; the module's directory there.
+        """
+        inside = self.directory.relative_to(self._top)
+        target = place / "root"
+        notes = self._read_note("layout") or {}
+        generated = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
+        _make_private(target / inside / ".terraform")
+        for path in (*notes.get("files", {}), *generated):
+            source = self._top / path
+            if source.is_file():
+                _make_private((target / path).parent)
+                _write_private(target / path, source.read_bytes(), source.stat().st_mode & 0o700)
+        for name in ("providers", "modules"):
+            installed = self.directory / ".terraform" / name
+            if installed.is_dir():
+                (target / inside / ".terraform" / name).symlink_to(installed)
+        return target / inside
 
     def write_note(self, name: str, content: Json) -> None:
         """

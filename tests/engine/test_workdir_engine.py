@@ -229,3 +229,29 @@ resource "fakecloud_server" "far" {
     }
     texts = [path.read_text() for path in root.directory.glob("*.json")]
     assert not any("s3cret" in text for text in texts)
+
+
+def test_private_copy_touches_nothing_of_the_original(place: Place, tmp_path: Path) -> None:
+    """
+    A plan in a private copy has the module's configuration and the state it was given; whatever is
+    done there, provider state and working directory stay as they are.
+    """
+    place.write({"app/main.tf": 'resource "terraform_data" "x" {\n  input = "one"\n}\n'})
+    root = place.prepare()
+    ours = place.engine(root.directory)
+    ours.init()
+    assert ours.apply().code == 0
+    state = (place.root / "state/app.tfstate").read_bytes()
+    files = {path: path.stat().st_mtime_ns for path in root.directory.rglob("*")}
+    extra = {"more.tf": 'resource "terraform_data" "y" {\n  input = "two"\n}\n'}
+    copy = place.dirs.private_copy(root, tmp_path / "copy", state=state, extra=extra)
+    assert copy.init_needed
+    theirs = place.engine(copy.directory)
+    theirs.init()
+    assert [row[:2] for row in planned(theirs)] == [
+        ("terraform_data.x", "['no-op']"),
+        ("terraform_data.y", "['create']"),
+    ]
+    assert theirs.apply().code == 0
+    assert (place.root / "state/app.tfstate").read_bytes() == state
+    assert {path: path.stat().st_mtime_ns for path in root.directory.rglob("*")} == files

@@ -38,14 +38,20 @@ from orchestrator.ports import (
     Answer,
     Apply,
     EngineInfo,
+    Exec,
+    Import,
     Init,
     Liveness,
     Plan,
     Pull,
+    Push,
     Recollection,
     Request,
     Site,
     StopToken,
+    Surgery,
+    Unlock,
+    Untaint,
 )
 
 PROVIDER = "terraform.io/builtin/terraform"
@@ -206,6 +212,8 @@ class FakeEngine:
                     code = call.apply(request)
                 case Pull():
                     code = call.pull()
+                case Import() | Untaint() | Push() | Unlock() | Exec():
+                    code = call.surgery(request)
                 case _:
                     assert_never(request)
             evidence.exit_code, evidence.ended = code, code is not None
@@ -281,6 +289,41 @@ class _Call:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(_dumped(self._root))
         self._evidence.stdout = path
+        return 0
+
+    def surgery(self, request: Surgery) -> int:
+        """
+        What changes provider state alone; each fails where a real engine would.
+        """
+        root = self._root
+        if root.locked_by is not None and not isinstance(request, Unlock | Exec):
+            return self._is_locked(root.locked_by)
+        match request:
+            case Import(address, object_id):
+                if object_id not in root.remote.values():
+                    return self._fails("Cannot import non-existent remote object")
+                root.things[address] = Thing(root.desired.get(address), object_id)
+                self._write_state()
+            case Untaint(address):
+                if address not in root.things or not root.things[address].tainted:
+                    return self._fails("No such tainted object")
+                root.things[address].tainted = False
+                self._write_state()
+            case Push(file):
+                pushed = json.loads(file.read_text())
+                root.lineage, root.serial = pushed["lineage"], pushed["serial"]
+                root.things = {address: Thing(*row) for address, row in pushed["things"].items()}
+                root.state_outputs = {
+                    name: StateOutput(*pair) for name, pair in pushed["outputs"].items()
+                }
+            case Unlock(lock_id):
+                if root.locked_by is None or lock_id not in root.locked_by:
+                    return self._fails("Failed to unlock state")
+                root.locked_by = None
+            case Exec():
+                self._say(Said("done"))
+            case _:
+                assert_never(request)
         return 0
 
     def plan(self, request: Plan) -> int:

@@ -17,7 +17,19 @@ from orchestrator.engine.choose import choose
 from orchestrator.engine.environment import child_environment
 from orchestrator.engine.versions import BadConstraint, check_versions, satisfies
 from orchestrator.errors import EngineFailed, Location, Refused
-from orchestrator.ports import Apply, EngineInfo, Init, Plan, Pull, Request
+from orchestrator.ports import (
+    Apply,
+    EngineInfo,
+    Exec,
+    Import,
+    Init,
+    Plan,
+    Pull,
+    Push,
+    Request,
+    Unlock,
+    Untaint,
+)
 
 INFO = EngineInfo("terraform", "1.11.4", ("/bin/terraform",), "path", "found on PATH")
 
@@ -314,6 +326,14 @@ def test_the_child_environment_is_quiet_and_clean() -> None:
             "apply -no-color -json -input=false -parallelism=2 -lock-timeout=1s p",
         ),
         (Pull(), "state pull -no-color"),
+        (
+            Import("a.b[0]", "id-1", var_file=Path("v"), lock_timeout="1s"),
+            "import -no-color -input=false -lock-timeout=1s -var-file=v a.b[0] id-1",
+        ),
+        (Untaint("a.b"), "untaint -no-color a.b"),
+        (Push(Path("s")), "state push -no-color s"),
+        (Unlock("lock-1"), "force-unlock -no-color -force lock-1"),
+        (Exec(("state", "list")), "state list"),
     ],
 )
 def test_a_request_is_its_arguments(request_: Request, arguments: str) -> None:
