@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -134,12 +134,7 @@ class SqliteMachine(StoreMachine):
         shutil.rmtree(self.directory)
 
 
-_SETTINGS = settings(
-    max_examples=25,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+_SETTINGS = settings(max_examples=25, stateful_step_count=30)
 
 TestMemoryStore = MemoryMachine.TestCase
 TestMemoryStore.settings = _SETTINGS

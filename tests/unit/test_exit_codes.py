@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import errors
@@ -86,7 +86,6 @@ def test_a_code_beats_all_that_come_after_it(winner: int) -> None:
     assert worst([*reversed(weaker), *weaker]) == winner
 
 
-@settings(deadline=None)
 @given(codes, codes)
 def test_the_winner_of_parts_is_the_winner_of_the_whole(some: list[int], others: list[int]) -> None:
     """
