@@ -238,8 +238,15 @@ class RunFiles(Protocol):
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
         """
-        Remove what a run left unmasked, but for what its mutating calls said: that is evidence
-        until they are settled. Of the step ``settled`` remove that too.
+        Remove what a run left unmasked, private directories included, but for what its mutating
+        calls said: that is evidence until they are settled. Of the step ``settled`` remove that
+        too.
+        """
+
+    def private(self, attempt: Path) -> AbstractContextManager[Path]:
+        """
+        A directory inside an attempt's for files that hold secrets: removed at the end, by `sweep`
+        where that was not reached.
         """
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:

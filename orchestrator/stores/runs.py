@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from orchestrator.stores.names import file_name
 _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RECORD = "run.json"
+_PRIVATE = ".private-"  # no step or attempt is called so
 _IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
 
 
@@ -116,8 +118,9 @@ class RunDirectory:
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
         """
-        Remove what a run left unmasked, but for what its mutating calls said: that is evidence
-        until they are settled. Of the step ``settled`` remove that too.
+        Remove what a run left unmasked, private directories included, but for what its mutating
+        calls said: that is evidence until they are settled. Of the step ``settled`` remove that
+        too.
         """
         steps = self.directory(run_id) / "steps"
         done = steps / file_name(settled) if settled else None
@@ -131,6 +134,24 @@ class RunDirectory:
                 path.unlink(missing_ok=True)
             except OSError as exc:
                 raise _unavailable(path, exc) from exc
+        for place in list(steps.rglob(f"{_PRIVATE}*")):
+            try:
+                shutil.rmtree(place)
+            except OSError as exc:
+                raise _unavailable(place, exc) from exc
+
+    @contextmanager
+    def private(self, attempt: Path) -> Iterator[Path]:
+        """
+        A directory inside an attempt's for files that hold secrets: removed at the end, by `sweep`
+        where that was not reached.
+        """
+        try:
+            place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
+        except OSError as exc:
+            raise _unavailable(attempt, exc) from exc
+        with place as name:
+            yield Path(name)
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
         """

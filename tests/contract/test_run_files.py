@@ -186,3 +186,38 @@ def test_runs_are_listed_newest_first(files: RunDirectory) -> None:
     (files.directory("x").parent / ".hidden").mkdir()
 
     assert files.runs() == ["20300103T000000Z-a", "20300102T000000Z-c", "20300101T000000Z-b"]
+
+
+def test_a_private_directory_is_gone_at_the_end(files: RunDirectory) -> None:
+    """
+    What holds secrets lies in a directory of its own, 0700, removed however its use ends; two of
+    one attempt do not meet.
+    """
+    attempt = files.attempt(RUN, "network", 1)
+
+    with pytest.raises(KeyError), files.private(attempt) as one, files.private(attempt) as other:
+        (one / "private.tfstate").write_text("s3cret")
+        mode, apart = stat.S_IMODE(one.stat().st_mode), one != other
+        raise KeyError
+
+    assert (mode, apart) == (0o700, True)
+    assert list(attempt.iterdir()) == []
+
+
+def test_a_sweep_removes_private_directories(files: RunDirectory, tmp_path: Path) -> None:
+    """
+    What a killed run left in one goes with the sweep, but nothing that a link in it leads to.
+    """
+    attempt = files.attempt(RUN, "network", 1)
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (installed / "kept").write_text("kept")
+    left = attempt / ".private-x1" / "root"
+    left.mkdir(parents=True)
+    (left / "private.tfstate").write_text("s3cret")
+    (left / "providers").symlink_to(installed)
+
+    files.sweep(RUN)
+
+    assert list(attempt.iterdir()) == []
+    assert (installed / "kept").exists()
