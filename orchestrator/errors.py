@@ -33,6 +33,7 @@ Reason = Literal[
     "expectation",
     "foreign_record",
     "lineage",
+    "moved_on",
     "not_ok",
     "not_as_described",
     "nothing_to_adopt",

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.app.bench import Bench
 from orchestrator.app.closing import codes_of, fault_of
-from orchestrator.app.guards import check_doubts
+from orchestrator.app.guards import check_doubts, check_not_moved
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.pipeline import Done
 from orchestrator.app.schedule import Outcome, Unstarted
@@ -56,9 +56,15 @@ class Crew:
 
     def read_records(self) -> None:
         """
-        The newest records of all steps, each of them ours and none of them live.
+        The newest records of all steps, each of them ours and none of them live; Refused where the
+        one that the order was given for has moved on since.
         """
         self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
+        if self.order.at is not None:
+            (row,) = self.session.run.steps
+            check_not_moved(
+                self.deployment, row.step, self.bench.records.get(row.step), self.order.at
+            )
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.commands import Place, command_line
 from orchestrator.domain.doubts import Look, left_behind, open_doubts, vanished
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
@@ -122,6 +123,30 @@ def check_twice(
         f"{target}: the plan would create again what has left the provider state: {known}",
         hint="import it back, or say with --accept-vanished REASON that it is gone or no longer "
         "this step's",
+    )
+
+
+def check_not_moved(place: Place, step: str, record: OperationRecord | None, at: int) -> None:
+    """
+    Refused where the newest entry of a step is not the one that the command was offered on (law
+    17); 0 stands for no record.
+    """
+    sequence = record.sequence if record else 0
+    if sequence == at:
+        return
+    then = f"entry {at}" if at else "a step without a record"
+    now = "there is no record of it"
+    if record is not None:
+        what = record.active_command or record.failed_command
+        now = (
+            f"entry {sequence}, `{record.status}`{f' ({what})' if what else ''}, written "
+            f"{record.updated_at:%Y-%m-%d %H:%M:%S} UTC by {record.actor.user} on "
+            f"{record.actor.host} in run {record.run_id}"
+        )
+    raise Refused(
+        "moved_on",
+        f"{step} has moved on: this was offered on {then}; now: {now}",
+        hint=command_line(place, "recover", "--step", step),
     )
 
 

@@ -4,7 +4,6 @@ What a mutating command was asked to do.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,8 +11,9 @@ from typing import Literal
 from orchestrator.app.proposal import Wishes
 from orchestrator.app.schedule import OnFailure
 from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.commands import command_line as command_line
 from orchestrator.domain.record import Json
-from orchestrator.errors import ApprovalMissing
+from orchestrator.errors import ApprovalMissing, Usage
 
 Verb = Literal["apply", "destroy", "verify", "reconcile", "adopt"]
 
@@ -26,7 +26,8 @@ class Order:
     ``skip_preflight`` and ``takeover`` carry the reasons given for them; ``confirm`` the
     environment's name where it is protected; ``interactive`` tells that a person can be asked;
     ``inputs_given`` that the command line named inputs, so that the same blueprint alone is not the
-    same command.
+    same command. ``at`` is the sequence that the newest entry of the one selected step must have,
+    0 for no record: the command was offered on it.
     """
 
     verb: Verb
@@ -43,6 +44,7 @@ class Order:
     skip_preflight: str | None = None
     takeover: str | None = None
     inputs_given: bool = False
+    at: int | None = None
     forget: tuple[str, ...] = ()
     wishes: Wishes = field(default_factory=Wishes)
 
@@ -62,25 +64,25 @@ class Order:
             "targets": list(self.wishes.targets),
             "accept_vanished": self.wishes.accept_vanished,
             "takeover": self.takeover,
+            "at": self.at,
             "forget": list(self.forget),
         }
         return {
             name: value
             for name, value in shown.items()
-            if value or (value is False and name == "refresh")
+            if value or (value is not None and name in ("refresh", "at"))
         }
 
 
-def command_line(deployment: Deployment, verb: str, *options: str) -> str:
+def check_at(order: Order, selected: Sequence[str]) -> None:
     """
-    The command for a person to type: by name where that finds the blueprint from anywhere in the
-    project, quoted for a shell.
+    Usage where ``at`` is given for anything but one step.
     """
-    inside = deployment.path.startswith("blueprints/")
-    words = ["orchestrator", verb, deployment.blueprint if inside else deployment.path]
-    if deployment.environment != "default":
-        words += ["-e", deployment.environment]
-    return shlex.join([*words, *options])
+    if order.at is not None and len(selected) != 1:
+        raise Usage(
+            f"--at is the entry of one step, and {len(selected)} are selected",
+            hint="name the step with --step",
+        )
 
 
 def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from orchestrator.cli.invocation import Invocation
 @options.selection
 @options.jobs
 @options.engine
+@options.at
 @options.wait
 @options.takeover
 @options.reason

@@ -40,6 +40,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
     allow_from_autoenv=False,
     help="Start although some steps could not be made ready; the reason is recorded.",
 )
+@options.at
 @options.wait
 @options.takeover
 @options.reason

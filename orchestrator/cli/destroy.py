@@ -29,6 +29,7 @@ from orchestrator.cli.invocation import Invocation
 @options.allow_engine_change
 @options.engine_passthrough
 @options.accept_vanished
+@options.at
 @options.wait
 @options.takeover
 @options.reason

@@ -86,6 +86,13 @@ json_lines = click.option("--json", "as_json", is_flag=True, help="JSON lines in
 json_document = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="More details.")
 reason = click.option("--reason", metavar="TEXT", help="Why; kept in the run record.")
+at = click.option(
+    "--at",
+    type=click.IntRange(0),
+    metavar="SEQUENCE",
+    allow_from_autoenv=False,
+    help="Only if this is still the newest entry of the one step, as `recover` printed it.",
+)
 wait = click.option("--wait", is_flag=True, help="Wait for a live run instead of giving up.")
 takeover = click.option(
     "--takeover",

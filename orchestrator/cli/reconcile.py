@@ -26,6 +26,7 @@ from orchestrator.cli.invocation import Invocation
 )
 @options.jobs
 @options.engine
+@options.at
 @options.wait
 @options.takeover
 @options.reason

@@ -4,12 +4,14 @@ What forbids a mutation although the input is right.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
 
 from orchestrator.app.guards import (
     check_doubts,
+    check_not_moved,
     check_state,
     check_twice,
     check_vanished,
@@ -179,3 +181,39 @@ def test_without_a_refresh_nothing_is_answered() -> None:
     """
     with pytest.raises(InDoubt):
         check_doubts(doubting("update"), look(9999, refreshed="no"), "reconcile")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    The blueprint ``web`` in ``prod``.
+    """
+
+    blueprint: str = "web"
+    path: str = "blueprints/web.yaml"
+    environment: str = "prod"
+
+
+@pytest.mark.parametrize(("record", "at"), [(None, 1), (entry(), 0), (entry(sequence=3), 2)])
+def test_what_was_offered_on_another_entry_is_refused(
+    record: OperationRecord | None, at: int
+) -> None:
+    """
+    Law 17: an action is refused where the step has moved on, and it is told what it is now.
+    """
+    with pytest.raises(Refused) as caught:
+        check_not_moved(Place(), "network", record, at)
+    assert caught.value.reason == "moved_on"
+    assert caught.value.hint == "orchestrator recover web -e prod --step network"
+    now = f"entry {record.sequence}, `ok`" if record else "there is no record of it"
+    assert now in caught.value.message
+
+
+@pytest.mark.parametrize(("record", "at"), [(None, 0), (entry(sequence=3), 3)])
+def test_what_was_offered_on_the_newest_entry_is_done(
+    record: OperationRecord | None, at: int
+) -> None:
+    """
+    Law 17: ``--at`` holds where nothing has been recorded since.
+    """
+    check_not_moved(Place(), "network", record, at)
