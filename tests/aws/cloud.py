@@ -1,0 +1,169 @@
+"""
+A cloud for the AWS provider on this machine, the proxy before it, and the provider itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.aws.proxy import Proxy, proxy_before
+from tests.project import Project
+
+#: Names the directory of a provider mirror: the one that holds ``registry.terraform.io``.
+PROVIDERS = "ORCHESTRATOR_TEST_PROVIDERS"
+
+#: What the cloud is told; it asks nobody.
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test-only", "AWS_SECRET_ACCESS_KEY": "test-only"}
+_REGION = "eu-west-1"
+
+#: moto's server on a port of its own choice, which it says before it serves. It ends with its
+#: input, so with the test process however that ends.
+_SERVER = """
+import sys, threading
+from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+server.stop()
+"""
+
+_CLI_CONFIG = """
+disable_checkpoint = true
+provider_installation {{
+  filesystem_mirror {{ path = "{mirror}" }}
+}}
+"""
+
+
+def provider_mirror() -> Path:
+    """
+    The mirror with the AWS provider; a named skip where none was named.
+    """
+    named = os.environ.get(PROVIDERS)
+    if not named:
+        pytest.skip(f"{PROVIDERS} names no provider mirror")
+    found = Path(named)
+    assert (found / "registry.terraform.io/hashicorp/aws").is_dir(), f"no AWS provider in {found}"
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Aws:
+    """
+    The cloud as a test holds it: the proxy that providers talk to, and what is really there.
+    """
+
+    proxy: Proxy
+    cli_config: Path
+    _port: int
+
+    def client(self, service: str, *, region: str = _REGION) -> Any:
+        """
+        A client that asks the cloud itself, past the proxy.
+        """
+        return boto3.client(
+            service,
+            region_name=region,
+            endpoint_url=f"http://127.0.0.1:{self._port}",
+            aws_access_key_id="test-only",
+            aws_secret_access_key="test-only",
+        )
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """
+        ``base`` for an engine whose AWS provider talks to the proxy, with nobody's own credentials.
+        """
+        kept = {k: v for k, v in base.items() if not k.startswith("AWS_")}
+        return (
+            kept
+            | _CREDENTIALS
+            | {
+                "AWS_ENDPOINT_URL": self.proxy.url,
+                "AWS_CONFIG_FILE": os.devnull,
+                "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+                "AWS_EC2_METADATA_DISABLED": "true",
+                "TF_CLI_CONFIG_FILE": str(self.cli_config),
+            }
+        )
+
+    def empty(self) -> None:
+        """
+        Let everything through, and let nothing be there.
+        """
+        self.proxy.disarm()
+        self.proxy.calls.clear()
+        address = f"http://127.0.0.1:{self._port}/moto-api/reset"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener.open(urllib.request.Request(address, method="POST")).close()
+
+
+@contextmanager
+def aws_cloud(directory: Path) -> Iterator[Aws]:
+    """
+    An empty cloud; it ends with the context.
+    """
+    mirror = provider_mirror()
+    cli_config = directory / "cli.tfrc"
+    cli_config.write_text(_CLI_CONFIG.format(mirror=mirror))
+    server = subprocess.Popen(
+        [sys.executable, "-c", _SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        port = int(server.stdout.readline())
+        with proxy_before(port) as proxy:
+            yield Aws(proxy, cli_config, port)
+    finally:
+        server.stdin.close()
+        server.wait()
+        server.stdout.close()
+
+
+#: How blueprints configure the provider: as people do, but for what a cloud on this machine lacks.
+_HEAD = """
+version: 1
+name: shop
+providers:
+  aws:
+    region: {region}
+    s3_use_path_style: true
+    skip_metadata_api_check: "true"
+    max_retries: 1
+    default_tags: {{tags: {{orchestrator: "${{target.id}}"}}}}
+"""
+
+
+class Shop(Project):
+    """
+    A project whose blueprint ``shop`` lives in such a cloud, with the modules of ``fixtures/aws``.
+    """
+
+    def __init__(self, root: Path, aws: Aws, *, engine: str) -> None:
+        super().__init__(root, engine=engine)
+        self.environ = aws.environment(self.environ)
+        self.copy("fixtures/aws")
+        self.write("orchestrator.yaml", "settle_seconds: 0\n")
+
+    def blueprint(self, steps: str, *, region: str = _REGION) -> None:
+        """
+        Write the blueprint with these steps (and whatever else stands at the top).
+        """
+        text = _HEAD.format(region=region) + textwrap.dedent(steps)
+        self.write("blueprints/shop.yaml", text)

@@ -1,0 +1,200 @@
+"""
+A proxy between a provider and its cloud that can lose the answer of one chosen call, hold it back,
+or not let the call through.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+from urllib.parse import parse_qs, urlsplit
+
+#: ``drop``: handled, and the answer is lost. ``refuse``: the connection ends before the call is
+#: handled. ``deny``: an answer in the cloud's place that the caller may not do this.
+Fault = Literal["drop", "refuse", "deny"]
+
+_DENIED = (
+    b"<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
+    b"<Message>not allowed by a test</Message></Error></Errors></Response>"
+)
+#: Headers that concern one connection only.
+_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "upgrade"})
+
+
+def name_of(method: str, path: str, body: bytes) -> str:
+    """
+    What a call is called: its action where the protocol names one, else method and kind of place.
+
+    >>> name_of("POST", "/", b"Action=RunInstances&Version=2016-11-15")
+    'RunInstances'
+    >>> name_of("PUT", "/assets", b""), name_of("GET", "/assets?versioning", b"")
+    ('PUT bucket', 'GET bucket?versioning')
+    >>> name_of("PUT", "/assets/a/b.txt?x-id=PutObject", b"")
+    'PUT object'
+    """
+    action = re.match(rb"(?:.*&)?Action=(\w+)", body) if method == "POST" else None
+    if action is not None:
+        return action[1].decode()
+    parts = urlsplit(path)
+    _, _, key = parts.path.strip("/").partition("/")
+    asked = [name for name in parse_qs(parts.query, keep_blank_values=True) if name != "x-id"]
+    query = f"?{asked[0]}" if asked else ""
+    return f"{method} {'object' if key else 'bucket'}{query}"
+
+
+@dataclass(slots=True)
+class _Rule:
+    fault: Fault
+    after: int
+    remaining: int
+
+
+@dataclass(slots=True)
+class Proxy:
+    """
+    What the proxy does and has seen. ``calls`` are the names of all calls that came, in order.
+    """
+
+    port: int = 0
+    calls: list[str] = field(default_factory=list)
+    _rules: dict[str, _Rule] = field(default_factory=dict)
+    _delays: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def url(self) -> str:
+        """
+        Where the provider finds its cloud.
+        """
+        return f"http://127.0.0.1:{self.port}"
+
+    def arm(self, call: str, fault: Fault, *, nth: int = 1, times: int = 1) -> None:
+        """
+        Let the nth call of this name from now on, and the ``times - 1`` after it, meet the fault.
+        """
+        with self._lock:
+            self._rules[call] = _Rule(fault, nth - 1, times)
+
+    def delay(self, call: str, seconds: float) -> None:
+        """
+        Hold back the answers of these calls for so long from now on.
+        """
+        with self._lock:
+            self._delays[call] = seconds
+
+    def disarm(self) -> None:
+        """
+        Let everything through again.
+        """
+        with self._lock:
+            self._rules.clear()
+            self._delays.clear()
+
+    def count(self, call: str) -> int:
+        """
+        How many calls of this name came.
+        """
+        return self.calls.count(call)
+
+    def meet(self, call: str) -> tuple[Fault | None, float]:
+        """
+        Note a call: the fault that it meets, and for how long its answer is held back.
+        """
+        with self._lock:
+            self.calls.append(call)
+            delay = self._delays.get(call, 0.0)
+            rule = self._rules.get(call)
+            if rule is None or rule.remaining == 0:
+                return None, delay
+            if rule.after:
+                rule.after -= 1
+                return None, delay
+            rule.remaining -= 1
+            return rule.fault, delay
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    proxy: Proxy
+    behind: int
+
+    def handle_one_call(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault, delay = self.proxy.meet(name_of(self.command, self.path, body))
+        if fault == "refuse":
+            self._hang_up()
+            return
+        if fault == "deny":
+            self._answer(403, [("Content-Type", "text/xml")], _DENIED)
+            return
+        connection = HTTPConnection("127.0.0.1", self.behind)
+        try:
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP}
+            connection.request(self.command, self.path, body, headers)
+            answer: HTTPResponse = connection.getresponse()
+            text = answer.read()
+        except OSError:
+            self._hang_up()
+            return
+        finally:
+            connection.close()
+        time.sleep(delay)
+        if fault == "drop":
+            self._hang_up()
+        else:
+            self._answer(answer.status, answer.getheaders(), text)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one_call  # noqa: N815
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], text: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in _HOP and (name.lower() != "content-length" or not text):
+                self.send_header(name, value)
+        if text or "content-length" not in {name.lower() for name, _ in headers}:
+            self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """
+        Nothing: tests read ``calls``.
+        """
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """
+        Whoever called has gone away, as killed programs do.
+        """
+
+
+@contextmanager
+def proxy_before(port: int) -> Iterator[Proxy]:
+    """
+    A proxy on the loopback, in front of what listens on ``port`` there.
+    """
+    found = Proxy()
+    handler = type("Handler", (_Handler,), {"proxy": found, "behind": port})
+    server = _Server(("127.0.0.1", 0), handler)
+    found.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
