@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
+from orchestrator.app.facts import Facts
 from orchestrator.app.guards import check_state, check_twice
 from orchestrator.app.preparation import KillOnly, Prepared, make_site, pull, stopped
 from orchestrator.app.proposal import (
@@ -37,12 +36,9 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
-    EngineRef,
     Fault,
     OperationRecord,
     PlannedAction,
-    ProviderState,
-    TargetRef,
     Verification,
 )
 from orchestrator.errors import (
@@ -55,10 +51,6 @@ from orchestrator.errors import (
     StoreUnavailable,
 )
 from orchestrator.ports import Answer, Apply
-
-_LOCKED_PROVIDER = re.compile(
-    rb'^provider "(?P<address>[^"]+)" \{[^}]*?^\s*version\s*=\s*"(?P<version>[^"]+)"', re.M | re.S
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +92,9 @@ class Pipeline:
         self.target = str(session.deployment.target(self.step.name))
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
+        self.facts = Facts(
+            session, prepared, inputs, wishes, verb=verb, attempt=attempt, evidence=self.evidence
+        )
 
     def run(self) -> Done:
         """
@@ -152,7 +147,7 @@ class Pipeline:
         state = pull(services, self.prepared.root, self.evidence, "pull")
         check_state(self.target, None, state)
         unused = dict.fromkeys(("inputs_digest", "resolved_inputs_file", "rerun_inputs_file"))
-        entry = record(services, never_applied(self._facts(state) | unused, services.stamp()))
+        entry = record(services, never_applied(self.facts.of(state) | unused, services.stamp()))
         return Done(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
@@ -161,7 +156,7 @@ class Pipeline:
         The plan to carry out; its file and the variable file are gone at the end.
         """
         try:
-            self._write_inputs()
+            self.facts.write_inputs()
             self._phase("plan")
             yield propose(
                 self.services,
@@ -183,12 +178,6 @@ class Pipeline:
             PhaseStarted(at=self.services.clock.now(), step=self.step.name, phase=name)
         )
 
-    def _write_inputs(self) -> None:
-        files, key = self.services.files, self.services.key
-        resolved, rerun = self.inputs.documents(self.session.deployment, key)
-        files.write(self.evidence / "resolved.inputs.yml", resolved)
-        files.write(self.evidence / "rerun-inputs.yml", rerun)
-
     @property
     def _ephemeral(self) -> bool:
         """
@@ -205,75 +194,6 @@ class Pipeline:
                 f"{self.step.name}: not approved; nothing was changed",
                 hint="run it again and answer yes, or approve with --yes",
             )
-
-    # What is recorded
-
-    def _facts(self, state: PulledState) -> dict[str, Any]:
-        """
-        What this run knows anew of the target, whether or not anything is mutated.
-
-        A destroy uses the recorded inputs, so it leaves their names alone.
-        """
-        services, prepared, known = self.services, self.prepared, self.prepared.record
-        deployment, root = self.session.deployment, prepared.root
-        target = deployment.target(self.step.name)
-        facts: dict[str, Any] = {
-            "project": deployment.project,
-            "target": TargetRef(
-                blueprint=target.blueprint, environment=target.environment, step=target.step
-            ),
-            "run_id": self.session.run_id,
-            "run_record": f"runs/{self.session.run_id}",
-            "attempt": self.attempt,
-            "source": services.source,
-            "module_digest": prepared.snapshot.digest,
-            "engine": EngineRef(
-                kind=services.engine.info.kind, version=services.engine.info.version
-            ),
-            "providers": _providers(services.workdirs.lock_file(root)),
-            "provider_state": ProviderState(
-                backend=root.backend_type,
-                location=root.location,
-                workspace=services.workspace,
-                lineage=state.lineage or None,
-                serial=state.serial if state.lineage else None,
-            ),
-            "lineage": self.session.run.lineage,
-        }
-        if known is None or self.verb == "apply":
-            owner = self.step.owned_by
-            facts |= {
-                "module_ref": self.step.module_ref,
-                "targets": self.wishes.targets,
-                "inputs_digest": self.inputs.digest(services.key),
-                "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
-                "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
-                "parent": str(deployment.target(owner)) if owner else None,
-            }
-        return facts
-
-    @property
-    def _place(self) -> str:
-        """
-        The attempt's directory as records name it, relative to the tool's own.
-        """
-        inside = self.evidence.relative_to(self.session.directory).as_posix()
-        return f"runs/{self.session.run_id}/{inside}"
-
-    def _keep_for_later(self) -> None:
-        """
-        What a later run on another machine needs, durable in the store before the marker.
-        """
-        store, snapshot = self.services.store, self.prepared.snapshot
-        name = f"snapshots/{snapshot.digest}"
-        if name not in store.blobs(name):
-            store.put_blob(name, snapshot.archive)
-        lock = self.services.workdirs.lock_file(self.prepared.root)
-        if lock is not None:
-            store.put_blob(f"locks/{self.target}/{snapshot.digest}", lock)
-        if self.verb == "apply":
-            for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
-                store.put_blob(f"{self._place}/{file}", (self.evidence / file).read_bytes())
 
     def _unchanged(self, proposal: Proposal) -> Done:
         services, known = self.services, self.prepared.record
@@ -294,8 +214,8 @@ class Pipeline:
                     "applied or recorded",
                     hint="apply without --target",
                 )
-            self._keep_for_later()
-            facts = self._facts(state)
+            self.facts.keep_for_later()
+            facts = self.facts.of(state)
             entry = unchanged(
                 known,
                 facts,
@@ -320,7 +240,7 @@ class Pipeline:
         services, known = self.services, self.prepared.record
         marker = mark(
             known,
-            self._facts(proposal.before),
+            self.facts.of(proposal.before),
             services.stamp(),
             command=self.verb,
             planned=proposal.journal.changes,
@@ -328,7 +248,7 @@ class Pipeline:
             doubts=proposal.doubts,
             settled=proposal.settled,
         )
-        self._keep_for_later()
+        self.facts.keep_for_later()
         self.session.hold_claim()
         marker = record(services, marker)
         self._phase(self.verb)
@@ -455,15 +375,3 @@ def _weighed(known: OperationRecord, proposal: Proposal) -> OperationRecord:
     resources = known.resources.model_copy(update={"in_doubt": proposal.doubts})
     settled = (*known.settled, *proposal.settled)
     return known.model_copy(update={"resources": resources, "settled": settled})
-
-
-def _providers(lock_file: bytes | None) -> Mapping[str, str]:
-    """
-    Addresses and versions of the providers that a lock file pins.
-    """
-    if lock_file is None:
-        return {}
-    return {
-        found["address"].decode(): found["version"].decode()
-        for found in _LOCKED_PROVIDER.finditer(lock_file)
-    }
