@@ -184,10 +184,9 @@ def reconciled(
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
     known = {doubt.address for doubt in before.resources.in_doubt}
     left = [ref for ref in left_behind(before, state) if ref.address not in known]
-    doubts = (
-        *(d for d in before.resources.in_doubt if (d.address, d.action) not in answered),
-        *(d for d in unconfirmed(left, (), state) if (d.address, d.action) not in answered),
-    )
+    kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
+    fresh = tuple(d for d in unconfirmed(left, (), state) if (d.address, d.action) not in answered)
+    doubts = (*kept, *fresh)
     resources = before.resources.model_copy(
         update={
             "inventory": inventory(state),
@@ -202,12 +201,14 @@ def reconciled(
             "provider_state": bound_to(before.provider_state, state),
         }
     )
-    if not state.objects and not state.outputs and before.status is Status.ERROR:
+    empty = not state.objects and not state.outputs
+    if empty and before.status is Status.ERROR and not doubts:
         return gone_without_mutation(base, stamp)
     if sound is not None and not doubts:
         outputs = known_outputs(base, before.run_id, state, stamp)
         return checked(base.model_copy(update=outputs), sound, stamp)
-    if doubts and base.status is Status.OK:
+    # What was in doubt before keeps the error that says how it came to be.
+    if fresh and base.status in (Status.OK, Status.ERROR):
         said = not_gone(doubts)
         return next_entry(
             base,

@@ -48,16 +48,16 @@ provider_installation {{
 """
 
 
-def provider_mirror() -> Path:
+def use_aws_provider(project: Project) -> None:
     """
-    The mirror with the AWS provider; a named skip where none was named.
+    Have the project's engine find the AWS provider; a named skip where no mirror was named.
     """
     named = os.environ.get(PROVIDERS)
     if not named:
         pytest.skip(f"{PROVIDERS} names no provider mirror")
-    found = Path(named)
-    assert (found / "registry.terraform.io/hashicorp/aws").is_dir(), f"no AWS provider in {found}"
-    return found
+    assert Path(named, "registry.terraform.io/hashicorp/aws").is_dir(), f"not in {named}"
+    cli_config = project.write("cli.tfrc", _CLI_CONFIG.format(mirror=named))
+    project.environ["TF_CLI_CONFIG_FILE"] = str(cli_config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,6 @@ class Aws:
     """
 
     proxy: Proxy
-    cli_config: Path
     _port: int
 
     def client(self, service: str, *, region: str = _REGION) -> Any:
@@ -84,7 +83,7 @@ class Aws:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """
-        ``base`` for an engine whose AWS provider talks to the proxy, with nobody's own credentials.
+        ``base`` for an engine that takes the proxy for AWS, with nobody's own credentials.
         """
         kept = {k: v for k, v in base.items() if not k.startswith("AWS_")}
         return (
@@ -95,7 +94,6 @@ class Aws:
                 "AWS_CONFIG_FILE": os.devnull,
                 "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
                 "AWS_EC2_METADATA_DISABLED": "true",
-                "TF_CLI_CONFIG_FILE": str(self.cli_config),
             }
         )
 
@@ -111,13 +109,10 @@ class Aws:
 
 
 @contextmanager
-def aws_cloud(directory: Path) -> Iterator[Aws]:
+def aws_cloud() -> Iterator[Aws]:
     """
     An empty cloud; it ends with the context.
     """
-    mirror = provider_mirror()
-    cli_config = directory / "cli.tfrc"
-    cli_config.write_text(_CLI_CONFIG.format(mirror=mirror))
     server = subprocess.Popen(
         [sys.executable, "-c", _SERVER],
         stdin=subprocess.PIPE,
@@ -129,7 +124,7 @@ def aws_cloud(directory: Path) -> Iterator[Aws]:
     try:
         port = int(server.stdout.readline())
         with proxy_before(port) as proxy:
-            yield Aws(proxy, cli_config, port)
+            yield Aws(proxy, port)
     finally:
         server.stdin.close()
         server.wait()
@@ -158,6 +153,7 @@ class Shop(Project):
     def __init__(self, root: Path, aws: Aws, *, engine: str) -> None:
         super().__init__(root, engine=engine)
         self.environ = aws.environment(self.environ)
+        use_aws_provider(self)
         self.copy("fixtures/aws")
         self.write("orchestrator.yaml", "settle_seconds: 0\n")
 

@@ -12,8 +12,8 @@ from tests.aws.cloud import Aws, aws_cloud
 
 
 @pytest.fixture(scope="module")
-def whole_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with aws_cloud(tmp_path_factory.mktemp("aws")) as found:
+def whole_cloud() -> Iterator[Aws]:
+    with aws_cloud() as found:
         yield found
 
 

@@ -383,6 +383,24 @@ def test_reconcile_without_proof_leaves_the_error() -> None:
     assert found.resources.in_doubt == (DOUBT,)
 
 
+def test_reconcile_keeps_the_error_that_an_open_doubt_comes_from() -> None:
+    """
+    A create in doubt and an empty provider state: nothing new is known, so the record still says
+    that the apply failed and how.
+    """
+    fault = Fault(code="engine_failed", phase="apply", summary="the answer was lost")
+    before = entry(
+        status="error",
+        failed_command="apply",
+        error=fault,
+        last_error="the answer was lost",
+        resources=Resources(in_doubt=(DOUBT,)),
+    )
+    found = reconciled(before, state(), (), STAMP, sound=None)
+    assert (found.failed_command, found.error) == ("apply", fault)
+    assert (found.status, found.resources.in_doubt) == (Status.ERROR, (DOUBT,))
+
+
 def test_reconcile_is_ok_only_with_an_empty_plan_and_no_doubt() -> None:
     """
     ``sound`` with a doubt left does not make ok.
