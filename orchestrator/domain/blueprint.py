@@ -13,7 +13,7 @@ from typing import Literal
 from orchestrator.domain.graph import Graph
 from orchestrator.domain.record import Json
 from orchestrator.domain.references import Template
-from orchestrator.domain.target import Target
+from orchestrator.domain.target import ACTION_KINDS, ActionKind, Target
 from orchestrator.errors import Location
 
 
@@ -119,9 +119,37 @@ class EngineWish:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandAction:
+    """
+    An action that is a program: its argument vector and what its environment holds beside ours, as
+    written. ``timeout`` in seconds. No shell ever sees it.
+    """
+
+    argv: Template
+    environment: Template
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleAction:
+    """
+    An action that is a Terraform root with a state of its own; ``root`` is named by `action_name`.
+    """
+
+    root: Step
+
+
+#: What a step declares as ``compensate`` or ``before_destroy``.
+Action = CommandAction | ModuleAction
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """
     One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` seconds.
+
+    ``compensate_after`` are the steps whose compensations come before its own; None: those of its
+    dependents do.
     """
 
     name: str
@@ -140,7 +168,16 @@ class Step:
     owned_by: str | None = None
     retain: Retain | None = None
     verify_absence: Literal["state", "provider"] | None = None
+    compensate: Action | None = None
+    compensate_after: tuple[str, ...] | None = None
+    before_destroy: Action | None = None
     at: Location | None = None
+
+    def action(self, kind: ActionKind) -> Action | None:
+        """
+        What it declares of this kind.
+        """
+        return self.compensate if kind == "compensate" else self.before_destroy
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +224,11 @@ class Deployment:
         The target of one of its steps.
         """
         return Target(self.blueprint, self.environment, step)
+
+    def roots(self) -> Mapping[str, Step]:
+        """
+        Every Terraform root by its name: those of the steps, and those of actions that are modules.
+        """
+        actions = (step.action(kind) for step in self.steps.values() for kind in ACTION_KINDS)
+        found = [action.root for action in actions if isinstance(action, ModuleAction)]
+        return {**self.steps, **{root.name: root for root in found}}

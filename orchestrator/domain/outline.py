@@ -16,7 +16,7 @@ from orchestrator.errors import Location
 @dataclass(frozen=True, slots=True)
 class OutlinedStep:
     """
-    A step without its module: what it is called, uses and needs.
+    A step without its module: what it is called, uses and needs, and which actions it declares.
     """
 
     name: str
@@ -24,6 +24,8 @@ class OutlinedStep:
     needs: frozenset[str]
     owned_by: str | None = None
     retain: Retain | None = None
+    compensate: bool = False
+    before_destroy: bool = False
     at: Location | None = None
 
 

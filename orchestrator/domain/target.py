@@ -6,10 +6,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal, cast
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _INSTANCE = re.compile(
     r'(?P<step>[a-z0-9][a-z0-9_-]{0,62})(?:\["(?P<key>[^"/\x00-\x1f]{1,200})"\])?'
+)
+
+
+#: What a step may declare besides its module: see `orchestrator.domain.blueprint.Action`.
+ActionKind = Literal["compensate", "before_destroy"]
+ACTION_KINDS: tuple[ActionKind, ...] = ("compensate", "before_destroy")
+
+_ACTION = re.compile(
+    r'(?P<step>[a-z0-9][a-z0-9_-]{0,62})\["(?P<key>[^"]*)@(?P<kind>compensate|before_destroy)"\]'
 )
 
 
@@ -49,3 +59,29 @@ class Target:
         if _INSTANCE.fullmatch(parts[2]) is None:
             raise ValueError(f"{parts[2]!r} is not the name of a step")
         return cls(*parts)
+
+
+def action_name(step: str, kind: ActionKind) -> str:
+    """
+    The name of the root that an action of a step has, where it is a module: an instance of the step
+    whose key no step can have.
+
+    >>> action_name("db", "compensate"), action_name('db["eu"]', "compensate")
+    ('db["@compensate"]', 'db["eu@compensate"]')
+    """
+    name, _, key = step.removesuffix('"]').partition('["')
+    return f'{name}["{key}@{kind}"]'
+
+
+def action_of(name: str) -> tuple[str, ActionKind] | None:
+    """
+    The step and the action that a root's name stands for; None for a step's own.
+
+    >>> action_of('db["eu@compensate"]'), action_of("db")
+    (('db["eu"]', 'compensate'), None)
+    """
+    found = _ACTION.fullmatch(name)
+    if found is None:
+        return None
+    step = f'{found["step"]}["{found["key"]}"]' if found["key"] else found["step"]
+    return step, cast(ActionKind, found["kind"])

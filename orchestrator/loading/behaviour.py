@@ -66,7 +66,7 @@ def parse_behaviour(
         checks=_checks(merged.get("verify"), problems),
         retry=_retry(retry, problems) if retry else None,
         refused_on=_patterns(refused, problems, what="refused_on") if refused else (),
-        timeout=_timeout(merged.get("timeout"), problems),
+        timeout=parse_timeout(merged.get("timeout"), problems),
         identity=_by_address(merged.get("identity"), problems, what="identity"),
         search=_searches(merged.get("search"), problems),
     )
@@ -127,7 +127,10 @@ def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
     return tuple(text for text, _ in found)
 
 
-def _timeout(node: Node | None, problems: Problems) -> float | None:
+def parse_timeout(node: Node | None, problems: Problems) -> float | None:
+    """
+    The seconds of a ``timeout``; None without one.
+    """
     if node is None:
         return None
     try:

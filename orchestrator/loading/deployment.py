@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint import Constraint, Deployment, EngineWish
 from orchestrator.domain.document import Node, Problems
+from orchestrator.loading.actions import parse_actions
 from orchestrator.loading.behaviour import parse_behaviour
 from orchestrator.loading.candidates import Given
 from orchestrator.loading.drafts import parse_step
@@ -56,6 +57,7 @@ def load(
             merged = merge_step(blueprint.steps[name], node)
             draft = parse_step(name, merged, blueprint.step_at[name], reading.effective, problems)
             parse_behaviour(draft.fields, {}, problems)
+            parse_actions(draft, problems)
     check_written(blueprint, problems)
     linker = Linker(
         blueprint=blueprint,
@@ -77,7 +79,10 @@ def load(
         run_command=run_command,
     )
     linked.check_values(inputs, Problems() if need is Need.AVAILABLE else problems)
+    actions = linked.action_values()
     env = environment_variables(values, environ, need=need, problems=problems)
+    # What an action refers to need not be set before the action is carried out.
+    env |= environment_variables(actions, environ, need=Need.AVAILABLE, problems=problems)
     url = operations_url(reading, environ, need=need)
     engine = _engine(reading.effective.common.engine, problems)
     problems.check()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint import Retain
 from orchestrator.domain.document import Node, Problems, node_of
+from orchestrator.domain.target import ACTION_KINDS
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
 from orchestrator.loading.environments import Effective, merge_backend, merge_deep
@@ -27,6 +28,7 @@ _KEYS = (
     "backend",
     "providers",
     "verify_absence",
+    *ACTION_KINDS,
     *BEHAVIOUR,
 )
 #: Where the provider state of a step lies if nothing is said, relative to the project.
@@ -42,7 +44,7 @@ class BackendDraft:
 @dataclass(frozen=True, slots=True)
 class Draft:
     """
-    A step as written, in an environment. ``fields`` are its keys, for the behaviour.
+    A step as written, in an environment. ``fields`` are its keys, for behaviour and actions.
     """
 
     name: str

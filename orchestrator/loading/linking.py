@@ -6,16 +6,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orchestrator.domain.blueprint import Backend, InputValue, Module, Step, Variable
+from orchestrator.domain.blueprint import (
+    Action,
+    Backend,
+    InputValue,
+    Module,
+    ModuleAction,
+    Step,
+    Variable,
+)
 from orchestrator.domain.document import Problems, node_of
 from orchestrator.domain.graph import Graph
 from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.target import ActionKind, action_of
 from orchestrator.errors import Invalid, Location
+from orchestrator.loading.actions import (
+    ActionDraft,
+    check_order,
+    check_references,
+    parse_actions,
+)
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, read_defaults
 from orchestrator.loading.drafts import Draft
 from orchestrator.loading.modules import split_reference
@@ -62,6 +77,13 @@ class Linker:
         cache: dict[tuple[Path, str | None], Module | None] = {}
         modules = {name: self._module(draft, cache) for name, draft in drafts.items()}
         behaviours = {name: self._behaviour(draft, modules[name]) for name, draft in drafts.items()}
+        actions = {name: parse_actions(draft, self.problems) for name, draft in drafts.items()}
+        roots = {
+            action.root.name: self._action_root(action.root, cache)
+            for own in actions.values()
+            for action in own.values()
+            if action.root is not None
+        }
         for name, draft in drafts.items():
             if self.wanted == "recorded":
                 continue
@@ -70,7 +92,31 @@ class Linker:
             if module is not None:
                 self._check_variables(draft, module)
         graph = link_needs(drafts, self.problems)
-        return Linked(self.blueprint, drafts, modules, behaviours, graph)
+        if self.wanted == "present" and len(graph):
+            self._check_actions(drafts, actions, roots, modules, graph)
+        check_order(actions, graph, self.problems)
+        return Linked(self.blueprint, drafts, modules, behaviours, actions, roots, graph)
+
+    def _action_root(
+        self, root: Draft, cache: dict[tuple[Path, str | None], Module | None]
+    ) -> tuple[Module | None, Behaviour]:
+        module = self._module(root, cache)
+        return module, self._behaviour(root, module)
+
+    def _check_actions(
+        self,
+        drafts: Mapping[str, Draft],
+        actions: Mapping[str, Mapping[ActionKind, ActionDraft]],
+        roots: Mapping[str, tuple[Module | None, Behaviour]],
+        modules: Mapping[str, Module | None],
+        graph: Graph,
+    ) -> None:
+        for name, own in actions.items():
+            for action in own.values():
+                check_references(drafts[name], action, modules, graph, self.problems)
+                module = roots[action.root.name][0] if action.root is not None else None
+                if action.root is not None and module is not None:
+                    self._check_variables(action.root, module)
 
     def _module(
         self, draft: Draft, cache: dict[tuple[Path, str | None], Module | None]
@@ -144,7 +190,7 @@ class Linker:
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
     def _check_variables(self, draft: Draft, module: Module) -> None:
-        what = f"the module of step {draft.name!r}"
+        what = f"the module of {_shown(draft.name)}"
         for name, value in draft.inputs.items():
             variable = module.variables.get(name)
             if variable is None:
@@ -156,7 +202,7 @@ class Linker:
         for variable in module.variables.values():
             if variable.required and variable.name not in draft.inputs:
                 at = draft.module.at if draft.module else draft.at
-                message = f"step {draft.name!r} does not set {variable.name!r}"
+                message = f"{_shown(draft.name)} does not set {variable.name!r}"
                 hint = f"the module requires it: {variable.at}" if variable.at else ""
                 self.problems.add(message, at, hint)
 
@@ -164,13 +210,16 @@ class Linker:
 @dataclass(frozen=True, slots=True)
 class Linked:
     """
-    Steps, their modules, behaviour and order. What could not be read is None, and a problem.
+    Steps, their modules, behaviour, actions and order. ``roots`` are the modules of actions, by the
+    names of their roots. What could not be read is None, and a problem.
     """
 
     blueprint: Blueprint
     drafts: Mapping[str, Draft]
     modules: Mapping[str, Module | None]
     behaviours: Mapping[str, Behaviour]
+    actions: Mapping[str, Mapping[ActionKind, ActionDraft]]
+    roots: Mapping[str, tuple[Module | None, Behaviour]]
     graph: Graph
 
     def values(self) -> list[Placed]:
@@ -187,6 +236,13 @@ class Linked:
             found.extend(behaviour.search.values())
             found.extend(value for _, value in behaviour.checks)
         return found
+
+    def action_values(self) -> list[Placed]:
+        """
+        All templates of all actions.
+        """
+        found = [action for own in self.actions.values() for action in own.values()]
+        return [value for action in found for value in action.values()]
 
     def check_values(self, inputs: Mapping[str, InputValue], problems: Problems) -> None:
         """
@@ -209,30 +265,56 @@ class Linked:
         return {name: self._step(draft) for name, draft in self.drafts.items()}
 
     def _step(self, draft: Draft) -> Step:
-        module, behaviour = self.modules[draft.name], self.behaviours[draft.name]
-        if module is None or draft.module is None:
-            raise ValueError(f"step {draft.name!r} has no module")
-        return Step(
-            name=draft.name,
-            module_ref=draft.module.text,
-            module=module,
-            inputs={
-                key: _typed(item, module.variables.get(key)) for key, item in draft.inputs.items()
-            },
+        actions = self.actions[draft.name]
+        compensate = actions.get("compensate")
+        after = compensate.after if compensate is not None else None
+        return replace(
+            _root(draft, self.modules[draft.name], self.behaviours[draft.name]),
             needs=self.graph.needs(draft.name),
-            backend=Backend(draft.backend.type, draft.backend.config.template),
-            providers={key: item.template for key, item in draft.providers.items()},
-            verify=tuple(spec for spec, _ in behaviour.checks),
-            retry=behaviour.retry,
-            refused_on=behaviour.refused_on,
-            timeout=behaviour.timeout,
-            identity={key: item.template for key, item in behaviour.identity.items()},
-            search={key: item.template for key, item in behaviour.search.items()},
-            owned_by=draft.owned_by.text if draft.owned_by else None,
-            retain=draft.retain,
-            verify_absence=draft.verify_absence,
-            at=draft.at,
+            compensate=self._action(compensate),
+            compensate_after=None if after is None else tuple(after),
+            before_destroy=self._action(actions.get("before_destroy")),
         )
+
+    def _action(self, action: ActionDraft | None) -> Action | None:
+        if action is None or action.root is None:
+            return action.command() if action is not None else None
+        return ModuleAction(_root(action.root, *self.roots[action.root.name]))
+
+
+def _root(draft: Draft, module: Module | None, behaviour: Behaviour) -> Step:
+    """
+    A draft with its module as a step that needs nothing yet.
+    """
+    if module is None or draft.module is None:
+        raise ValueError(f"{_shown(draft.name)} has no module")
+    return Step(
+        name=draft.name,
+        module_ref=draft.module.text,
+        module=module,
+        inputs={key: _typed(item, module.variables.get(key)) for key, item in draft.inputs.items()},
+        needs=frozenset(),
+        backend=Backend(draft.backend.type, draft.backend.config.template),
+        providers={key: item.template for key, item in draft.providers.items()},
+        verify=tuple(spec for spec, _ in behaviour.checks),
+        retry=behaviour.retry,
+        refused_on=behaviour.refused_on,
+        timeout=behaviour.timeout,
+        identity={key: item.template for key, item in behaviour.identity.items()},
+        search={key: item.template for key, item in behaviour.search.items()},
+        owned_by=draft.owned_by.text if draft.owned_by else None,
+        retain=draft.retain,
+        verify_absence=draft.verify_absence,
+        at=draft.at,
+    )
+
+
+def _shown(name: str) -> str:
+    """
+    A root as messages call it.
+    """
+    action = action_of(name)
+    return f"step {name!r}" if action is None else f"{action[1]} of step {action[0]!r}"
 
 
 def _type_of(variable: Variable) -> Type:

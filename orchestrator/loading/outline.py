@@ -23,7 +23,7 @@ from orchestrator.loading.reading import (
     resolve_inputs,
     used_inputs,
 )
-from orchestrator.loading.schema import parse_blueprint
+from orchestrator.loading.schema import given, parse_blueprint
 from orchestrator.loading.sources import run_command
 from orchestrator.loading.values import Need
 
@@ -97,11 +97,14 @@ def environment_names(
 
 
 def _outlined(draft: Draft, needs: frozenset[str]) -> OutlinedStep:
+    declared = given(draft.fields)
     return OutlinedStep(
         name=draft.name,
         module_ref=draft.module.text if draft.module else "",
         needs=needs,
         owned_by=draft.owned_by.text if draft.owned_by else None,
         retain=draft.retain,
+        compensate="compensate" in declared,
+        before_destroy="before_destroy" in declared,
         at=draft.at,
     )
