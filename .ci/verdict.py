@@ -25,6 +25,11 @@ def absent(program: str) -> Callable[[], bool]:
     return lambda: shutil.which(program) is None
 
 
+def no_postgres() -> bool:
+    """Whether PostgreSQL's programs are neither on PATH nor where Debian puts them."""
+    return absent("initdb")() and not list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+
+
 def no_mirror_is_named() -> bool:
     """Whether there is no provider mirror for the AWS tests; `.ci/run` looks for one."""
     return not os.environ.get("ORCHESTRATOR_TEST_PROVIDERS")
@@ -55,6 +60,7 @@ ALLOWED: tuple[tuple[str, Callable[[], bool]], ...] = (
     (r"(engine missing: )?tofu( is not (installed|on PATH))?", absent("tofu")),
     (r"(engine missing: )?terraform( is not (installed|on PATH))?", absent("terraform")),
     (r"ORCHESTRATOR_TEST_PROVIDERS names no provider mirror", no_mirror_is_named),
+    (r"PostgreSQL is not installed", no_postgres),
     (r"mounting a tmpfs is not permitted.*", mounting_is_forbidden),
     (r"this user cannot be kept from writing a file", root_writes_anywhere),
 )

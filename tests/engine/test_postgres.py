@@ -1,0 +1,138 @@
+"""
+Provider state in PostgreSQL: a whole life, its locks, and the server going away in the middle.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fixtures.fakecloud import Cloud
+from tests.engine.postgres import Postgres, postgres_server
+from tests.engine.watched import kill_with_engine
+from tests.project import ENGINES, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = """
+    version: 1
+    name: one
+    backend:
+      type: pg
+      config: {{conn_str: "{url}", schema_name: "state_${{step.name}}"}}
+    steps:
+      web:
+        module: ../modules/server
+        inputs: {{name: web, size: {size}}}
+"""
+ADDRESS = "fakecloud_server.this"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres_server() as found:
+        yield found
+
+
+@pytest.fixture(params=["terraform"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    return Project(tmp_path / "project", engine=require_engine(request.param))
+
+
+@pytest.fixture
+def postgres(server: Postgres, project: Project, cloud: Cloud) -> Iterator[Postgres]:
+    """
+    The server, with the project's blueprint on it.
+    """
+    write(project, server)
+    yield server
+    if not server.runs:
+        server.start()
+    server.query("drop schema if exists state_web cascade")
+
+
+def write(project: Project, server: Postgres, *, size: str = "small") -> None:
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url=server.url, size=size))
+
+
+@contextmanager
+def locked(postgres: Postgres) -> Iterator[None]:
+    """
+    Another session holds the lock of the state, as another Terraform would.
+    """
+    command = [str(postgres.bin / "psql"), "-XAtq", "-d", postgres.url]
+    session = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert session.stdin is not None and session.stdout is not None
+    session.stdin.write("select 'held', pg_advisory_lock(id) from state_web.states;\n")
+    session.stdin.flush()
+    assert session.stdout.readline().startswith("held")
+    try:
+        yield
+    finally:
+        session.communicate()
+
+
+@pytest.mark.parametrize("project", ENGINES, indirect=True)
+def test_a_life_in_postgresql(project: Project, postgres: Postgres) -> None:
+    """
+    Apply, nothing to do, destroy: state is in the database, the record is bound to it by an address
+    without credentials, and a warning says that records stay on this machine.
+    """
+    applied = project.ok("apply", "one", "--yes")
+    bound = project.record("web")["provider_state"]
+    held = postgres.query("select count(*) from state_web.states where data like '%srv-%'")
+    again = project.ok("apply", "one", "--yes", "--json")
+    project.ok("destroy", "one", "--yes")
+
+    assert "operation stores on PostgreSQL are not built yet" in applied.said
+    assert bound["location"] == f"postgres://127.0.0.1:{postgres.port}/postgres?schema=state_web"
+    assert (bound["lineage"] is not None, held) == (True, ["1"])
+    assert again.events[-1]["steps"][0]["created"] == []
+    assert project.status("one", "--expect", "destroyed")["verdict"] == "destroyed"
+    assert postgres.query("select data like '%srv-%' from state_web.states") == ["f"]
+
+
+def test_a_lock_of_postgresql_names_no_holder(project: Project, postgres: Postgres) -> None:
+    """
+    FIELD 6: the engine's text shows the asker's own id and name; they are not taken for the
+    holder's: exit 20, the lock ends with its session, and the record stays as it is.
+    """
+    project.ok("apply", "one", "--yes")
+    entries = project.entries("web")
+    write(project, postgres, size="large")
+    with locked(postgres):
+        busy = project.run("apply", "one", "--yes", "--json")
+    after = project.entries("web")
+    free = project.run("apply", "one", "--yes")
+
+    said = busy.events[-1]["steps"][0]["last_error"]
+    assert (busy.code, free.code) == (20, 0)
+    assert "ends with the session that holds it" in said
+    assert "Who" not in said and "id " not in said
+    assert after == entries
+
+
+def test_a_killed_engine_leaves_no_lock_in_postgresql(
+    project: Project, postgres: Postgres, cloud: Cloud
+) -> None:
+    """
+    The lock ends with the session of the engine that was killed: what comes next is stopped by the
+    doubt, not by a lock.
+    """
+    project.ok("apply", "one", "--yes")
+    write(project, postgres, size="large")
+    cloud.arm("update", "web", "hang_after")
+    tool = project.start("apply", "one", "--yes")
+    cloud.wait_for_call("update", "web")
+    kill_with_engine(project, tool, "apply")
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
+
+    ended = project.run("reconcile", "one")
+
+    assert ended.code == 0, ended.said
+    assert [item["how"] for item in project.record("web")["settled"]] == ["refreshed"]
+    assert project.status("one")["verdict"] == "ok"
