@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.commands import Place, command_line
-from orchestrator.domain.doubts import Look, left_behind, open_doubts, vanished
+from orchestrator.domain.doubts import Look, left_behind, open_doubts
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, OperationRecord
+from orchestrator.domain.sight import Sight
 from orchestrator.domain.states import NOTHING_THERE, Status
 from orchestrator.errors import InDoubt, Refused
 
@@ -80,26 +81,37 @@ def check_vanished(
     target: str,
     record: OperationRecord | None,
     state: PulledState,
-    journal: Journal,
+    seen: Sight,
     *,
-    destroying: bool,
     accepted: str | None,
 ) -> None:
     """
     Refused where every object that the record or the state knows has left the state or was not
-    found by the refresh, unless a reason accepts it.
+    found by the refresh, or a provider configuration found none of its objects, unless a reason
+    accepts it.
     """
-    left = {ref.address for ref in left_behind(record, state)}
-    lost = {item.address for item in vanished(journal, state, destroying=destroying)}
-    known = left | {item.address for item in state.objects if item.deposed is None}
-    if not known or known != left | lost or accepted is not None:
+    if accepted is not None:
         return
-    raise Refused(
-        "vanished",
-        f"{target}: every recorded object has vanished: {_some(known)}",
-        hint="wrong region, account or credentials, or an emptied state? If they are really gone, "
-        "say so with --accept-vanished REASON",
+    left = [ref.address for ref in left_behind(record, state)]
+    known = {*left, *(item.address for item in state.objects)}
+    hint = (
+        "wrong region, account or credentials, or an emptied state? If they are really gone, "
+        "say so with --accept-vanished REASON"
     )
+    if known and len(seen.vanished) == len(state.objects):
+        raise Refused(
+            "vanished",
+            f"{target}: every recorded object has vanished: {_some(known)}",
+            hint=hint,
+        )
+    if seen.unseen:
+        blind = ", ".join(sorted({item.configuration for item in seen.unseen}))
+        raise Refused(
+            "vanished",
+            f"{target}: every object of {blind} has vanished: "
+            f"{_some(item.address for item in seen.unseen)}",
+            hint=hint,
+        )
 
 
 def check_twice(

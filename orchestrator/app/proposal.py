@@ -19,13 +19,13 @@ from orchestrator.domain.doubts import (
     open_doubts,
     settle_doubts,
     unconfirmed,
-    vanished,
 )
 from orchestrator.domain.events import PlanReady
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, Json, OperationRecord, Settled
+from orchestrator.domain.sight import sight
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports import Answer, Plan
 
@@ -191,7 +191,8 @@ def _held(
         moved = exc.message
     if moved is not None:
         services.note(moved, level="warning", step=step)
-    check_vanished(made.target, record, before, journal, destroying=destroying, accepted=accepted)
+    seen = sight(journal, before, destroying=destroying, targeted=bool(wishes.targets))
+    check_vanished(made.target, record, before, seen, accepted=accepted)
     look = Look(
         at=services.clock.now(),
         run_id=made.run_id,
@@ -204,8 +205,7 @@ def _held(
     doubts = open_doubts(record, look)
     if destroying and accepted is None:
         known = {doubt.address for doubt in doubts}
-        lost = vanished(journal, before, destroying=True)
-        fresh = unconfirmed(left_behind(record, before), lost, before)
+        fresh = unconfirmed(left_behind(record, before))
         doubts = (*doubts, *(doubt for doubt in fresh if doubt.address not in known))
     shown = PlanReady(
         at=services.clock.now(),

@@ -20,6 +20,7 @@ from orchestrator.domain.messages import (
     OutputPlanned,
     Planned,
     Provisioning,
+    Refreshed,
     Said,
     StillGoing,
     Summarised,
@@ -65,7 +66,7 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
                 event = EngineDiagnostic(at=at, step=step, diagnostic=diagnostic)
             case Provisioning(address, line):
                 event = EngineLine(at=at, step=step, address=address, line=mask(line))
-            case Planned() | Drifted() | OutputPlanned() | Summarised() | Said():
+            case Planned() | Refreshed() | Drifted() | OutputPlanned() | Summarised() | Said():
                 return
             case _:
                 assert_never(message)

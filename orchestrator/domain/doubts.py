@@ -4,12 +4,11 @@ Doubts from earlier mutations: which of them evidence has answered since, and wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import PulledState, StateObject
+from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, ObjectRef, OperationRecord, Settled
 from orchestrator.domain.states import NOTHING_THERE
 
@@ -117,36 +116,11 @@ def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[Obj
     )
 
 
-def vanished(journal: Journal, state: PulledState, *, destroying: bool) -> tuple[StateObject, ...]:
+def unconfirmed(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    The objects of a state that the refresh of a plan could not find.
-
-    The plan of a destroy tells of no drift: what it would not delete has vanished.
+    What has left the provider state without a destroy: nobody may call it gone (DESIGN 10).
     """
-    lost = {item.address for item in journal.drifted if item.action == "delete"}
-    planned = {item.address for item in journal.planned}
     return tuple(
-        item
-        for item in state.objects
-        if item.deposed is None
-        and (item.address in lost or (destroying and item.address not in planned))
-    )
-
-
-def unconfirmed(
-    left: Iterable[ObjectRef], lost: Sequence[StateObject], state: PulledState
-) -> tuple[Doubt, ...]:
-    """
-    What a destroy may not call gone although nothing is left to delete: objects that left the state
-    without it, and objects missed by a provider configuration that found no other (DESIGN 10).
-    """
-    missing = {item.address for item in lost}
-    seeing = {
-        item.configuration
-        for item in state.objects
-        if item.deposed is None and item.address not in missing
-    }
-    doubts = [
         Doubt(
             address=ref.address,
             action="forget",
@@ -154,15 +128,4 @@ def unconfirmed(
             why="it left the provider state, and not by a delete of this tool",
         )
         for ref in left
-    ]
-    doubts += [
-        Doubt(
-            address=item.address,
-            action="forget",
-            id=item.id,
-            why="it was not found any more, by a provider configuration that found nothing else",
-        )
-        for item in lost
-        if item.configuration not in seeing
-    ]
-    return tuple(doubts)
+    )

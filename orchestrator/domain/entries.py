@@ -185,7 +185,7 @@ def reconciled(
     known = {doubt.address for doubt in before.resources.in_doubt}
     left = [ref for ref in left_behind(before, state) if ref.address not in known]
     kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
-    fresh = tuple(d for d in unconfirmed(left, (), state) if (d.address, d.action) not in answered)
+    fresh = tuple(d for d in unconfirmed(left) if (d.address, d.action) not in answered)
     doubts = (*kept, *fresh)
     resources = before.resources.model_copy(
         update={

@@ -18,6 +18,7 @@ from orchestrator.domain.messages import (
     Message,
     OutputPlanned,
     Planned,
+    Refreshed,
 )
 from orchestrator.domain.record import Action, Diagnostic, PlannedAction
 
@@ -42,8 +43,8 @@ class Journal:
     (address, create | update | delete).
 
     ``moved`` are the addresses that the plan moves in provider state: planned as a no-op, they are
-    a change all the same. ``extent`` is "complete" only where answer file and whole event file are
-    there.
+    a change all the same; ``refreshed`` those at which the provider found an object. ``extent`` is
+    "complete" only where answer file and whole event file are there.
     """
 
     extent: Literal["complete", "partial", "missing"]
@@ -55,6 +56,7 @@ class Journal:
     errored: frozenset[Part]
     diagnostics: tuple[Diagnostic, ...]
     moved: frozenset[str] = frozenset()
+    refreshed: frozenset[str] = frozenset()
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -91,6 +93,7 @@ class Journal:
         errored: set[Part] = set()
         diagnostics: list[Diagnostic] = []
         moved: set[str] = set()
+        refreshed: set[str] = set()
         seen = False
         for message in messages:
             seen = True
@@ -99,6 +102,8 @@ class Journal:
                     if reason == "move":
                         moved.add(address)
                     planned[address] = PlannedAction(address=address, action=action)
+                case Refreshed(address):
+                    refreshed.add(address)
                 case Drifted(address, action):
                     drifted[address] = PlannedAction(address=address, action=action)
                 case OutputPlanned(name, action) if action != "noop":
@@ -123,4 +128,5 @@ class Journal:
             errored=frozenset(errored),
             diagnostics=tuple(diagnostics),
             moved=frozenset(moved),
+            refreshed=frozenset(refreshed),
         )

@@ -26,6 +26,16 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Refreshed:
+    """
+    The provider was asked for an object and returned it, with this id.
+    """
+
+    address: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drifted:
     """
     The refresh found the object changed (``update``) or vanished (``delete``) outside Terraform.
@@ -123,6 +133,7 @@ class Said:
 
 Message = (
     Planned
+    | Refreshed
     | Drifted
     | OutputPlanned
     | Began

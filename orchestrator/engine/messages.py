@@ -23,6 +23,7 @@ from orchestrator.domain.messages import (
     OutputPlanned,
     Planned,
     Provisioning,
+    Refreshed,
     Said,
     StillGoing,
     Summarised,
@@ -100,6 +101,12 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
         return []
     reason = "move" if word == "move" else change.get("reason")
     return [Planned(resource["addr"], ACTIONS[word], resource["resource_type"], reason)]
+
+
+def _refreshed(data: dict[str, Any], mask: Mask) -> list[Message]:
+    hook = data["hook"]
+    found = hook.get("id_value")
+    return [Refreshed(hook["resource"]["addr"], found)] if found else []
 
 
 def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -211,7 +218,7 @@ _PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
     "provision_complete": _quiet,
     "provision_errored": _quiet,
     "refresh_start": _quiet,
-    "refresh_complete": _quiet,
+    "refresh_complete": _refreshed,
     "ephemeral_op_start": _quiet,
     "ephemeral_op_progress": _quiet,
     "ephemeral_op_complete": _quiet,

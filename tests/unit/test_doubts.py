@@ -13,15 +13,11 @@ from orchestrator.domain.doubts import (
     left_behind,
     open_doubts,
     settle_doubts,
-    unconfirmed,
-    vanished,
 )
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import Drifted
 from orchestrator.domain.record import Doubt, Json, OperationRecord, Resources
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
-from tests.fakes.journals import journal, refs, state
+from tests.fakes.journals import refs, state
 
 
 def doubting(action: str) -> OperationRecord:
@@ -116,30 +112,3 @@ def test_what_is_gone_left_nothing_behind(status: str) -> None:
     """
     record = entry(status=status, resources=Resources(inventory=refs("s.a id-1")))
     assert left_behind(record, state()) == ()
-
-
-def test_a_configuration_that_sees_others_is_believed() -> None:
-    """
-    DESIGN 10: an object that vanished counts as gone if the same configuration saw others.
-    """
-    held = state(["s.a 1 by=eu", "s.b 2 by=eu", "s.c 3 by=us"])
-    lost = vanished(Journal.of([Drifted("s.a", "delete", "s")], whole=True), held, destroying=False)
-    assert unconfirmed((), lost, held) == ()
-
-
-def test_a_configuration_that_sees_nothing_is_not_believed() -> None:
-    """
-    One alias in the wrong region loses only its own objects.
-    """
-    held = state(["s.a 1 by=eu", "s.c 3 by=us"])
-    lost = vanished(Journal.of([Drifted("s.c", "delete", "s")], whole=True), held, destroying=False)
-    assert [doubt.address for doubt in unconfirmed((), lost, held)] == ["s.c"]
-
-
-def test_a_destroy_tells_what_vanished_by_what_it_would_delete() -> None:
-    """
-    Its plan holds a delete for everything that the refresh found.
-    """
-    plan = journal("plan delete s.a")
-    held = state(["s.a 1", "s.b 2", "s.old 3 deposed=d1"])
-    assert [item.address for item in vanished(plan, held, destroying=True)] == ["s.b"]

@@ -20,6 +20,7 @@ from orchestrator.domain.doubts import Look
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import Drifted, PulledState
 from orchestrator.domain.record import Doubt, OperationRecord, ProviderState, Resources
+from orchestrator.domain.sight import sight
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
@@ -75,8 +76,7 @@ def looked(
         "t",
         record,
         found,
-        journal,
-        destroying=bool(how.get("destroying")),
+        sight(journal, found, destroying=bool(how.get("destroying")), targeted=False),
         accepted=str(how["accepted"]) if "accepted" in how else None,
     )
 
@@ -118,6 +118,22 @@ def test_a_part_that_vanished_is_no_wrong_scope(lost: tuple[str, ...]) -> None:
     The same provider configuration saw others of the target.
     """
     looked(state(["s.a 1", "s.b 2"]), vanishing(*lost))
+
+
+def test_one_configuration_in_the_wrong_scope_is_refused() -> None:
+    """
+    Law 21: what another region's configuration sees says nothing of its objects.
+    """
+    held = state(["s.a 1 by=eu", "s.b 2 by=eu", "s.c 3 by=us"])
+    with pytest.raises(Refused, match=r"every object of by=us has vanished: s\.c"):
+        looked(held, vanishing("s.c"))
+
+
+def test_a_deposed_object_that_vanished_beside_its_successor_is_no_wrong_scope() -> None:
+    """
+    Two objects at one address: the one that was found vouches for the configuration.
+    """
+    looked(state(["s.a 1 deposed=d1", "s.a 2"]), vanishing())
 
 
 ONE_LEFT = state(["s.b id-2"], serial=9)

@@ -1,0 +1,70 @@
+"""
+What a refresh saw: the provider configurations that found nothing are not believed.
+"""
+
+from __future__ import annotations
+
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import Drifted, PulledState, Refreshed
+from orchestrator.domain.sight import Sight, sight
+from tests.fakes.journals import journal, state
+
+
+def applying(held: PulledState, *lost: str, targeted: bool = False, seen: str = "") -> Sight:
+    found = [Refreshed(address, "1") for address in seen.split()]
+    drift = [Drifted(address, "delete", "s") for address in lost]
+    told = Journal.of([*found, *drift], whole=True)
+    return sight(told, held, destroying=False, targeted=targeted)
+
+
+def destroying(held: PulledState, *plan: str) -> Sight:
+    return sight(journal(*plan), held, destroying=True, targeted=False)
+
+
+def names(seen: Sight) -> tuple[list[str], list[str]]:
+    return [item.address for item in seen.vanished], [item.address for item in seen.unseen]
+
+
+def test_a_configuration_that_sees_others_is_believed() -> None:
+    """
+    DESIGN 10: an object that vanished counts as gone if the same configuration saw others.
+    """
+    held = state(["s.a 1 by=eu", "s.b 2 by=eu", "s.c 3 by=us"])
+    assert names(applying(held, "s.a")) == (["s.a"], [])
+
+
+def test_a_configuration_that_sees_nothing_is_not_believed() -> None:
+    """
+    Law 21: one alias in the wrong region loses only its own objects, and all of them.
+    """
+    held = state(["s.a 1 by=eu", "s.c 3 by=us"])
+    assert names(applying(held, "s.c")) == (["s.c"], ["s.c"])
+
+
+def test_a_destroy_tells_what_vanished_by_what_it_would_delete() -> None:
+    """
+    Its plan holds a delete for everything that the refresh found.
+    """
+    held = state(["s.a 1", "s.b 2"])
+    assert names(destroying(held, "plan delete s.a")) == (["s.b"], [])
+
+
+def test_a_deposed_object_that_no_plan_would_delete_has_vanished() -> None:
+    """
+    Law 21: no plan reports the drift of a deposed object. One that is found is planned for delete
+    at its address, in every plan.
+    """
+    held = state(["s.a 1 deposed=d1"])
+    assert names(destroying(held)) == (["s.a"], ["s.a"])
+    assert names(applying(held)) == (["s.a"], ["s.a"])
+    assert names(destroying(held, "plan delete s.a")) == ([], [])
+
+
+def test_what_a_targeted_plan_does_not_ask_for_vouches_for_nothing() -> None:
+    """
+    Law 21: an apply with --target in the wrong region asks for one object and loses it; the others
+    were not seen.
+    """
+    held = state(["s.a 1", "s.b 2"])
+    assert names(applying(held, "s.a", targeted=True)) == (["s.a"], ["s.a"])
+    assert names(applying(held, "s.a", targeted=True, seen="s.b")) == (["s.a"], [])
