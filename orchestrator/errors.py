@@ -34,8 +34,13 @@ Reason = Literal[
     "foreign_record",
     "lineage",
     "moved_on",
+    "foreign_lock",
+    "managed_already",
+    "no_errored_state",
+    "no_lock_to_break",
     "not_ok",
     "not_as_described",
+    "nothing_there",
     "nothing_to_adopt",
     "reason_missing",
     "serial_back",
@@ -180,6 +185,18 @@ class Busy(OrchestratorError):
     exit_code, code = 20, "busy"
 
 
+class StateLocked(Busy):
+    """
+    Somebody else holds the lock of the provider state; ``lock_id`` is None where nobody tells it.
+    """
+
+    exit_code, code = 20, "busy"
+
+    def __init__(self, message: str, *, lock_id: str | None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.lock_id = lock_id
+
+
 class Fenced(OrchestratorError):
     """
     Another writer has appended an entry where we meant to: we no longer own the target.
@@ -251,7 +268,7 @@ EXIT_CODES = (
     ExitCode(11, "outcome in doubt: `reconcile`", (InDoubt,)),
     ExitCode(12, "applied, but a `verify` check failed", (CheckFailed,)),
     ExitCode(13, "deadline passed, recorded", (DeadlinePassed,)),
-    ExitCode(20, "busy: claimed, or the state is locked", (Busy,)),
+    ExitCode(20, "busy: claimed, or the state is locked", (Busy, StateLocked)),
     ExitCode(21, "fenced: another writer took over", (Fenced,)),
     ExitCode(22, "operation store unavailable or unreadable, nothing mutated", (StoreUnavailable,)),
     ExitCode(23, "mutated, outcome spooled", (Spooled,)),

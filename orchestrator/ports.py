@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the shapes cost a reading command more to import than it ha
         OperationRecord,
         RunRecord,
     )
+    from orchestrator.domain.statelock import StateLock
     from orchestrator.domain.target import Target
 
 
@@ -79,6 +80,11 @@ class Approver(Protocol):
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
         Whether the plan may be carried out.
+        """
+
+    def agree(self, what: str) -> bool:
+        """
+        Whether this may be done; ``what`` says it in one line.
         """
 
 
@@ -259,6 +265,11 @@ class RunFiles(Protocol):
         A private directory for the evidence of a reading command, removed at the end.
         """
 
+    def engine_identities(self, run_id: str, step: str) -> list[Identity]:
+        """
+        The processes of all engine calls that a step of a run left on this machine.
+        """
+
     def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
         """
         The process of an attempt's mutating engine call, read without touching anything; None
@@ -419,7 +430,7 @@ class Answer:
 
     ``messages`` are all it said; ``whole`` tells that the event file ends as a whole line and the
     answer file is there. ``stopped``: we sent SIGINT. ``lock`` holds what the engine said of a
-    state lock held by somebody else, in one line.
+    state lock held by somebody else.
     """
 
     exit_code: int | None
@@ -427,7 +438,7 @@ class Answer:
     whole: bool
     stopped: bool = False
     timed_out: bool = False
-    lock: str | None = None
+    lock: StateLock | None = None
     stdout: Path | None = None
     stderr_text: str = ""
 
@@ -485,6 +496,11 @@ class Engine(Protocol):
     def state(self, answer: Answer) -> PulledState:
         """
         The state that a ``Pull`` printed; EngineFailed where it is none.
+        """
+
+    def state_in(self, file: Path) -> PulledState:
+        """
+        The state in a file that an engine left; EngineFailed(phase="surgery") where it is none.
         """
 
     def state_before(self, plan: Path) -> PulledState | None:
@@ -595,6 +611,11 @@ class WorkDirs(Protocol):
     def errored_state(self, root: Root) -> Path | None:
         """
         The ``errored.tfstate`` that lies in the directory.
+        """
+
+    def set_aside(self, root: Root, place: Path) -> Path:
+        """
+        Move ``errored.tfstate`` out of the directory into ``place``, 0600; where it is then.
         """
 
     def private_copy(

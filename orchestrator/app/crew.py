@@ -211,8 +211,9 @@ class Crew:
         if errored is not None:
             raise InDoubt(
                 f"{name}: the engine could not save its last provider state; it is in {errored}",
-                hint=f"in {errored.parent} run `state push errored.tfstate` with the engine, or "
-                "put the file aside if the state is sound without it; then run this again",
+                hint="save it: "
+                + command_line(self.deployment, "reconcile", "--step", name, "--push-errored-state")
+                + "; if the saved state is sound without it, --dismiss-errored-state REASON",
             )
 
     def end_skipped(self, name: str, reason: str) -> None:

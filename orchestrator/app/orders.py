@@ -4,6 +4,7 @@ What a mutating command was asked to do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,7 +16,33 @@ from orchestrator.domain.commands import command_line as command_line
 from orchestrator.domain.record import Json
 from orchestrator.errors import ApprovalMissing, Usage
 
-Verb = Literal["apply", "destroy", "verify", "reconcile", "adopt"]
+Verb = Literal["apply", "destroy", "verify", "reconcile", "adopt", "import", "exec"]
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """
+    An object that exists, and the address it belongs at.
+    """
+
+    address: str
+    object_id: str
+
+    @classmethod
+    def parse(cls, text: str) -> Adoption:
+        """
+        From ``ADDRESS=ID``; keys in the address may hold "=". ValueError where it is none.
+
+        >>> Adoption.parse('aws_x.y["a=b"]=i-1=2')
+        Adoption(address='aws_x.y["a=b"]', object_id='i-1=2')
+        """
+        found = _ADOPTION.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not ADDRESS=ID")
+        return cls(found[1], found[2])
+
+
+_ADOPTION = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +54,9 @@ class Order:
     environment's name where it is protected; ``interactive`` tells that a person can be asked;
     ``inputs_given`` that the command line named inputs, so that the same blueprint alone is not the
     same command. ``at`` is the sequence that the newest entry of the one selected step must have,
-    0 for no record: the command was offered on it.
+    0 for no record: the command was offered on it. ``adopt`` to ``dismiss_errored_state`` are the
+    surgery of ``reconcile`` and ``import``; ``accept_changes`` is the reason to adopt what an apply
+    would change; ``words`` are the engine command of ``exec``.
     """
 
     verb: Verb
@@ -46,7 +75,25 @@ class Order:
     inputs_given: bool = False
     at: int | None = None
     forget: tuple[str, ...] = ()
+    adopt: tuple[Adoption, ...] = ()
+    untaint: tuple[str, ...] = ()
+    unlock: str | None = None
+    push_errored_state: bool = False
+    dismiss_errored_state: str | None = None
+    accept_changes: str | None = None
+    words: tuple[str, ...] = ()
     wishes: Wishes = field(default_factory=Wishes)
+
+    @property
+    def mutates(self) -> bool:
+        """
+        Whether more than records changes, so that somebody has to approve it.
+        """
+        return (
+            self.verb in ("apply", "destroy", "import", "exec")
+            or bool(self.adopt or self.untaint or self.unlock)
+            or self.push_errored_state
+        )
 
     def arguments(self) -> dict[str, Json]:
         """
@@ -66,6 +113,13 @@ class Order:
             "takeover": self.takeover,
             "at": self.at,
             "forget": list(self.forget),
+            "adopt": [f"{item.address}={item.object_id}" for item in self.adopt],
+            "untaint": list(self.untaint),
+            "unlock": self.unlock,
+            "push_errored_state": self.push_errored_state,
+            "dismiss_errored_state": self.dismiss_errored_state,
+            "accept_changes": self.accept_changes,
+            "words": list(self.words),
         }
         return {
             name: value
@@ -90,7 +144,7 @@ def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]
     ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
     environment was not named. What changes only records needs no approval.
     """
-    if order.verb not in ("apply", "destroy"):
+    if not order.mutates:
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
     if not order.wishes.approved and not order.interactive:

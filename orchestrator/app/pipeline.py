@@ -28,6 +28,7 @@ from orchestrator.app.relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.assessment import inventory
+from orchestrator.domain.commands import command_line
 from orchestrator.domain.conclusion import conclude
 from orchestrator.domain.entries import gone_without_mutation, mark, never_applied, unchanged
 from orchestrator.domain.events import PhaseStarted
@@ -349,6 +350,20 @@ class Pipeline:
         except Stopped:
             why = "the third Ctrl-C came first"
         errored = services.workdirs.errored_state(root)
+        if errored is not None:
+            services.note(
+                f"the engine could not save its last provider state; it lies in {errored}, and "
+                "nothing is applied until it is saved or dismissed",
+                hint=command_line(
+                    self.session.deployment,
+                    "reconcile",
+                    "--step",
+                    self.step.name,
+                    "--push-errored-state",
+                ),
+                level="error",
+                step=self.step.name,
+            )
         return Evidence(
             exit_code=answer.exit_code,
             journal=Journal.of(answer.messages, whole=answer.whole),

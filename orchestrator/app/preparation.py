@@ -21,12 +21,12 @@ from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.references import Template, Unresolvable
 from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.errors import (
-    Busy,
     EngineFailed,
     Invalid,
     OrchestratorError,
     Problem,
     Refused,
+    StateLocked,
     Stopped,
     StoreUnavailable,
     Terminated,
@@ -328,8 +328,9 @@ def failure(answer: Answer, phase: str, stop: StopToken) -> OrchestratorError:
     if stop.stopping:
         return stopped(stop)
     if answer.lock is not None:
-        return Busy(
+        return StateLocked(
             f"the provider state is locked: {answer.lock}",
+            lock_id=answer.lock.id,
             hint="wait for its holder; `--lock-timeout 5m` lets the engine wait",
         )
     said = _error_text(answer) or f"exit code {answer.exit_code}"

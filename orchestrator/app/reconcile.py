@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.bench import as_recorded
+from orchestrator.app.closing import fault_of
 from orchestrator.app.crew import Crew
 from orchestrator.app.guards import check_state
-from orchestrator.app.orders import Order
+from orchestrator.app.operations import check_asked, perform
+from orchestrator.app.orders import Order, command_line
 from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
 from orchestrator.app.recording import record as write
@@ -23,19 +25,18 @@ from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.doubts import Look, settle_doubts
-from orchestrator.domain.entries import reconciled
+from orchestrator.domain.entries import next_entry, reconciled
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import OperationRecord, Verification
-from orchestrator.domain.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record import Attempt, OperationRecord, Verification
+from orchestrator.domain.states import NOTHING_THERE, StepStatus, Trigger
 from orchestrator.errors import (
     CheckFailed,
     EngineFailed,
     InDoubt,
     Invalid,
     OrchestratorError,
-    Problem,
-    Refused,
+    StateLocked,
 )
 
 
@@ -48,7 +49,6 @@ def reconcile(services: Services, deployment: Deployment, order: Order) -> int:
 
 def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.read_records()
-    _check_forget(crew, selected)
     todo = [s for s in selected if crew.bench.status(s) not in (None, *NOTHING_THERE)]
     for step in selected:
         if step not in todo:
@@ -58,6 +58,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     if failures:
         crew.end_before_work(todo, failures)
         return
+    check_asked(crew, todo)
     unstarted = run_steps(
         crew.deployment.graph.subset(todo),
         partial(_reconcile_step, crew),
@@ -68,47 +69,21 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.report_unstarted(unstarted)
 
 
-def _check_forget(crew: Crew, selected: Sequence[str]) -> None:
-    """
-    Refuse to forget without a reason, and what is not in doubt.
-    """
-    if not crew.order.forget:
-        return
-    if not crew.order.reason:
-        raise Refused(
-            "reason_missing",
-            "--forget needs a reason",
-            hint="add --reason 'why it may be forgotten'",
-        )
-    known: dict[str, list[str]] = {}
-    for step in selected:
-        record = crew.bench.records.get(step)
-        for doubt in record.resources.in_doubt if record else ():
-            known.setdefault(doubt.address, []).append(step)
-    problems = []
-    for address in crew.order.forget:
-        steps = known.get(address, [])
-        if not steps:
-            listed = ", ".join(sorted(known)) or "nothing"
-            problems.append(Problem(f"{address} is not in doubt", hint=f"in doubt: {listed}"))
-        elif len(steps) > 1:
-            named = ", ".join(steps)
-            hint = "name the one with --step"
-            problems.append(Problem(f"{address} is in doubt in several steps: {named}", hint=hint))
-    if problems:
-        raise Invalid(problems)
-
-
 def _reconcile_step(crew: Crew, name: str) -> Outcome:
     services, started = crew.services, crew.services.clock.monotonic()
     try:
+        done = perform(crew, name)
         prepared = crew.bench.prepared[name]
         record = prepared.record
         assert record is not None, "only recorded steps are reconciled"
+        if done is not None and done.fault is not None:
+            return crew.end_with_record(name, started, done.told, 1)
         if record.status in NOTHING_THERE:
             crew.end_settled(name)
             return Outcome(ready=True)
         entry = write(services, _evidence(crew, name, prepared, record))
+    except StateLocked as exc:
+        return crew.end_with_error(name, started, _locked(crew, name, exc), 1)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
     crew.bench.know(name, entry)
@@ -129,6 +104,27 @@ def _reconcile_step(crew: Crew, name: str) -> Outcome:
         verification=entry.verification,
     )
     return Outcome(ready=True)
+
+
+def _locked(crew: Crew, name: str, exc: StateLocked) -> OrchestratorError:
+    """
+    The error, with the way out, once the record tells of the lock; what went wrong with that.
+    """
+    services, record = crew.services, crew.bench.records[name]
+    assert record is not None, "only recorded steps are reconciled"
+    fault = fault_of(exc, services.masker).model_copy(update={"code": "state_locked"})
+    attempt = Attempt(
+        command="reconcile", run_id=crew.session.run_id, at=services.clock.now(), error=fault
+    )
+    try:
+        entry = next_entry(record, services.stamp(), Trigger.OBSERVE, last_attempt=attempt)
+        crew.bench.know(name, write(services, entry))
+    except OrchestratorError as failed:
+        return failed
+    options = ("--step", name, "--unlock", exc.lock_id or "LOCK_ID", "--reason", "WHY")
+    way_out = command_line(crew.deployment, "reconcile", *options)
+    hint = f"{exc.hint}; if a run of ours left it that is dead: {way_out}"
+    return StateLocked(exc.message, lock_id=exc.lock_id, hint=hint)
 
 
 def _evidence(

@@ -21,6 +21,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
+    SURGERY,
     Attempt,
     Check,
     Fault,
@@ -29,6 +30,7 @@ from orchestrator.domain.record import (
     Verification,
 )
 from orchestrator.domain.states import Condition, Status
+from orchestrator.domain.surgery import operated
 from orchestrator.errors import Busy, Refused
 from orchestrator.ports import Liveness, Recollection, Root, Site
 
@@ -147,6 +149,8 @@ def _outcome(
         )
         return revert(marker, before, services.stamp(), attempt)
     evidence = _evidence(services, prepared.root, marker, recollection, site)
+    if marker.active_command in SURGERY:
+        return operated(marker, before, evidence, services.stamp())
     checks: Verification | None = None
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         checks = _checks(services, deployment, prepared, recalled, evidence.state)

@@ -28,14 +28,20 @@ class TerminalApprover:
         """
         Whether the person answered yes. A signal while we ask means no.
         """
+        count = len(plan.actions)
+        what = f"{count} changes" if count != 1 else "1 change"
+        if not plan.actions:
+            what = "changed outputs"
+        return self.agree(f"{command} {step}: {what}")
+
+    def agree(self, what: str) -> bool:
+        """
+        The same, asked in these words.
+        """
         with self._lock:
             if self._all:
                 return True
-            count = len(plan.actions)
-            what = f"{count} changes" if count != 1 else "1 change"
-            if not plan.actions:
-                what = "changed outputs"
-            click.echo(f"\n{command} {step}: {what}. Go on? [yes/no/all] ", nl=False)
+            click.echo(f"\n{what}. Go on? [yes/no/all] ", nl=False)
             answer = self._answer()
             self._all = answer == "all"
             return answer in ("yes", "y", "all")
@@ -57,6 +63,12 @@ class Nobody:
     """
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
+        """
+        No.
+        """
+        return False
+
+    def agree(self, what: str) -> bool:
         """
         No.
         """

@@ -127,13 +127,15 @@ approval = _stack(
     ),
 )
 
+lock_timeout = click.option(
+    "--lock-timeout",
+    metavar="DURATION",
+    help="How long the engine waits for a state lock, such as 5m.",
+)
+
 engine_passthrough = _stack(
     click.option("--parallelism", type=click.IntRange(1), help="The engine's own parallelism."),
-    click.option(
-        "--lock-timeout",
-        metavar="DURATION",
-        help="How long the engine waits for a state lock, such as 5m.",
-    ),
+    lock_timeout,
     click.option(
         "--refresh",
         type=bool,

@@ -4,12 +4,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from orchestrator.app.orders import Adoption
+
+
+def adoptions(
+    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+) -> tuple[Adoption, ...]:
+    """
+    The adoptions that the texts name; a usage error for one that names none.
+    """
+    if not given:
+        return ()
+    from orchestrator.app.orders import Adoption
+
+    try:
+        return tuple(Adoption.parse(text) for text in given)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
 
 
 @click.command("reconcile", short_help="Settle what is uncertain from evidence.")
@@ -24,6 +43,41 @@ from orchestrator.cli.invocation import Invocation
     allow_from_autoenv=False,
     help="An object in doubt that is known not to exist, or not to matter; needs --reason.",
 )
+@click.option(
+    "--adopt",
+    metavar="ADDRESS=ID",
+    multiple=True,
+    allow_from_autoenv=False,
+    callback=adoptions,
+    help="Import the object with this ID at an address in doubt.",
+)
+@click.option(
+    "--untaint",
+    metavar="ADDRESS",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A tainted object that is sound: it is not replaced.",
+)
+@click.option(
+    "--push-errored-state",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Save the provider state that the engine could not save.",
+)
+@click.option(
+    "--dismiss-errored-state",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Put that state aside, unsaved; the file is kept with the run.",
+)
+@click.option(
+    "--unlock",
+    metavar="LOCK_ID",
+    allow_from_autoenv=False,
+    help="Release a state lock that a dead run of ours left; needs --reason.",
+)
+@options.approval
+@options.lock_timeout
 @options.jobs
 @options.engine
 @options.at
@@ -36,12 +90,14 @@ from orchestrator.cli.invocation import Invocation
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
-    provider state and a plan with the recorded inputs. Only the record changes.
+    provider state and a plan with the recorded inputs. Only the record changes, unless it is asked
+    to change provider state: then that comes first, each change recorded before it is made.
 
     \b
     Example:
       orchestrator reconcile web-service -e staging
       orchestrator reconcile web-service --forget aws_instance.this --reason 'console shows none'
+      orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
     """
     from orchestrator.app.reconcile import reconcile
     from orchestrator.cli.running import carry_out

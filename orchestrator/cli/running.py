@@ -41,7 +41,7 @@ def carry_out(
     where, choice = invocation.place(), options.choice(given)
     deployment = wiring.deployment(where, choice, need)
     order = order_of(verb, given)
-    asks = verb in ("apply", "destroy") and not order.wishes.approved and not given["as_json"]
+    asks = order.mutates and not order.wishes.approved and not given["as_json"]
     interactive = asks and is_interactive()
     if interactive and deployment.protected and order.confirm is None:
         name = click.prompt(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
+    SURGERY,
     Command,
     Doubt,
     Fault,
@@ -17,6 +18,7 @@ from orchestrator.domain.record import (
     PlannedAction,
     Verification,
 )
+from orchestrator.domain.statelock import StateLock
 
 #: Why a step is in ``error`` whose checks a signal cut short: they neither held nor failed.
 STOPPED_CHECKS = Fault(
@@ -43,7 +45,7 @@ class Evidence:
     state: PulledState | None
     stopped: bool = False
     timed_out: bool = False
-    lock: str | None = None
+    lock: StateLock | None = None
     state_error: str | None = None
     errored_state: str | None = None
     not_started: str | None = None
@@ -86,6 +88,8 @@ def targeted_fault(left: Sequence[PlannedAction]) -> Fault:
 
 def engine_fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt]) -> Fault:
     phase: Phase = "destroy" if command == "destroy" else "apply"
+    if command in SURGERY:
+        phase = "surgery"
     errors = evidence.journal.errors
     code, said = _reason(evidence, doubts)
     if evidence.lock is not None:

@@ -27,6 +27,9 @@ Command = Literal[
     "apply", "destroy", "verify", "import", "adopt", "untaint", "push", "unlock",
     "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
 ]  # fmt: skip
+#: Commands that change provider state and no remote object.
+SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
+
 Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
 
 
@@ -75,7 +78,8 @@ class Fault(Frozen):
 
 class Attempt(Frozen):
     """
-    An attempt that changed nothing, kept beside the status it left alone.
+    An attempt that left the status alone, kept beside it: one that changed nothing, or surgery,
+    which changes provider state and no remote object.
     """
 
     command: Command
@@ -160,7 +164,7 @@ class Settled(Frozen):
     """
 
     doubt: Doubt
-    how: Literal["forgotten", "accepted", "in_state", "refreshed"]
+    how: Literal["forgotten", "accepted", "in_state", "refreshed", "adopted"]
     reason: str | None = None
     run_id: str
     at: datetime

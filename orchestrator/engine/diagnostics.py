@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 
 from orchestrator.domain.record import Diagnostic
+from orchestrator.domain.statelock import StateLock
 
 _HEAD = re.compile(r"(Error|Warning): (.*)")
 _PLACE = re.compile(r"  on (.+) line (\d+)")
@@ -16,6 +17,8 @@ _CODE = re.compile(r"\s+\d+: ")
 _PREFACE = re.compile(r"(Terraform|OpenTofu) encountered problems during initialisation")
 _FRAME = re.compile(r"[╷│╵] ?")
 _LOCKED = "Error acquiring the state lock"
+_POSTGRES = re.compile(r"workspace is already locked|already locked for workspace", re.I)
+_HTTP = re.compile(r"HTTP remote state already locked: ID=(\S+)")
 _LOCK_FIELD = re.compile(r"^\s*(ID|Operation|Who|Created|Path):[ \t]*(\S.*)$", re.MULTILINE)
 
 
@@ -46,29 +49,31 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
     return tuple(telling or found)
 
 
-def lock_holder(diagnostics: Iterable[Diagnostic]) -> str | None:
+def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
     """
-    Who holds the state lock, in one line, from the diagnostic that says it is held.
+    The lock that the diagnostics say is held by somebody else.
 
-    PostgreSQL tells the asker's own id and name instead of the holder's: they are left out.
+    PostgreSQL tells the asker's own id and name instead of the holder's, and so does the http
+    backend of older engines, which tells the holder's id apart: the asker's are left out.
     """
     for diagnostic in diagnostics:
         if diagnostic.summary != _LOCKED:
             continue
-        if re.search("already locked", diagnostic.detail, re.IGNORECASE):
-            return "PostgreSQL advisory lock: it ends with the session that holds it"
-        known = dict(_LOCK_FIELD.findall(diagnostic.detail))
-        parts = [
-            f"{label} {known[key].strip()}"
-            for key, label in (
-                ("ID", "id"),
-                ("Who", "who"),
-                ("Operation", "operation"),
-                ("Created", "created"),
-            )
-            if key in known
-        ]
-        return ", ".join(parts) or " ".join(diagnostic.detail.split())[:200] or _LOCKED
+        detail = " ".join(diagnostic.detail.split())
+        if _POSTGRES.search(detail):
+            said = "PostgreSQL advisory lock: it ends with the session that holds it"
+            return StateLock(said=said, ends_with="session")
+        known = {key: text.strip() for key, text in _LOCK_FIELD.findall(diagnostic.detail)}
+        holder = _HTTP.search(detail)
+        if holder is not None and holder[1] != known.get("ID"):
+            return StateLock(id=holder[1])
+        return StateLock(
+            id=known.get("ID"),
+            who=known.get("Who"),
+            operation=known.get("Operation"),
+            created=known.get("Created"),
+            said=detail[:200] or _LOCKED,
+        )
     return None
 
 

@@ -178,6 +178,19 @@ class TerraformEngine:
                 f"what {self._info.kind} state pull printed is no provider state: {exc}",
             ) from exc
 
+    def state_in(self, file: Path) -> PulledState:
+        """
+        The state in a file that an engine left; EngineFailed where it is none.
+        """
+        try:
+            return parse_state(file.read_bytes())
+        except (OSError, ValueError) as exc:
+            raise EngineFailed(
+                "surgery",
+                f"{file} is no provider state: {exc}",
+                hint="look at it; --dismiss-errored-state REASON puts it aside",
+            ) from exc
+
     def state_before(self, plan: Path) -> PulledState | None:
         """
         The provider state that a saved plan was made on, as it was before the refresh; None where

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -141,6 +142,19 @@ class DirectoryWorkDirs:
     def errored_state(self, root: Root) -> Path | None:
         path = root.directory / ERRORED
         return path if path.is_file() else None
+
+    def set_aside(self, root: Root, place: Path) -> Path:
+        source, kept = root.directory / ERRORED, place / ERRORED
+        number = 1
+        while kept.exists():  # of an earlier attempt: both are evidence
+            number += 1
+            kept = place / f"{number}-{ERRORED}"
+        try:
+            source.chmod(0o600)
+            shutil.move(source, kept)
+        except OSError as exc:
+            raise EngineFailed("surgery", f"{source}: {exc.strerror}") from exc
+        return kept
 
     def private_copy(
         self, root: Root, place: Path, *, state: bytes, extra: Mapping[str, str]

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -178,6 +178,17 @@ class RunDirectory:
             raise _unavailable(self._root, exc) from exc
         with place as name:
             yield Path(name)
+
+    def engine_identities(self, run_id: str, step: str) -> list[Identity]:
+        """
+        The processes of all engine calls that a step of a run left on this machine.
+        """
+        place = self.directory(run_id) / "steps" / file_name(step)
+        found = []
+        for path in sorted(place.glob("*/*.identity.json")):
+            with suppress(OSError, ValueError):  # a call that was ruled out has no process
+                found.append(Identity.model_validate_json(path.read_bytes()))
+        return found
 
     def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
         """

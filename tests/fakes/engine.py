@@ -33,6 +33,7 @@ from orchestrator.domain.messages import (
     Summarised,
 )
 from orchestrator.domain.record import Action, Diagnostic
+from orchestrator.domain.statelock import StateLock
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
     Answer,
@@ -107,7 +108,7 @@ class FakeRoot:
     init_error: str | None = None
     plan_error: str | None = None
     pull_error: str | None = None
-    locked_by: str | None = None
+    locked_by: StateLock | None = None
     vanished: set[str] = field(default_factory=set)
     start_error: str | None = None
     wait: threading.Event | None = None
@@ -248,6 +249,12 @@ class FakeEngine:
             raise EngineFailed("readback", "the fake could not read the provider state")
         return _parsed(answer.stdout.read_text())
 
+    def state_in(self, file: Path) -> PulledState:
+        try:
+            return _parsed(file.read_text())
+        except (OSError, ValueError, KeyError) as exc:
+            raise EngineFailed("surgery", f"{file} is no provider state: {exc}") from exc
+
     def state_before(self, plan: Path) -> PulledState | None:
         try:
             return _parsed(json.loads(plan.read_text())["state"])
@@ -274,7 +281,7 @@ class _Call:
         self.stopped = False
         self.timed_out = False
         self.orphaned = False
-        self.lock: str | None = None
+        self.lock: StateLock | None = None
 
     def init(self) -> int:
         if self._root.init_error is not None:
@@ -317,7 +324,7 @@ class _Call:
                     name: StateOutput(*pair) for name, pair in pushed["outputs"].items()
                 }
             case Unlock(lock_id):
-                if root.locked_by is None or lock_id not in root.locked_by:
+                if root.locked_by is None or lock_id != root.locked_by.id:
                     return self._fails("Failed to unlock state")
                 root.locked_by = None
             case Exec():
@@ -472,7 +479,7 @@ class _Call:
         self._say(Diagnosed(Diagnostic(summary=self._site.mask(text), address=address)))
         return False
 
-    def _is_locked(self, holder: str) -> int:
+    def _is_locked(self, holder: StateLock) -> int:
         self.lock = holder
         return self._fails("Error acquiring the state lock")
 

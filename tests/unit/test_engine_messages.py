@@ -25,6 +25,7 @@ from orchestrator.domain.messages import (
     Summarised,
 )
 from orchestrator.domain.record import Diagnostic
+from orchestrator.domain.statelock import StateLock
 from orchestrator.engine.diagnostics import lock_holder, parse_text
 from orchestrator.engine.messages import parse_line
 
@@ -227,16 +228,45 @@ Terraform acquires a state lock"""
             HELD.format(why="Workspace is already locked: default", path=""),
             "PostgreSQL advisory lock: it ends with the session that holds it",
         ),
+        (
+            HELD.format(why="HTTP remote state already locked: ID=holders-own", path=""),
+            "id holders-own",
+        ),
+        (
+            HELD.format(why="HTTP remote state already locked: ID=b1141f07-067e", path=""),
+            "id b1141f07-067e, who ann@host, operation OperationTypeApply, "
+            "created 2026-11-29 12:48:01.3 +0000 UTC",
+        ),
         ("AccessDenied: not allowed", "AccessDenied: not allowed"),
     ],
 )
 def test_a_lock_diagnostic_names_the_holder(detail: str, said: str) -> None:
     """
-    Id, who, operation and time in one line; PostgreSQL tells the asker's own, which mislead.
+    Id, who, operation and time in one line. PostgreSQL and the http backend of Terraform 1.11 tell
+    the asker's own, which mislead: of these only what is the holder's is told.
     """
     locked = Diagnostic(summary="Error acquiring the state lock", detail=detail)
 
-    assert lock_holder([Diagnostic(summary="other"), locked]) == said
+    assert str(lock_holder([Diagnostic(summary="other"), locked])) == said
+
+
+@pytest.mark.parametrize(
+    ("created", "since"),
+    [
+        ("2026-11-29 12:48:01.3 +0000 UTC", datetime(2026, 11, 29, 12, 48, 1, 300000, UTC)),
+        ("2026-11-29T12:48:01.123456789Z", datetime(2026, 11, 29, 12, 48, 1, 123456, UTC)),
+        ("2026-11-29T12:48:01Z", datetime(2026, 11, 29, 12, 48, 1, 0, UTC)),
+        ("yesterday", None),
+        (None, None),
+    ],
+)
+def test_the_time_of_a_lock_is_known_only_where_it_is_one(
+    created: str | None, since: datetime | None
+) -> None:
+    """
+    The engine's own text of a time, in UTC to the microsecond; None for anything else.
+    """
+    assert StateLock(created=created).since == since
 
 
 def test_no_lock_diagnostic_is_no_lock() -> None:

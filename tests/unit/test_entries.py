@@ -34,6 +34,7 @@ from orchestrator.domain.record import (
     Settled,
     Verification,
 )
+from orchestrator.domain.statelock import StateLock
 from orchestrator.domain.states import IllegalMove, Status
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
@@ -165,7 +166,7 @@ def test_what_touched_nothing_restores_the_record_from_before() -> None:
     Law 5: a complete journal without a begun change restores status and error; the attempt is kept.
     """
     before = entry(status="error", sequence=4, last_error="old", outputs={"a": 1})
-    locked = Evidence(exit_code=1, journal=journal(), state=None, lock="id 1, who ada")
+    locked = Evidence(exit_code=1, journal=journal(), state=None, lock=StateLock(id="1", who="ada"))
     found = conclude(marker(before, "create s.a"), before, locked, STAMP)
     assert (found.status, found.last_error, found.sequence) == (Status.ERROR, "old", 6)
     assert isinstance(found.last_attempt, Attempt)
