@@ -4,7 +4,6 @@ Surgery on provider state: under the marker, never `ok` by itself, and refused w
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
