@@ -509,6 +509,11 @@ class Engine(Protocol):
         the plan file does not tell.
         """
 
+    def emptied(self, state: PulledState) -> str:
+        """
+        The text of the provider state that follows this one and holds nothing, for a ``Push``.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -528,6 +533,13 @@ class Snapshot:
     provider_blocks: tuple[str, ...] = ()
     provider_uses: Mapping[str, str] | None = None
     locked: bool = False
+
+    def takes(self, provider: str) -> bool:
+        """
+        Whether a configuration of the provider with this local name is of any use to the module.
+        """
+        uses = self.provider_uses
+        return uses is None or provider in uses or provider in self.provider_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,6 +600,11 @@ class WorkDirs(Protocol):
     def unpack(self, archive: bytes) -> Snapshot:
         """
         A stored snapshot, parsed as untrusted; Invalid where it is damaged.
+        """
+
+    def nothing(self) -> Snapshot:
+        """
+        A module that holds nothing: enough where only the provider state matters.
         """
 
     def prepare(self, target: Target, snapshot: Snapshot, setup: RootSetup, engine: str) -> Root:

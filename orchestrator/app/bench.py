@@ -24,6 +24,7 @@ from orchestrator.app.preparation import (
 from orchestrator.app.services import Services
 from orchestrator.app.settling import Recalled, check_not_live
 from orchestrator.domain.blueprint import Deployment, Step
+from orchestrator.domain.conclusion import goes_with_parent
 from orchestrator.domain.events import PhaseStarted
 from orchestrator.domain.inputs import StepInputs, provider_lookup, step_inputs
 from orchestrator.domain.messages import PulledState, StateOutput
@@ -48,8 +49,20 @@ def as_it_is(bench: Bench, step: Step, _: OperationRecord | None) -> Snapshot:
 def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Snapshot:
     """
     The snapshot that was applied, as far as the store still has it: what a destroy works from.
+
+    Where all that is to be settled is that a provider state was emptied, that state is enough.
     """
+    if record is not None and record.status is Status.RUNNING and goes_with_parent(record):
+        return bare(bench, step, record)
     return snapshot_of(bench.services, step, record)
+
+
+def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Snapshot:
+    """
+    Nothing but the backend: all it takes to empty the provider state of what went with its parent,
+    whose providers may need values that are gone with it too.
+    """
+    return bench.services.workdirs.nothing()
 
 
 class Bench:

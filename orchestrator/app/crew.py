@@ -61,10 +61,8 @@ class Crew:
         """
         self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
         if self.order.at is not None:
-            (row,) = self.session.run.steps
-            check_not_moved(
-                self.deployment, row.step, self.bench.records.get(row.step), self.order.at
-            )
+            (name,) = self.deployment.graph.select(self.order.steps, self.order.exclude)
+            check_not_moved(self.deployment, name, self.bench.records.get(name), self.order.at)
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """

@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.bench import as_recorded
+from orchestrator.app.bench import as_recorded, bare
 from orchestrator.app.crew import Crew
+from orchestrator.app.following import Following
 from orchestrator.app.guards import check_dependents
 from orchestrator.app.orders import Order
-from orchestrator.app.pipeline import Pipeline
+from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.recording import record
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
@@ -21,6 +22,7 @@ from orchestrator.domain.entries import next_entry
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.record import Retained
 from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus, Trigger
+from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
@@ -32,29 +34,30 @@ def destroy(services: Services, deployment: Deployment, order: Order) -> int:
 
 
 def _work(crew: Crew, selected: Sequence[str]) -> None:
-    deployment = crew.deployment
-    bench = crew.bench
+    deployment, bench = crew.deployment, crew.bench
     crew.read_records()
-    kept = _kept(crew, selected)
+    plan = teardown(deployment, bench.records, selected)
+    kept = plan.kept
     statuses = {name: known.status for name, known in bench.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(deployment, going, statuses)
-    todo = [step for step in going if statuses.get(step) not in (None, *NOTHING_THERE)]
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
-    failures = bench.prepare_all((*todo, *unsettled), as_recorded) | crew.settle_all()
+    failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
     fresh = [s for s in going if bench.status(s) is None] if statuses and not failures else []
     unfit = {} if failures else _unfit(crew, kept)
-    _report_skipped(crew, selected, kept, (*todo, *fresh, *failures, *unfit))
+    _report_skipped(crew, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
     if failures:
-        crew.end_before_work([*todo, *(s for s in failures if s in unsettled)], failures)
+        crew.end_before_work([*plan.todo, *(s for s in failures if s in unsettled)], failures)
         return
     for step, exc in unfit.items():
         crew.end_with_error(step, crew.services.clock.monotonic(), exc, 0)
     _retain(crew, kept)
-    todo = [step for step in todo if not _settled_away(crew, step)]
+    left = [step for step in plan.todo if not _settled_away(crew, step)]
+    plan = teardown(deployment, bench.records, left)
+    _tell_followers(crew, plan)
     unstarted = run_steps(
-        deployment.graph.subset(todo).reversed(),
-        partial(_destroy_step, crew),
+        plan.order,
+        partial(_take_down, crew, plan),
         jobs=crew.order.jobs,
         stop=crew.services.stop,
         on_failure=crew.order.on_failure,
@@ -63,6 +66,31 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     for step in fresh:
         _confirm_absent(crew, step)
     _tell_orphans(crew)
+
+
+def _prepare(crew: Crew, plan: Teardown, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+    """
+    Make the steps ready; what went wrong, by step.
+
+    What goes with its parent needs its provider state only, unless its own run was interrupted.
+    """
+    light = [step for step in plan.follows if crew.bench.status(step) is not Status.RUNNING]
+    heavy = [step for step in steps if step not in light]
+    return crew.bench.prepare_all(heavy, as_recorded) | crew.bench.prepare_all(light, bare)
+
+
+def _tell_followers(crew: Crew, plan: Teardown) -> None:
+    """
+    Say, before anything is destroyed, what goes with its parent.
+    """
+    for step, parent in plan.follows.items():
+        waiting = () if crew.bench.status(parent) in NOTHING_THERE else (parent,)
+        when = f"once {parent} is confirmed gone" if waiting else f"because {parent} is gone"
+        crew.row(step, blocked_by=waiting)
+        crew.services.note(
+            f"goes with {parent}, which owns it: its provider state is saved and emptied {when}",
+            step=step,
+        )
 
 
 def _tell_orphans(crew: Crew) -> None:
@@ -82,29 +110,6 @@ def _tell_orphans(crew: Crew) -> None:
             hint="put the step back into the blueprint to destroy it",
             level="warning",
         )
-
-
-def _kept(crew: Crew, selected: Sequence[str]) -> dict[str, str]:
-    """
-    The selected steps that are not destroyed because something is retained, and why.
-    """
-    deployment = crew.deployment
-    retained = {
-        name: step.retain
-        for name, step in deployment.steps.items()
-        if step.retain is not None or crew.bench.status(name) is Status.RETAINED
-    }
-    kept: dict[str, str] = {}
-    for name, retain in retained.items():
-        if crew.bench.status(name) in (None, *NOTHING_THERE):
-            continue
-        if name in selected:
-            why = retain.reason if retain else "retained"
-            kept[name] = f"retained: {why}"
-        for upstream in deployment.graph.upstreams(name):
-            if upstream in selected:
-                kept.setdefault(upstream, f"needed by {name}, which is retained")
-    return kept
 
 
 def _unfit(crew: Crew, kept: Collection[str]) -> dict[str, OrchestratorError]:
@@ -182,7 +187,7 @@ def _confirm_absent(crew: Crew, name: str) -> None:
 
 
 def _report_skipped(
-    crew: Crew, selected: Sequence[str], kept: dict[str, str], todo: Sequence[str]
+    crew: Crew, selected: Sequence[str], kept: Mapping[str, str], todo: Sequence[str]
 ) -> None:
     for step in selected:
         if step in todo:
@@ -203,19 +208,27 @@ def _settled_away(crew: Crew, step: str) -> bool:
     return True
 
 
-def _destroy_step(crew: Crew, name: str) -> Outcome:
+def _take_down(crew: Crew, plan: Teardown, name: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
-        prepared = crew.bench.prepared[name]
-        done = Pipeline(
-            crew.session,
-            prepared,
-            crew.bench.recorded_inputs(prepared),
-            crew.order.wishes,
-            verb="destroy",
-            attempt=1,
-        ).run()
+        if name in plan.follows:
+            crew.row(name, blocked_by=())
+            done = Following(crew, name, asked=plan.follows[name] in plan.todo).run()
+        else:
+            done = _destroyed(crew, name)
         crew.bench.know(name, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
     return crew.end_with_record(name, started, done, 1)
+
+
+def _destroyed(crew: Crew, name: str) -> Done:
+    prepared = crew.bench.prepared[name]
+    return Pipeline(
+        crew.session,
+        prepared,
+        crew.bench.recorded_inputs(prepared),
+        crew.order.wishes,
+        verb="destroy",
+        attempt=1,
+    ).run()

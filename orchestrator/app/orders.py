@@ -14,6 +14,7 @@ from orchestrator.app.schedule import OnFailure
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.commands import command_line as command_line
 from orchestrator.domain.record import Json
+from orchestrator.domain.teardown import with_children
 from orchestrator.errors import ApprovalMissing, Usage
 
 Verb = Literal["apply", "destroy", "verify", "reconcile", "adopt", "import", "exec"]
@@ -126,6 +127,20 @@ class Order:
             for name, value in shown.items()
             if value or (value is not None and name in ("refresh", "at"))
         }
+
+
+def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
+    """
+    The steps that an order is about. A destroy takes along what they own, unless it is excluded.
+
+    Usage where ``at`` is given for anything but one step.
+    """
+    chosen = deployment.graph.select(order.steps, order.exclude)
+    check_at(order, chosen)
+    if order.verb != "destroy":
+        return chosen
+    left_out = deployment.graph.select(order.exclude) if order.exclude else ()
+    return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
 
 
 def check_at(order: Order, selected: Sequence[str]) -> None:

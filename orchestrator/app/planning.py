@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.bench import Bench, as_it_is, as_recorded
+from orchestrator.app.orders import Order, selection
 from orchestrator.app.proposal import Direction, Wishes, propose
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events import StepDeferred
-from orchestrator.domain.record import Fault
+from orchestrator.domain.record import Fault, PlannedAction
 from orchestrator.domain.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import OrchestratorError, Refused, worst
 
 
@@ -46,7 +48,9 @@ def plan(
     """
     The plan document and the exit code: a failed step beats changes beats nothing to do.
     """
-    selected = deployment.graph.select(question.steps, question.exclude)
+    selected = selection(
+        deployment, Order(question.verb, steps=question.steps, exclude=question.exclude)
+    )
     with (
         services.workdirs.hold(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
@@ -76,6 +80,7 @@ class _Planner:
         self.question = question
         self.rows: dict[str, PlannedStep] = {}
         self.codes: list[int] = []
+        self.teardown: Teardown | None = None
         self.bench = Bench(
             services,
             deployment,
@@ -89,7 +94,8 @@ class _Planner:
         graph = self.deployment.graph
         subset = graph.subset(selected)
         if self.question.verb == "destroy":
-            subset = subset.reversed()
+            self.teardown = teardown(self.deployment, self.bench.records, selected)
+            subset = self.teardown.order
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
             ready = [step for step in upstreams if self.bench.status(step) in READY]
@@ -103,7 +109,10 @@ class _Planner:
             stop=self.services.stop,
             on_failure=OnFailure.CONTINUE,
         )
-        order = [step for step in subset.order if step in self.rows]
+        others = [step for step in reversed(selected) if step not in subset]
+        for step in others:
+            self._work(step)
+        order = [step for step in (*subset.order, *others) if step in self.rows]
         return tuple(self.rows[step] for step in order), self.codes
 
     def _work(self, name: str) -> Outcome:
@@ -126,13 +135,15 @@ class _Planner:
         status = self.bench.status(name)
         if status is Status.RUNNING:
             return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
-        if verb == "destroy":
-            if step.retain is not None and status in READY:
-                return self._row(name, "unchanged", reason=f"retained: {step.retain.reason}")
-            if status in (None, *NOTHING_THERE, Status.RETAINED):
+        if self.teardown is not None:
+            if name in self.teardown.kept:
+                return self._row(name, "unchanged", reason=self.teardown.kept[name])
+            if status in (None, *NOTHING_THERE):
                 return self._row(
                     name, "unchanged", reason=f"already {status}" if status else "never applied"
                 )
+            if name in self.teardown.follows:
+                return self._forgotten(name, self.teardown.follows[name])
         else:
             waits_for = self._unknown_upstreams(step)
             if waits_for:
@@ -144,6 +155,19 @@ class _Planner:
         if name not in self.bench.prepared:
             self.bench.prepare(name, as_it_is if verb == "apply" else as_recorded)
         return self._ask(name)
+
+    def _forgotten(self, name: str, parent: str) -> PlannedStep:
+        """
+        The row of a step that goes with its parent: the engine is not asked.
+        """
+        record = self.bench.records[name]
+        objects = record.resources.inventory if record else ()
+        return self._row(
+            name,
+            "planned",
+            actions=tuple(PlannedAction(address=o.address, action="forget") for o in objects),
+            reason=f"goes with {parent}, which owns it: its provider state is emptied",
+        )
 
     def _unknown_upstreams(self, step: Step) -> tuple[str, ...]:
         """

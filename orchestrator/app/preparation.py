@@ -134,6 +134,7 @@ def lay_out(
         providers={
             name: _resolved(step, f"providers.{name}", template, lookup)
             for name, template in step.providers.items()
+            if snapshot.takes(name)
         },
         lock_file=_lock_file(services, record, snapshot),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.app.closing import close
 from orchestrator.app.crew import Crew
-from orchestrator.app.orders import Order, check_approval, check_at
+from orchestrator.app.orders import Order, check_approval, selection
 from orchestrator.app.recording import replay_spool
 from orchestrator.app.services import Services
 from orchestrator.app.session import open_session
@@ -30,8 +30,7 @@ def run(
     Usage, ApprovalMissing and StoreUnavailable are raised before a run exists. Everything after
     that ends in the run record and in the ``run_finished`` event.
     """
-    selected = deployment.graph.select(order.steps, order.exclude)
-    check_at(order, selected)
+    selected = selection(deployment, order)
     check_approval(deployment, order, selected)
     started = services.clock.monotonic()
     session = open_session(

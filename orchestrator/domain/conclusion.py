@@ -12,6 +12,7 @@ from typing import Any
 from orchestrator.domain.assessment import assess
 from orchestrator.domain.entries import (
     NOTHING_KNOWN,
+    WITH_PARENT,
     Stamp,
     absence_code,
     bound_to,
@@ -90,6 +91,8 @@ def conclude(
     """
     command = marker.active_command or "apply"
     journal = evidence.journal
+    if goes_with_parent(marker):
+        return _end_with_parent(marker, before, evidence, stamp)
     if evidence.touched_nothing:
         fault = engine_fault(command, evidence, ())
         attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
@@ -124,6 +127,47 @@ def conclude(
         return next_entry(marker, stamp, Trigger.KEEP if kept else Trigger.SUCCEED, **changes)
     changes.update(failed_command=command, error=shortfall, last_error=shortfall.summary)
     return next_entry(marker, stamp, Trigger.FAIL, **changes)
+
+
+def goes_with_parent(marker: OperationRecord) -> bool:
+    """
+    Whether the mutation of ``marker`` only empties the provider state of what went with its parent.
+    """
+    return marker.absence is not None and marker.absence.method == WITH_PARENT
+
+
+def _end_with_parent(
+    marker: OperationRecord, before: OperationRecord | None, evidence: Evidence, stamp: Stamp
+) -> OperationRecord:
+    """
+    The provider state alone decides: empty, the target is gone with its parent, whatever the engine
+    said; untouched, the record is as it was before, and the next destroy does it again.
+    """
+    state = evidence.state
+    if state is not None and not state.objects:
+        return next_entry(
+            marker,
+            stamp,
+            Trigger.GONE,
+            absence=confirmed(WITH_PARENT, marker, stamp.at),
+            resources=Resources(planned=marker.resources.planned, journal=evidence.journal.extent),
+            provider_state=bound_to(marker.provider_state, state),
+            **NOTHING_KNOWN,
+        )
+    fault = engine_fault("destroy", evidence, ())
+    if state is not None:
+        attempt = Attempt(command="destroy", run_id=marker.run_id, at=stamp.at, error=fault)
+        return revert(marker, before, stamp, attempt)
+    return next_entry(
+        marker,
+        stamp,
+        Trigger.FAIL,
+        active_command=None,
+        failed_command="destroy",
+        error=fault,
+        last_error=fault.summary,
+        absence=None,
+    )
 
 
 def _shortfall(

@@ -33,6 +33,9 @@ from orchestrator.domain.record import (
 )
 from orchestrator.domain.states import Status, Trigger, advance
 
+#: How the absence of what went with its parent was established.
+WITH_PARENT = "parent"
+
 #: What a target that is gone no longer has.
 NOTHING_KNOWN: Mapping[str, Any] = {
     "active_command": None,
@@ -118,6 +121,30 @@ def mark(
         ),
         settled=(*(before.settled if before else ()), *settled),
     )
+
+
+def mark_with_parent(
+    before: OperationRecord,
+    facts: Mapping[str, Any],
+    stamp: Stamp,
+    *,
+    state: PulledState,
+) -> OperationRecord:
+    """
+    The intent to empty the provider state of a target whose parent is confirmed gone (law 12):
+    the objects in ``state`` went with it.
+    """
+    marker = mark(
+        before,
+        facts,
+        stamp,
+        command="destroy",
+        planned=[PlannedAction(address=item.address, action="forget") for item in state.objects],
+        state=state,
+        doubts=before.resources.in_doubt,
+    )
+    absence = Absence(verdict="unconfirmed", method=WITH_PARENT, at=stamp.at)
+    return marker.model_copy(update={"absence": absence})
 
 
 def unchanged(

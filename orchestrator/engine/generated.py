@@ -49,11 +49,7 @@ def generate(
     """
     problems = list(_backend_problems(setup, shown))
     providers = {
-        name: value
-        for name, value in sorted(setup.providers.items())
-        if snapshot.provider_uses is None
-        or name in snapshot.provider_uses
-        or name in snapshot.provider_sources
+        name: value for name, value in sorted(setup.providers.items()) if snapshot.takes(name)
     }
     problems.extend(_provider_problems(snapshot, providers, shown))
     if problems:

@@ -74,6 +74,23 @@ def pack(module: Module) -> Snapshot:
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
 
 
+def nothing() -> Snapshot:
+    """
+    The snapshot of a module that holds nothing and uses no provider.
+    """
+    facts: dict[str, Json] = {
+        "schema": _SCHEMA,
+        "module_path": ".",
+        "variables": [],
+        "provider_sources": {},
+        "provider_blocks": [],
+        "provider_uses": {},
+        "locked": False,
+    }
+    digest = _digest([], facts)
+    return _snapshot(facts, digest, _archive([], {**facts, "digest": digest}))
+
+
 def unpack(archive: bytes) -> Snapshot:
     """
     The snapshot that a stored archive holds; Invalid where it is damaged or not one of ours.

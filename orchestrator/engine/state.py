@@ -65,6 +65,20 @@ def state_in_plan(plan: Path) -> PulledState | None:
         return None
 
 
+def emptied_state(state: PulledState) -> str:
+    """
+    The text of the state with the same lineage and the next serial that holds nothing.
+    """
+    content = {
+        "version": _FORMAT,
+        "serial": state.serial + 1,
+        "lineage": state.lineage or "",
+        "outputs": {},
+        "resources": [],
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
 def instance_key(key: int | str | None) -> str:
     """
     The key of an instance as the engine prints it in addresses.

@@ -26,7 +26,7 @@ from orchestrator.engine.evidence import (
 )
 from orchestrator.engine.ladder import Ladder
 from orchestrator.engine.process import SystemProcesses
-from orchestrator.engine.state import parse_state, state_in_plan
+from orchestrator.engine.state import emptied_state, parse_state, state_in_plan
 from orchestrator.engine.transcript import Transcript
 from orchestrator.engine.wrapper import (
     CALLERS_UMASK,
@@ -197,6 +197,12 @@ class TerraformEngine:
         the plan file does not tell.
         """
         return state_in_plan(plan)
+
+    def emptied(self, state: PulledState) -> str:
+        """
+        The text of the provider state that follows this one and holds nothing, for a ``Push``.
+        """
+        return emptied_state(state)
 
     def _open_log(self, files: CallFiles) -> int:
         try:

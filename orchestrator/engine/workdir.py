@@ -96,6 +96,9 @@ class DirectoryWorkDirs:
     def unpack(self, archive: bytes) -> Snapshot:
         return snapshots.unpack(archive)
 
+    def nothing(self) -> Snapshot:
+        return snapshots.nothing()
+
     def prepare(self, target: Target, snapshot: Snapshot, setup: RootSetup, engine: str) -> Root:
         backend = render(setup.backend_type, setup.backend_config, self._project)
         where = location(setup.backend_type, setup.backend_config, self._project)

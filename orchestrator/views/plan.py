@@ -66,10 +66,10 @@ def _step(page: Page, step: PlannedStep) -> None:
     name: Part = (step.step, "bold")
     match step.status:
         case "unchanged":
-            page.line(name, ": no changes", indent=2)
+            page.line(name, ": no changes", f" ({step.reason})" if step.reason else "", indent=2)
             _drift(page, step.drifted, indent=4)
         case "planned":
-            page.line(name, ":", indent=2)
+            page.line(name, ":", f" {step.reason}" if step.reason else "", indent=2)
             planned_actions(page, step, indent=4)
         case "deferred":
             waits = f" (waits for {', '.join(step.waits_for)})" if step.waits_for else ""

@@ -84,6 +84,9 @@ steps:
 #: The same without any order between the steps.
 LOOSE = PAIR.replace("name: pair", "name: loose").replace("    needs: [one]\n", "")
 
+#: The same with the second step owned by the first.
+OWNED = PAIR.replace("name: pair", "name: owned").replace("[one]\n", "[one]\n    owned_by: one\n")
+
 #: As the last number of calls that fail: all that come.
 EVER = 1_000_000
 
@@ -155,6 +158,7 @@ class Pair(Project):
         self.write("modules/keeper/main.tf", KEEPER)
         self.write("blueprints/pair.yaml", PAIR.replace("PLACE", str(self.place)))
         self.write("blueprints/loose.yaml", LOOSE.replace("PLACE", str(self.place)))
+        self.write("blueprints/owned.yaml", OWNED.replace("PLACE", str(self.place)))
         self._driver = driver
         self.output = root / "output"
         self._calls = root / "calls"

@@ -84,7 +84,16 @@ apply)
     for file; do :; done
     apply "$file"
     ;;
-state) echo "$state" ;;
+state)
+    case $2 in
+    pull) echo "$state" ;;
+    push)
+        for file; do :; done
+        cat "$file" >terraform.tfstate.tmp
+        mv terraform.tfstate.tmp terraform.tfstate
+        ;;
+    esac
+    ;;
 *)
     echo "unknown: $1" >&2
     exit 64

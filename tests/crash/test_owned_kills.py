@@ -1,0 +1,58 @@
+"""
+SIGKILL of a destroy that takes a child along with its parent, at every call that changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.scenes import STANDIN, Driver, Pair, driver, points
+
+SIGKILLED = -9
+CHANGING = ("store.append", "engine.call:push")
+
+
+@pytest.fixture(scope="module")
+def tool() -> Iterator[Driver]:
+    with driver() as found:
+        yield found
+
+
+def applied(pair: Pair) -> None:
+    """
+    Both steps applied; what a parent took along in the round before is cleared away.
+    """
+    for left in pair.place.glob("two.*"):
+        left.rmdir()
+    assert pair.call("apply", "owned", "--yes") == 0, pair.said
+
+
+def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path, tool: Driver) -> None:
+    """
+    Laws 7 and 12: wherever it is killed the child is never gone before its parent and its engine is
+    never asked to delete it; the next destroy ends with both destroyed, the child by its parent.
+    """
+    pair = Pair(tmp_path / "project", str(STANDIN), tool)
+    applied(pair)
+    assert pair.meddled("destroy", blueprint="owned") == 0, pair.said
+    reached = points(pair.calls, *CHANGING)
+    assert ("engine.call:push", 1, "after") in reached
+
+    for point in reached:
+        applied(pair)
+        assert pair.meddled("destroy", blueprint="owned", kill=point) == SIGKILLED, point
+        one, two = pair.record("one")["status"], pair.record("two")["status"]
+        assert two == "ok" or one == "destroyed", f"{point}: {two} while its parent is {one}"
+
+        assert pair.call("destroy", "owned", "--yes") == 0, f"{point}: {pair.said}"
+
+        records = {step: pair.record(step) for step in ("one", "two")}
+        assert {step: found["status"] for step, found in records.items()} == {
+            "one": "destroyed", "two": "destroyed",
+        }  # fmt: skip
+        assert records["two"]["absence"]["method"] == "parent", point
+        assert pair.objects("one") == []
+        assert "delete two" not in pair.log()
