@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from pydantic import Field, ValidationError
 
-from orchestrator.domain.blueprint import Deployment, EngineWish, InputValue, Module, Step
+from orchestrator.domain.blueprint import (
+    Action,
+    Deployment,
+    EngineWish,
+    InputValue,
+    Module,
+    ModuleAction,
+    Step,
+)
 from orchestrator.domain.inputs import digest, rerun_inputs
 from orchestrator.domain.record import Frozen, Json
 from orchestrator.domain.references import Resolved, Template
@@ -86,7 +94,7 @@ def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
     The deployment as data, every secret replaced by where it comes from and its keyed digest.
     """
     given = rerun_inputs(deployment, key)
-    withheld = {name: _literals(step, key) for name, step in deployment.steps.items()}
+    withheld = {name: _literals(root, key) for name, root in deployment.roots().items()}
     return FrozenDeployment(
         project=deployment.project,
         blueprint=deployment.blueprint,
@@ -102,9 +110,7 @@ def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
         },
         env={name: digest(value, key) for name, value in deployment.env.items()},
         withheld={name: found for name, found in withheld.items() if found},
-        steps={
-            name: _without(step, withheld[name].keys()) for name, step in deployment.steps.items()
-        },
+        steps={name: _without(step, withheld) for name, step in deployment.steps.items()},
     )
 
 
@@ -134,11 +140,27 @@ def changed_secrets(frozen: FrozenDeployment, now: Deployment, key: bytes) -> tu
             then[name], today[name] = str(item.value.get("digest")), _value(now.inputs.get(name))
     for name, known in frozen.env.items():
         then[f"env.{name}"], today[f"env.{name}"] = known, now.env.get(name)
-    for step, inputs in frozen.withheld.items():
+    roots = now.roots()
+    for root, inputs in frozen.withheld.items():
         for name, known in inputs.items():
-            secret = f"steps.{step}.inputs.{name}"
-            then[secret], today[secret] = known, now.steps[step].inputs[name].raw
+            secret = f"steps.{root}.inputs.{name}"
+            then[secret], today[secret] = known, roots[root].inputs[name].raw
     return tuple(sorted(name for name in then if digest(today[name], key) != then[name]))
+
+
+def on_roots(step: Step, change: Callable[[Step], Step]) -> Step:
+    """
+    The step with a change made to the roots of its actions.
+    """
+
+    def changed(action: Action | None) -> Action | None:
+        if isinstance(action, ModuleAction):
+            return replace(action, root=change(action.root))
+        return action
+
+    return replace(
+        step, compensate=changed(step.compensate), before_destroy=changed(step.before_destroy)
+    )
 
 
 def _nowhere(wish: EngineWish) -> EngineWish:
@@ -150,10 +172,10 @@ def _value(item: InputValue | None) -> Json:
     return item.value if item else None
 
 
-def _without(step: Step, withheld: Collection[str]) -> Step:
+def _without(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     """
-    The step without its secrets, without what depends on this machine, and without the places in
-    files: a comment more does not make another deployment.
+    The step and the roots of its actions without secrets, without what depends on this machine,
+    and without places in files: a comment more does not make another deployment.
     """
     module = Module(
         directory="",
@@ -161,8 +183,11 @@ def _without(step: Step, withheld: Collection[str]) -> Step:
         outputs={name: replace(item, at=None) for name, item in step.module.outputs.items()},
         required_versions=tuple(replace(c, at=None) for c in step.module.required_versions),
     )
-    inputs = {name: template for name, template in step.inputs.items() if name not in withheld}
-    return replace(step, inputs=inputs, module=module, at=None)
+    hidden = withheld[step.name]
+    inputs = {name: template for name, template in step.inputs.items() if name not in hidden}
+    return on_roots(
+        replace(step, inputs=inputs, module=module, at=None), lambda root: _without(root, withheld)
+    )
 
 
 def _literals(step: Step, key: bytes) -> Mapping[str, str]:

@@ -37,6 +37,8 @@ BLUEPRINT = """
         verify: [{tcp: {host: "${outputs.id}", port: 22}}]
         retry: {on: [busy], attempts: 2}
         timeout: 5m
+        compensate: {module: ../modules/secret, inputs: {written: wr1tten-for-the-action}}
+        before_destroy: {command: [archive, "${outputs.id}"]}
 """
 ENVIRON = {"ORCHESTRATOR_INPUT_password": "s3cret-input", "TOKEN": "t0ken-from-env"}
 
@@ -79,8 +81,10 @@ def test_no_secret_is_in_it(project: ProjectOnDisk) -> None:
     text = frozen.to_json()
     assert not [word for word in ("s3cret", "t0ken", "wr1tten") if word in text]
     assert frozen.inputs["password"].value["from"] == {"env": "ORCHESTRATOR_INPUT_password"}
-    assert frozen.withheld.keys() == {"server"}
-    assert frozen.withheld["server"].keys() == {"written"}
+    assert {name: list(found) for name, found in frozen.withheld.items()} == {
+        "server": ["written"],
+        'server["@compensate"]': ["written"],
+    }
 
 
 def test_where_a_line_stands_does_not_matter(project: ProjectOnDisk) -> None:
@@ -145,7 +149,7 @@ def test_a_changed_literal_secret_is_told(project: ProjectOnDisk) -> None:
     So is one that stands in the blueprint for a sensitive variable.
     """
     frozen = freeze(project.load(environ=ENVIRON), KEY)
-    project.blueprint(BLUEPRINT.replace("wr1tten", "ch4nged"))
+    project.blueprint(BLUEPRINT.replace("wr1tten-in", "ch4nged-in"))
     now = project.load(environ=ENVIRON)
     assert changed_secrets(frozen, now, KEY) == ("steps.server.inputs.written",)
 
@@ -160,6 +164,7 @@ def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -
         "env.TOKEN",
         "password",
         "steps.server.inputs.written",
+        'steps.server["@compensate"].inputs.written',
     )
 
 
