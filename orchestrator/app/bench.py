@@ -14,12 +14,10 @@ from pathlib import Path
 from orchestrator.app.guards import check_state
 from orchestrator.app.ownership import check_owner
 from orchestrator.app.preparation import (
-    Pin,
     Prepared,
     check_engine,
     initialise,
     lay_out,
-    lock_of,
     pull,
     snapshot_of,
 )
@@ -38,19 +36,17 @@ from orchestrator.domain.states import Status
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
 
-#: Gives what a step's working directory is laid out from.
-PinOf = Callable[["Bench", Step, OperationRecord | None], Pin]
+SnapshotOf = Callable[["Bench", Step, OperationRecord | None], Snapshot]
 
 
-def as_it_is(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
+def as_it_is(bench: Bench, step: Step, _: OperationRecord | None) -> Snapshot:
     """
-    The module as it was when this command first looked at it: what an apply works from.
+    The module as it is now: what an apply works from.
     """
-    snapshot = bench.packed(step)
-    return Pin(snapshot, lock_of(bench.services, record, snapshot))
+    return bench.services.workdirs.snapshot(step.module)
 
 
-def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
+def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Snapshot:
     """
     The snapshot that was applied, as far as the store still has it: what a destroy works from.
 
@@ -58,16 +54,15 @@ def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Pin
     """
     if record is not None and record.status is Status.RUNNING and goes_with_parent(record):
         return bare(bench, step, record)
-    snapshot = snapshot_of(bench.services, step, record)
-    return Pin(snapshot, lock_of(bench.services, record, snapshot))
+    return snapshot_of(bench.services, step, record)
 
 
-def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Pin:
+def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Snapshot:
     """
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
     whose providers may need values that are gone with it too.
     """
-    return Pin(bench.services.workdirs.nothing(), None)
+    return bench.services.workdirs.nothing()
 
 
 class Bench:
@@ -95,7 +90,6 @@ class Bench:
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
         self._paths = (deployment.path, *deployment.moved_from)
-        self._packed: dict[str, Snapshot] = {}
         self._tries: Counter[str] = Counter()
         self._output_locks = {step: threading.Lock() for step in deployment.steps}
         self._prepare_locks = {step: threading.Lock() for step in deployment.steps}
@@ -121,15 +115,9 @@ class Bench:
                 self.services.store.newest(record.target.target) if wait else record
             )
 
-    def packed(self, step: Step) -> Snapshot:
-        """
-        A step's module, packed once: what is edited meanwhile is for the next command.
-        """
-        if step.name not in self._packed:
-            self._packed[step.name] = self.services.workdirs.snapshot(step.module)
-        return self._packed[step.name]
-
-    def prepare_all(self, steps: Iterable[str], pin: PinOf) -> dict[str, OrchestratorError]:
+    def prepare_all(
+        self, steps: Iterable[str], snapshot: SnapshotOf
+    ) -> dict[str, OrchestratorError]:
         """
         Prepare steps side by side; what went wrong, by step.
         """
@@ -137,7 +125,7 @@ class Bench:
 
         def one(name: str) -> None:
             try:
-                self.prepare(name, pin)
+                self.prepare(name, snapshot)
             except OrchestratorError as exc:
                 failures[name] = exc
 
@@ -145,27 +133,27 @@ class Bench:
             list(pool.map(one, steps))
         return failures
 
-    def prepare(self, name: str, pin: PinOf) -> None:
+    def prepare(self, name: str, snapshot: SnapshotOf) -> None:
         """
         Make one step ready, once: guards on its record, snapshot, working directory, ``init``.
         """
         with self._prepare_locks[name]:
             if name not in self.prepared:
-                self.prepared[name] = self._made_ready(name, pin)
+                self.prepared[name] = self._made_ready(name, snapshot)
 
-    def _made_ready(self, name: str, pin: PinOf) -> Prepared:
+    def _made_ready(self, name: str, snapshot: SnapshotOf) -> Prepared:
         services, step = self.services, self.deployment.steps[name]
         record = self.records.get(name)
         if record is not None:
             check_engine(services, record, allow_change=self.allow_engine_change)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
-        taken = pin(self, step, record)
+        taken = snapshot(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
         root = lay_out(services, self.deployment, step, taken, record, lookup)
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
-        initialise(services, name, root, taken.snapshot, evidence, serial=serial)
-        return Prepared(step=step, record=record, snapshot=taken.snapshot, root=root)
+        initialise(services, name, root, taken, evidence, serial=serial)
+        return Prepared(step=step, record=record, snapshot=taken, root=root)
 
     # Values that flow from step to step
 

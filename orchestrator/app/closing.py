@@ -13,6 +13,7 @@ from orchestrator.app.session import Session
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import Alive, RunFinished
 from orchestrator.domain.masking import Masker
+from orchestrator.domain.readback import choices
 from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
 from orchestrator.domain.states import StepStatus, Verdict, verdict
 from orchestrator.errors import (
@@ -163,7 +164,7 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
                     why="settle what is in doubt; an apply is refused until then",
                 )
             )
-        found += _forgetting(deployment, rows)
+        found += _answering(deployment, rows)
     if any(row.error and row.error.phase == "verify" for row in rows):
         found.append(
             NextCommand(
@@ -194,20 +195,14 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     return tuple(found)
 
 
-def _forgetting(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextCommand]:
+def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextCommand]:
     """
-    How a person settles what evidence cannot: one command per step, naming each object.
+    How a person settles what evidence cannot: by commands that name each object of a step.
     """
     found = []
     for row in rows:
-        names = dict.fromkeys(doubt.address for doubt in row.in_doubt)
-        forget = [word for name in names for word in ("--forget", name)]
-        if forget:
-            options = ("--step", row.step, *forget, "--reason", "WHY")
-            found.append(
-                NextCommand(
-                    command=command_line(deployment, "reconcile", *options),
-                    why="once you have looked, and know that it does not exist or does not matter",
-                )
-            )
+        for options, why in choices(row.in_doubt):
+            words = ("--step", row.step, *options, "--reason", "WHY")
+            command = command_line(deployment, "reconcile", *words)
+            found.append(NextCommand(command=command, why=why))
     return found

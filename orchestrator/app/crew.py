@@ -214,12 +214,11 @@ class Crew:
                 + "; if the saved state is sound without it, --dismiss-errored-state REASON",
             )
 
-    def end_skipped(self, name: str, reason: str, **changes: Any) -> None:
+    def end_skipped(self, name: str, reason: str) -> None:
         """
         Report a step that this run leaves alone.
         """
-        now = self.services.clock.monotonic()
-        self.end(name, now, StepStatus.SKIPPED, reason=reason, **changes)
+        self.end(name, self.services.clock.monotonic(), StepStatus.SKIPPED, reason=reason)
 
     def end_settled(self, name: str) -> None:
         """

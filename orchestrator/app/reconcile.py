@@ -18,13 +18,14 @@ from orchestrator.app.operations import check_asked, perform
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
+from orchestrator.app.readback import Readback
 from orchestrator.app.recording import record as write
 from orchestrator.app.run import run
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.doubts import Look, settle_doubts
+from orchestrator.domain.doubts import Look, open_doubts, settle_doubts
 from orchestrator.domain.entries import next_entry, reconciled
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
@@ -139,10 +140,14 @@ def _evidence(
     target = str(crew.deployment.target(name))
     hold = partial(check_state, serial_may_fall=True)
     hold(target, record, state)
-    proposal, checks = None, None
-    if state.objects:
+    proposal, checks, inputs = None, None, None
+    if state.objects or record.resources.in_doubt:
         try:
             inputs = crew.bench.recorded_inputs(prepared)
+        except Invalid as exc:
+            services.note(f"its inputs cannot be had: {exc.message}", level="warning", step=name)
+    if state.objects and inputs is not None:
+        try:
             proposal = propose(
                 services,
                 prepared,
@@ -153,7 +158,7 @@ def _evidence(
                 evidence=evidence,
                 hold=hold,
             )
-        except (Invalid, EngineFailed) as exc:
+        except EngineFailed as exc:
             services.note(f"no plan could be made: {exc.message}", level="warning", step=name)
         else:
             proposal.file.unlink(missing_ok=True)
@@ -167,6 +172,9 @@ def _evidence(
         forgotten=crew.order.forget,
         reason=crew.order.reason,
     )
+    doubts = open_doubts(record, look)
+    if doubts and inputs is not None:
+        record = Readback(crew.bench, prepared, record, inputs, state, evidence).ask(doubts)
     settled = settle_doubts(record, look)
     return reconciled(record, state, settled, services.stamp(), sound=checks)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Doubt, ObjectRef, OperationRecord, Settled
+from orchestrator.domain.record import Answer, Doubt, ObjectRef, OperationRecord, Settled
 from orchestrator.domain.states import NOTHING_THERE
 
 
@@ -39,9 +39,8 @@ def open_doubts(record: OperationRecord | None, look: Look) -> tuple[Doubt, ...]
     """
     The doubts that the look does not answer.
     """
-    answered = {item.doubt for item in settle_doubts(record, look)}
     doubts = record.resources.in_doubt if record else ()
-    return tuple(doubt for doubt in doubts if doubt not in answered)
+    return tuple(d for d in doubts if record and _answer(d, record, look) is None)
 
 
 def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, ...]:
@@ -49,37 +48,39 @@ def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, 
     The doubts that the look answers, and how.
 
     A create is answered by a state that holds an object at its address which it did not hold
-    before; one that left the state by the same object; an update or delete by a refresh of what the
-    state holds, once nothing can be under way any more.
+    before, and by a readback that proves it absent; one that left the state by the same object; an
+    update or delete by a refresh of what the state holds, once nothing can be under way any more.
     """
     if record is None:
         return ()
-    before = {ref.address: ref.id for ref in record.resources.inventory if ref.deposed is None}
     found = []
     for doubt in record.resources.in_doubt:
-        how = None
-        if doubt.address in look.forgotten:
-            how = "forgotten"
-        elif doubt.action == "forget" and look.accepted:
-            how = "accepted"
-        elif doubt.address in look.held and _came(doubt, before, look.held[doubt.address]):
-            how = "in_state"
-        elif (
-            doubt.action in ("update", "delete") and look.refreshed and is_old(doubt, record, look)
-        ):
-            how = "refreshed"
+        how = _answer(doubt, record, look)
         if how is None:
             continue
         reason = look.reason if how in ("forgotten", "accepted") else None
-        found.append(
-            Settled.model_validate(
-                {"doubt": doubt, "how": how, "reason": reason, "run_id": look.run_id, "at": look.at}
-            )
-        )
+        found.append(Settled(doubt=doubt, how=how, reason=reason, run_id=look.run_id, at=look.at))
     return tuple(found)
 
 
-def _came(doubt: Doubt, before: Mapping[str, str | None], held: str | None) -> bool:
+def _answer(doubt: Doubt, record: OperationRecord, look: Look) -> Answer | None:
+    """
+    How the look answers a doubt of the record; None where it does not.
+    """
+    if doubt.address in look.forgotten:
+        return "forgotten"
+    if doubt.action == "forget" and look.accepted:
+        return "accepted"
+    if doubt.address in look.held and _came(doubt, record, look.held[doubt.address]):
+        return "in_state"
+    if doubt.action in ("update", "delete") and look.refreshed and is_old(doubt, record, look):
+        return "refreshed"
+    if doubt.readback is not None and doubt.readback.verdict == "absent":
+        return "absent"
+    return None
+
+
+def _came(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:
     """
     Whether the object at the doubt's address is the one in doubt.
     """
@@ -89,15 +90,27 @@ def _came(doubt: Doubt, before: Mapping[str, str | None], held: str | None) -> b
         return False
     if doubt.id is not None:
         return held == doubt.id
-    return doubt.address not in before or (held is not None and held != before[doubt.address])
+    before = [
+        ref.id
+        for ref in record.resources.inventory
+        if ref.address == doubt.address and ref.deposed is None
+    ]
+    return not before or (held is not None and held not in before)
 
 
 def is_old(doubt: Doubt, record: OperationRecord, look: Look) -> bool:
     """
     Whether nothing of the call that left the doubt can be under way any more.
     """
+    return settling_left(doubt, record, look.at, look.settle) <= 0
+
+
+def settling_left(doubt: Doubt, record: OperationRecord, at: datetime, settle: float) -> float:
+    """
+    For how many seconds more a request of the call that left the doubt may be under way.
+    """
     since = doubt.at or record.updated_at
-    return (look.at - since).total_seconds() >= look.settle
+    return settle - (at - since).total_seconds()
 
 
 def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:

@@ -224,7 +224,7 @@ def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolve
             return Resolved(step.name)
         case "target_id":
             return Resolved(target_id(deployment, step.name))
-        case "step_output" | "own_output":
+        case "step_output" | "own_output" | "each_key":
             raise Unresolvable(f"${{{reference}}} has no value here")
 
 

@@ -16,13 +16,15 @@ from orchestrator.domain.record import Action, Diagnostic, Json
 @dataclass(frozen=True, slots=True)
 class Planned:
     """
-    The plan holds this action. Reads and no-ops are not reported.
+    The plan holds this action. Reads and no-ops are not reported. ``importing`` is the import id
+    where the object is taken into the provider state first.
     """
 
     address: str
     action: Action
     type: str
     reason: str | None = None
+    importing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ Command = Literal[
 #: Commands that change provider state and no remote object.
 SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
 
+Answer = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted"]
 Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
 
 
@@ -144,6 +145,34 @@ class ObjectRef(Frozen):
     deposed: str | None = None
 
 
+class Whereabouts(Frozen):
+    """
+    Where a person may look for an object that nobody can ask the provider for. ``inputs`` and
+    ``provider`` (its configuration as the blueprint gives it) are masked.
+    """
+
+    since: datetime | None = None
+    until: datetime
+    inputs: dict[str, str] = {}
+    provider: dict[str, str] = {}
+
+
+class Readback(Frozen):
+    """
+    What the provider answered when it was asked for an object in doubt, and ``why`` that means no
+    more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
+    create returned) or by a ``search``; ``ids`` are what may be adopted: the one that was found, or
+    the candidates.
+    """
+
+    verdict: Literal["exists", "absent", "unknown"]
+    method: Literal["identity", "id", "search", "none"]
+    ids: tuple[str, ...] = ()
+    why: str
+    at: datetime
+    look: Whereabouts | None = None
+
+
 class Doubt(Frozen):
     """
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
@@ -156,6 +185,7 @@ class Doubt(Frozen):
     at: datetime | None = None  # when it was found
     id: str | None = None
     why: str
+    readback: Readback | None = None
 
 
 class Settled(Frozen):
@@ -164,7 +194,7 @@ class Settled(Frozen):
     """
 
     doubt: Doubt
-    how: Literal["forgotten", "accepted", "in_state", "refreshed", "adopted"]
+    how: Answer
     reason: str | None = None
     run_id: str
     at: datetime
@@ -230,7 +260,7 @@ class Absence(Frozen):
 
 class Lineage(Frozen):
     """
-    The run that this one comes from: by retry, redeploy, rollback or promotion.
+    The run this one comes from: retry, redeploy, rollback.
     """
 
     kind: str
@@ -318,9 +348,6 @@ def parse_record(text: str | bytes) -> OperationRecord:
 class StepRun(Frozen):
     """
     What became of a step in a run.
-
-    ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
-    from; a step that was skipped as ok has them only if it was done from this very deployment.
     """
 
     step: str
@@ -341,15 +368,11 @@ class StepRun(Frozen):
     not_attempted: tuple[str, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
     directory: str | None = None
-    module_digest: str | None = None
-    lock_digest: str | None = None
 
 
 class RunRecord(Frozen):
     """
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
-
-    ``deployment`` is the digest of what an applying run meant to do (`domain.frozen`).
     """
 
     schema_: str = Field(default="orchestrator.run/1", alias="schema")
@@ -365,7 +388,6 @@ class RunRecord(Frozen):
     source: Source
     engine: EngineRef | None = None
     skipped_preflight: str | None = None
-    deployment: str | None = None
     started_at: datetime
     ended_at: datetime | None = None
     exit_code: int | None = None

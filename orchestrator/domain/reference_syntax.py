@@ -19,6 +19,7 @@ ReferenceKind = Literal[
     "environment",
     "step_name",
     "target_id",
+    "each_key",
 ]
 Path = tuple[str | int, ...]
 
@@ -33,6 +34,7 @@ _PATTERNS: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
     ("environment", re.compile(r"environment")),
     ("step_name", re.compile(r"step\.name")),
     ("target_id", re.compile(r"target\.id")),
+    ("each_key", re.compile(r"each\.key")),
 )
 _FORMS = (
     "inputs.NAME",
@@ -43,6 +45,7 @@ _FORMS = (
     "environment",
     "step.name",
     "target.id",
+    "each.key",
 )
 _PATH = re.compile(rf'\.(?P<key>{_WORD})|\[(?P<index>\d{{1,9}})\]|\["(?P<quoted>[^"\\]*)"\]')
 _WITH_PATH = ("input", "step_output", "own_output")
@@ -71,7 +74,7 @@ class Reference:
                 base = f"env.{self.names[0]}"
             case "environment":
                 base = "environment"
-            case "blueprint_name" | "step_name" | "target_id":
+            case "blueprint_name" | "step_name" | "target_id" | "each_key":
                 base = self.kind.replace("_", ".")
         return base + path_text(self.path)
 

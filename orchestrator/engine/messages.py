@@ -100,7 +100,8 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
     if word in ("read", "noop"):
         return []
     reason = "move" if word == "move" else change.get("reason")
-    return [Planned(resource["addr"], ACTIONS[word], resource["resource_type"], reason)]
+    importing = (change.get("importing") or {}).get("id")
+    return [Planned(resource["addr"], ACTIONS[word], resource["resource_type"], reason, importing)]
 
 
 def _refreshed(data: dict[str, Any], mask: Mask) -> list[Message]:

@@ -20,7 +20,19 @@ from orchestrator.loading.schema import given
 
 KEYS = ("verify", "identity", "search", "retry", "refused_on", "timeout")
 FILE = "module.yaml"
-_SEARCH = ("data", "arguments", "ids")
+_SEARCH = ("data", "arguments", "ids", "provider")
+#: What a search names becomes part of configuration: names only, and a path from a data source.
+_SEARCH_FORMS = {
+    "data": (re.compile(r"[a-z][a-z0-9_]*"), "the type of a data source, such as aws_instances"),
+    "ids": (
+        re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[(\d+|\*)\])*"),
+        "an attribute of the data source, such as ids or servers[*].id",
+    ),
+    "provider": (
+        re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)?"),
+        "a provider configuration of the module, such as aws.west",
+    ),
+}
 _RETRY_ATTEMPTS, _MAX_ATTEMPTS = 3, 20
 
 
@@ -157,10 +169,12 @@ def _searches(node: Node | None, problems: Problems) -> Mapping[str, Placed]:
     found = _by_address(node, problems, what="search")
     for address, value in found.items():
         fields = given(problems.fields(value.node, _SEARCH, what=f"search for {address}"))
-        for key in ("data", "ids"):
+        for key, (form, meaning) in _SEARCH_FORMS.items():
             if key in fields:
-                problems.text(fields[key], what=f"search.{key}")
-            else:
+                text = problems.text(fields[key], what=f"search.{key}")
+                if text and not form.fullmatch(text):
+                    problems.add(f"search.{key} must be {meaning}", fields[key].at)
+            elif key != "provider":
                 problems.add(f"the search for {address} says `{key}`", value.node.at)
         arguments = fields.get("arguments")
         if arguments is not None and arguments.kind != "map":

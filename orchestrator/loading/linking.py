@@ -176,9 +176,10 @@ class Linker:
             general.check(value, self.problems)
         module = modules[draft.name]
         variables = module.variables if module else draft.inputs
-        own = Rules("identity and search", inputs=variables)
-        for value in (*behaviour.identity.values(), *behaviour.search.values()):
-            own.check(value, self.problems)
+        for value in behaviour.identity.values():
+            Rules("identity", inputs=variables, instances=True).check(value, self.problems)
+        for value in behaviour.search.values():
+            Rules("search", inputs=variables).check(value, self.problems)
         outputs = module.outputs if module else None
         for spec, value in behaviour.checks:
             if outputs is not None:

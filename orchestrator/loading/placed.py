@@ -53,7 +53,8 @@ class Rules:
     What templates at one kind of place may refer to. ``what`` names the place.
 
     ``inputs`` are the names behind ``${inputs.x}``, ``steps`` the steps with their modules (None: a
-    module that is not known), ``outputs`` the module's own. None: not allowed there.
+    module that is not known), ``outputs`` the module's own. None: not allowed there. ``instances``
+    tells that there is an ``${each.key}``.
     """
 
     what: str
@@ -63,6 +64,7 @@ class Rules:
     env: bool = True
     step_names: bool = True
     sensitive: Collection[str] = field(default=())
+    instances: bool = False
     itself: str = ""
 
     def check(self, value: Placed, problems: Problems) -> None:
@@ -90,6 +92,9 @@ class Rules:
                 return None if self.env else self._forbidden(reference, hint)
             case "step_name" | "target_id":
                 return None if self.step_names else self._forbidden(reference, "it has no step")
+            case "each_key":
+                why = "only `identity` is read for each instance"
+                return None if self.instances else self._forbidden(reference, why)
             case "blueprint_name" | "environment":
                 return None
 

@@ -210,7 +210,9 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = ()) -
         if tainted:
             text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
             rows.append([("tainted", "warn"), text])
-        rows += [[("in doubt", "bad"), doubt_words(item)] for item in doubts]
+        for item in doubts:
+            rows.append([("in doubt", "bad"), doubt_words(item)])
+            rows += [[("", "dim"), words] for words in readback_words(item)]
         if not rows:
             continue
         if not begun:
@@ -228,6 +230,27 @@ def doubt_words(item: Doubt) -> str:
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
     return f"{SYMBOLS[item.action]} {name}{since}: {item.why}"
+
+
+def readback_words(item: Doubt) -> list[str]:
+    """
+    What the provider said of an object in doubt, and where a person may look for it.
+    """
+    readback = item.readback
+    if readback is None:
+        return []
+    ids = " or ".join(readback.ids)
+    head = readback.verdict if readback.verdict == "exists" or not ids else "may be"
+    lines = [f"{head} {ids}".rstrip() + f" (asked {utc(readback.at)}): {readback.why}"]
+    look = readback.look
+    if look is not None:
+        since = f"from {utc(look.since)} " if look.since else ""
+        lines.append(f"look for what was made {since}to {utc(look.until)}")
+        for label, values in (("provider", look.provider), ("inputs", look.inputs)):
+            if values:
+                told = ", ".join(f"{name}={value}" for name, value in values.items())
+                lines.append(f"{label}: {told}")
+    return lines
 
 
 def listed(items: Sequence[str]) -> str:

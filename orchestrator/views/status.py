@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from orchestrator.domain.documents import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record import Origin
 from orchestrator.domain.states import Condition, StepStatus, Verdict
-from orchestrator.views.outcome import doubt_words
+from orchestrator.views.outcome import doubt_words, readback_words
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import commands
 from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, ago, moment, utc
@@ -129,10 +129,12 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
         rows.append((("spooled", "bad"), f"{_condition(step)}; the record still says running"))
     if step.last_error:
         rows.append((("cause", "bad"), step.last_error))
-    rows += [(("in doubt", "bad"), doubt_words(item)) for item in step.in_doubt]
-    for item in step.in_flight:
-        since = f"since {utc(item.started_at)}"
-        text = f"{SYMBOLS[item.action]} {item.address}, {DOING[item.action]} {since}"
+    for item in step.in_doubt:
+        rows.append((("in doubt", "bad"), doubt_words(item)))
+        rows += [(("", "dim"), words) for words in readback_words(item)]
+    for flight in step.in_flight:
+        since = f"since {utc(flight.started_at)}"
+        text = f"{SYMBOLS[flight.action]} {flight.address}, {DOING[flight.action]} {since}"
         rows.append((("under way", "cyan"), text))
     if step.tainted:
         text = f"{', '.join(step.tainted)} (half-made: the next apply replaces it)"

@@ -39,10 +39,12 @@ from orchestrator.domain.record import (
     NextCommand,
     Origin,
     PlannedAction,
+    Readback,
     Retained,
     RunRecord,
     Source,
     Verification,
+    Whereabouts,
 )
 from orchestrator.domain.states import Condition, Status, StepStatus, Verdict
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
@@ -65,6 +67,18 @@ DOUBT = Doubt(
     action="create",
     started_at=at(15),
     why="its create errored and provider state does not hold it",
+    readback=Readback(
+        verdict="unknown",
+        method="search",
+        why="the search found nothing, but it has never been seen to find one",
+        at=at(60),
+        look=Whereabouts(
+            since=at(15),
+            until=at(32),
+            inputs={"name": "web", "password": "(sensitive)"},
+            provider={"region": "eu-west-1"},
+        ),
+    ),
 )
 
 

@@ -34,6 +34,7 @@ from orchestrator.domain.record import (
     Fault,
     NextCommand,
     PlannedAction,
+    Readback,
     StepRun,
     Verification,
 )
@@ -476,6 +477,13 @@ def in_doubt() -> list[Event]:
             action="create",
             started_at=at(-3600),
             why="planned, the journal ends before its outcome, and provider state does not hold it",
+            readback=Readback(
+                verdict="exists",
+                method="identity",
+                ids=("web-prod-main",),
+                why="the provider has an object with the id web-prod-main",
+                at=at(-600),
+            ),
         ),
         Doubt(
             address='aws_route53_record.name["www"]',

@@ -1,0 +1,63 @@
+"""
+Addresses of resource instances, such as ``module.a["x"].aws_instance.this[0]``, taken apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+_KEY = r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]'
+_NAME = r"[^\W\d][\w-]*"
+_ADDRESS = re.compile(
+    rf"(?P<resource>(?:module\.{_NAME}(?:{_KEY})?\.)*(?P<type>{_NAME})\.{_NAME})(?P<key>{_KEY})?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """
+    ``resource`` is the address without the instance's own key; ``key`` what ``each.key`` or
+    ``count.index`` is in it, as text, None where the resource has but one instance.
+    """
+
+    text: str
+    resource: str
+    type: str
+    key: str | None = None
+
+    @property
+    def provider_name(self) -> str:
+        """
+        The local name of the provider that the type belongs to, unless its module says otherwise.
+        """
+        return self.type.partition("_")[0]
+
+
+def parse_address(text: str) -> Address:
+    """
+    The address in ``text``. One that is in no form we know is its own resource.
+
+    >>> parse_address('module.a["x.y"].aws_instance.this["k[1]"]')
+    Address(text=..., resource='module.a["x.y"].aws_instance.this', type='aws_instance', key='k[1]')
+    >>> parse_address("aws_instance.this[2]").key
+    '2'
+    """
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        return Address(text, text, text.partition(".")[0])
+    return Address(text, found["resource"], found["type"], _key(found["key"]))
+
+
+def _key(bracketed: str | None) -> str | None:
+    if bracketed is None:
+        return None
+    inner = bracketed[1:-1]
+    if not inner.startswith('"'):
+        return inner
+    try:
+        text: str = json.loads(inner)
+    except ValueError:  # an escape that JSON does not have
+        return inner[1:-1]
+    return text.replace("$${", "${").replace("%%{", "%{")

@@ -1,0 +1,293 @@
+"""
+Readback: the provider is asked for what a create may have left, in one plan that writes nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.asked import Place
+from tests.engine.watched import kill_with_engine, watched
+from tests.project import ENGINES
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """
+    A place with a provider that is there already.
+    """
+    found = Place(tmp_path)
+    with found.cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        yield found
+
+
+class Scene:
+    """
+    One apply in which every create but two loses its answer, one is refused and one's request was
+    lost; then two readbacks, the first before the settling time is over.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place, cloud = place, place.cloud
+        place.wants(
+            "with: [this, misnamed, note, inner], servers: [one, two], "
+            "buckets: [sound, never, refused]"
+        )
+        for name in ("acme", "acme-inner", "two", "misnamed"):
+            cloud.arm("create", name, "lost_answer")
+        cloud.arm("create", "note", "error_after")
+        cloud.arm("create", "never", "lost_request")
+        cloud.arm("create", "refused", "error_before:QuotaExceeded")
+        place.settle_after(600)
+        self.apply = place.apply()
+        self.doubts = {d["address"] for d in place.record["resources"]["in_doubt"]}
+        self.before = cloud.objects()
+        self.early = place.reconcile()
+        self.early_readbacks = place.readbacks
+        place.settle_after(0)
+        self.late = place.reconcile()
+        self.readbacks = place.readbacks
+        self.settled = place.settled
+        self.after = cloud.objects()
+        self.record = place.record
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    place = Place(tmp_path_factory.mktemp("scene"), request.param)
+    with place.cloud.attached() as reattach:
+        place.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        return Scene(place)
+
+
+def test_a_refused_create_is_not_asked_for(scene: Scene) -> None:
+    """
+    What the provider refused is not in doubt: nothing is asked of it.
+    """
+    assert scene.apply.code == 11
+    assert 'fakecloud_bucket.many["refused"]' not in scene.doubts
+    assert len(scene.doubts) == 6
+
+
+def test_a_lost_answer_is_found_by_identity(scene: Scene) -> None:
+    """
+    An object whose create was carried out exists, under its import id, in child modules too.
+    """
+    for address, id_ in {
+        "fakecloud_bucket.this[0]": "acme",
+        "module.inner[0].fakecloud_bucket.deep": "acme-inner",
+    }.items():
+        found = scene.readbacks[address]
+        assert (found["verdict"], found["method"], found["ids"]) == ("exists", "identity", [id_])
+
+
+def test_a_search_finds_exactly_the_missing_instance(scene: Scene) -> None:
+    """
+    Of what a search lists, ids that provider state holds are no candidates.
+    """
+    (two,) = (item for item in scene.after if item.name == "two")
+    found = scene.readbacks['fakecloud_server.found["two"]']
+    assert (found["verdict"], found["method"], found["ids"]) == ("exists", "search", [two.id])
+
+
+def test_a_name_where_the_provider_wants_an_id_is_never_absent(scene: Scene) -> None:
+    """
+    An identity that was never seen to be the id of an object proves nothing: unknown, although the
+    provider says that there is no such object. It exists.
+    """
+    found = scene.readbacks["fakecloud_server.misnamed[0]"]
+    assert (found["verdict"], found["ids"]) == ("unknown", [])
+    assert "never been seen to be the id" in found["why"]
+    assert "misnamed" in {item.name for item in scene.after}
+
+
+def test_what_is_unknown_says_where_to_look(scene: Scene) -> None:
+    """
+    Time window and inputs stand beside it, for a person who looks in the provider's console.
+    """
+    look = scene.readbacks["fakecloud_server.misnamed[0]"]["look"]
+    assert look["since"] <= look["until"]
+    assert look["inputs"]["name"] == "acme"
+
+
+def test_what_exists_under_any_id_is_a_candidate(scene: Scene) -> None:
+    """
+    The control: a type without a remote side is "found", so it is offered, and nothing more.
+    """
+    found = scene.readbacks["fakecloud_note.note[0]"]
+    assert (found["verdict"], found["ids"]) == ("exists", ["note"])
+
+
+def test_nothing_is_absent_before_the_settling_time(scene: Scene) -> None:
+    """
+    A request may still be under way: until then what is not found is unknown, and says for how
+    long.
+    """
+    found = scene.early_readbacks['fakecloud_bucket.many["never"]']
+    assert found["verdict"] == "unknown"
+    assert "ask again in" in found["why"]
+
+
+def test_a_proven_absence_settles_the_doubt(scene: Scene) -> None:
+    """
+    The same identity is the id of another instance, so a missing one was never made: settled, with
+    the answer as evidence.
+    """
+    assert scene.settled == {'fakecloud_bucket.many["never"]': "absent"}
+    (row,) = scene.record["settled"]
+    assert row["doubt"]["readback"]["verdict"] == "absent"
+
+
+def test_a_readback_changes_nothing_but_the_record(scene: Scene) -> None:
+    """
+    The cloud, provider state and working directory are as they were; of the private copy nothing
+    is left.
+    """
+    assert scene.after == scene.before
+    assert list(scene.place.project.own.rglob(".private-*")) == []
+    assert scene.record["status"] == "error"
+    assert (scene.early.code, scene.late.code) == (11, 11)
+
+
+def test_what_was_found_is_offered_to_be_adopted(scene: Scene) -> None:
+    """
+    The next command names each object with the id under which it was found.
+    """
+    offered = [item["command"] for item in scene.late.events[-1]["next"]]
+    assert any("--adopt 'fakecloud_bucket.this[0]=acme'" in command for command in offered)
+    assert any("--forget 'fakecloud_server.misnamed[0]'" in command for command in offered)
+
+
+def test_an_identity_is_proven_by_an_object_of_before(place: Place) -> None:
+    """
+    A bucket that was there under the same identity and is gone again proves it: its lost request
+    is absent.
+    """
+    place.wants("with: [this]")
+    assert place.apply().code == 0
+    place.wants("with: []")
+    assert place.apply().code == 0
+    place.wants("with: [this]")
+    place.cloud.arm("create", "acme", "lost_request")
+    assert place.apply().code == 11
+
+    ended = place.reconcile()
+
+    assert (ended.code, place.settled) == (0, {"fakecloud_bucket.this[0]": "absent"})
+    assert place.record["status"] == "absent"
+
+
+def test_a_search_that_never_found_one_proves_nothing(place: Place) -> None:
+    """
+    An empty search is unknown until it has been seen to find an object of the resource.
+    """
+    place.wants("servers: [lone]")
+    place.cloud.arm("create", "lone", "lost_request")
+    place.apply()
+
+    assert place.reconcile().code == 11
+    assert "never been seen to find" in place.readbacks['fakecloud_server.found["lone"]']["why"]
+
+
+def test_a_search_that_finds_the_others_proves_an_absence(place: Place) -> None:
+    """
+    It finds the sibling that provider state holds, and not this one.
+    """
+    place.wants("servers: [one, two]")
+    place.cloud.arm("create", "two", "lost_request")
+    place.apply()
+
+    assert place.reconcile().code == 0
+    assert place.settled == {'fakecloud_server.found["two"]': "absent"}
+
+
+def test_a_provider_that_cannot_be_asked_leaves_it_unknown(place: Place) -> None:
+    """
+    An error while reading is no absence; its text is the reason.
+    """
+    place.wants("with: [this]")
+    place.cloud.arm("create", "acme", "lost_answer")
+    place.apply()
+    place.cloud.arm("import", "acme", "read_error")
+
+    assert place.reconcile().code == 11
+    found = place.readbacks["fakecloud_bucket.this[0]"]
+    assert found["verdict"] == "unknown"
+    assert "InternalError" in found["why"]
+
+
+def test_fifty_objects_are_read_back_in_one_plan(place: Place, tmp_path: Path) -> None:
+    """
+    A reconcile calls two engine processes that load provider schemas, however much is in doubt.
+    """
+    names = [f"b{number}" for number in range(50)]
+    place.wants(f"buckets: [{', '.join(names)}]")
+    place.cloud.arm("create", "*", "lost_answer", 50)
+    engine = watched(place.project, tmp_path / "watched")
+    place.apply()
+    planned = len(engine.calls("plan"))
+
+    place.reconcile()
+
+    assert len(engine.calls("plan")) - planned == 1  # nothing is in state: only the readback
+    assert engine.calls("apply") == ["things"]
+    assert len(place.readbacks) == 50
+    assert {found["verdict"] for found in place.readbacks.values()} == {"exists"}
+
+
+def test_a_killed_readback_leaves_nothing_behind(place: Place) -> None:
+    """
+    The record stays as it was, and the private copy goes with the next run.
+    """
+    place.wants("with: [this]")
+    place.cloud.arm("create", "acme", "lost_answer")
+    place.apply()
+    before = place.project.entries("things")
+    place.cloud.arm("import", "acme", "slow:30")
+    tool = place.project.start("reconcile", "asked", "--json")
+    place.cloud.wait_for_call("import", "acme")
+    kill_with_engine(place.project, tool, "readback-1")
+    assert tool.returncode == -signal.SIGKILL
+    assert place.project.entries("things") == before
+    assert len(list(place.project.own.rglob(".private-*"))) == 1
+
+    place.reconcile()
+
+    assert place.readbacks["fakecloud_bucket.this[0]"]["verdict"] == "exists"
+    assert list(place.project.own.rglob(".private-*")) == []
+
+
+def test_a_provider_with_an_alias_is_asked_as_configured(tmp_path: Path) -> None:
+    """
+    Import uses the configuration of the resource; a search the one that it names. In the default
+    region there is neither.
+    """
+    place = Place(tmp_path)
+    main = place.project.root / "modules/things/main.tf"
+    text = main.read_text()
+    for name in ('"fakecloud_bucket" "this"', '"fakecloud_server" "found"'):
+        text = text.replace(f"resource {name} {{", f"resource {name} {{\n  provider = fakecloud.eu")
+    main.write_text(text)
+    place.wants("with: [this], servers: [far]")
+    blueprint = place.project.root / "blueprints/asked.yaml"
+    blueprint.write_text(
+        blueprint.read_text().replace("ids: ids", "ids: ids\n        provider: fakecloud.eu")
+        + "    providers: {fakecloud: [{}, {alias: eu, region: eu-1}]}\n"
+    )
+    place.cloud.arm("create", "acme", "lost_answer")
+    place.cloud.arm("create", "far", "lost_answer")
+    place.apply()
+
+    place.reconcile()
+
+    found = place.readbacks
+    (far,) = place.cloud.servers()
+    assert found["fakecloud_bucket.this[0]"]["ids"] == ["acme"]
+    assert found['fakecloud_server.found["far"]']["ids"] == [far.id]

@@ -1,0 +1,315 @@
+"""
+What the provider's answers mean for an object in doubt: a table of cases, each with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.domain.blueprint import Backend, Module, Step
+from orchestrator.domain.inquiry import inquire
+from orchestrator.domain.questions import Answers
+from orchestrator.domain.readback import Known, Moment, choices, judge, known_of
+from orchestrator.domain.record import Doubt, Json, Readback, Resources, Settled, Whereabouts
+from orchestrator.domain.references import Reference, Resolved, Template, Unresolvable
+from tests.fakes.clock import START
+from tests.fakes.entries import entry
+from tests.fakes.journals import refs, state
+
+THIS, ONE, TWO = "s.a", 's.m["one"]', 's.m["two"]'
+SEARCH: Json = {"data": "s_all", "arguments": {}, "ids": "ids"}
+
+
+def lookup(reference: Reference) -> Resolved:
+    match reference.names:
+        case ("name",):
+            return Resolved("acme")
+        case ("secret",):
+            return Resolved("s3cret", {(): "inputs.secret"})
+        case _:
+            raise Unresolvable("the step does not set it")
+
+
+def step(identity: Mapping[str, Json], search: Mapping[str, Json]) -> Step:
+    return Step(
+        name="s",
+        module_ref="m",
+        module=Module("m", {}, {}),
+        inputs={},
+        needs=frozenset(),
+        backend=Backend("local", Template({})),
+        providers={},
+        identity={key: Template(value) for key, value in identity.items()},
+        search={key: Template(value) for key, value in search.items()},
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    why: str
+    verdict: str
+    said: str = ""
+    ids: tuple[str, ...] = ()
+    asked: tuple[str, ...] = (THIS,)
+    identity: Mapping[str, Json] = field(default_factory=dict)
+    search: Mapping[str, Json] = field(default_factory=dict)
+    found: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
+    listed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
+    managed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    adopted: frozenset[tuple[str, str]] = frozenset()
+    named: bool = False
+    id: str | None = None
+    left: float = 0
+
+
+BY_NAME = {THIS: "${inputs.name}"}
+EACH = {"s.m": "${each.key}"}
+MANY = {"s.m": SEARCH}
+HERE = frozenset({THIS})
+
+CASES = [
+    Case("a found import id exists", "exists", ids=("acme",), identity=BY_NAME, found=HERE),
+    Case(
+        "a missing one is unknown while the identity never named an object: a name for an id",
+        "unknown", "never been seen to be the id", identity=BY_NAME, missing=HERE,
+    ),
+    Case(
+        "a missing one is absent once the identity has named one",
+        "absent", "no object with the id acme", identity=BY_NAME, missing=HERE, named=True,
+    ),
+    Case(
+        "or once an object found by it was adopted",
+        "absent", identity=BY_NAME, missing=HERE, adopted=frozenset({(THIS, "identity")}),
+    ),
+    Case(
+        "not before the settling time has passed",
+        "unknown", "ask again in 41 s", identity=BY_NAME, missing=HERE, named=True, left=41,
+    ),
+    Case(
+        "what exists exists, however young",
+        "exists", ids=("acme",), identity=BY_NAME, found=HERE, left=41,
+    ),
+    Case(
+        "an error is no answer, and the reason",
+        "unknown", "AccessDenied", identity=BY_NAME, failed={THIS: "AccessDenied"},
+    ),
+    Case(
+        "an id that is managed already is not the one",
+        "unknown", "it is s.b of net", identity=BY_NAME, found=HERE,
+        managed={("s", "acme"): "s.b of net"},
+    ),
+    Case(
+        "an occupied address cannot be imported to",
+        "unknown", "holds another object", identity=BY_NAME, held=("s.a old",),
+    ),
+    Case(
+        "not even beside a deposed object",
+        "unknown", "holds another object", identity=BY_NAME, held=("s.a old deposed=d1",),
+    ),
+    Case(
+        "a type without a remote side is found by any id",
+        "unknown", "no remote side", asked=("terraform_data.x",),
+        identity={"terraform_data.x": "${inputs.name}"},
+    ),
+    Case(
+        "the key of an instance fills its identity",
+        "exists", ids=("one",), asked=(ONE,), identity=EACH, found=frozenset({ONE}),
+    ),
+    Case(
+        "an identity of the resource that names no instance is none's",
+        "unknown", "needs ${each.key}", asked=(ONE,), identity={"s.m": "x"},
+    ),
+    Case(
+        "an instance's own identity wins",
+        "exists", ids=("own",), asked=(ONE,), identity={**EACH, ONE: "own"},
+        found=frozenset({ONE}),
+    ),
+    Case(
+        "without instances there is no key",
+        "unknown", "has no instances", identity={THIS: "${each.key}"},
+    ),
+    Case(
+        "an identity without a value is none",
+        "unknown", "does not set it", identity={THIS: "${inputs.x}"},
+    ),
+    Case(
+        "an identity that would put a secret into the record",
+        "unknown", "holds a secret", identity={THIS: "${inputs.secret}"},
+    ),
+    Case("an identity that is a list", "unknown", "is no text", identity={THIS: ["x"]}),
+    Case("an empty identity", "unknown", "is empty", identity={THIS: ""}),
+    Case(
+        "the id that its create returned is asked for where there is no identity",
+        "exists", ids=("id-9",), id="id-9", found=HERE,
+    ),
+    Case(
+        "it proves nothing when it is missing: it may be no import id",
+        "unknown", "never been seen", id="id-9", missing=HERE, named=True,
+    ),
+    Case(
+        "a search finds the one that no state knows",
+        "exists", ids=("i-2",), asked=(TWO,), search=MANY, listed={0: ("i-1", "i-2")},
+        held=('s.m["one"] i-1',),
+    ),
+    Case(
+        "several candidates for one doubt are all offered",
+        "exists", "2 that no step has, for 1 in doubt", ids=("i-2", "i-3"), asked=(TWO,),
+        search=MANY, listed={0: ("i-2", "i-3")},
+    ),
+    Case(
+        "fewer candidates than doubts: one exists, and nobody knows which",
+        "unknown", "attributes tell which is which", ids=("i-2",), asked=(ONE, TWO), search=MANY,
+        listed={0: ("i-2",)},
+    ),
+    Case(
+        "an empty search is unknown until it has been seen to find one",
+        "unknown", "never been seen to find", search={THIS: SEARCH}, listed={0: ()},
+    ),
+    Case(
+        "a search that finds the siblings proves the absence",
+        "absent", asked=(TWO,), search=MANY, listed={0: ("i-1",)}, held=('s.m["one"] i-1',),
+    ),
+    Case(
+        "objects of another resource prove nothing: they may carry the tag that this one lacks",
+        "unknown", "never been seen to find", search={THIS: SEARCH}, listed={0: ("i-1",)},
+        held=("s.other i-1",),
+    ),
+    Case(
+        "a search by which one was found and adopted proves it too",
+        "absent", search={THIS: SEARCH}, listed={0: ()}, adopted=frozenset({(THIS, "search")}),
+    ),
+    Case(
+        "a search that was not read is no empty one",
+        "unknown", "the search gave no answer", search={THIS: SEARCH},
+    ),
+    Case(
+        "what one way finds exists, whatever the other says",
+        "exists", ids=("i-1",), identity=BY_NAME, missing=HERE, named=True,
+        search={THIS: SEARCH}, listed={0: ("i-1",)},
+    ),
+    Case(
+        "what one way proves absent is absent, if the other finds nothing",
+        "absent", identity=BY_NAME, missing=HERE, named=True, search={THIS: SEARCH},
+        listed={0: ()},
+    ),
+    Case("without a way to ask it is unknown", "unknown", "neither `identity` nor `search`"),
+]  # fmt: skip
+
+
+def read(case: Case) -> Readback:
+    doubts = [Doubt(address=a, action="create", id=case.id, why="x") for a in case.asked]
+    held = state(case.held)
+    questions, inquiries = inquire(step(case.identity, case.search), doubts, lookup, held)
+    known = known_of(entry(resources=Resources(in_doubt=tuple(doubts))), (), held)
+    answers = Answers(case.found, case.missing, case.listed, case.failed)
+    judged = judge(
+        inquiries,
+        questions,
+        answers,
+        Known({**known.managed, **case.managed}, known.held, case.adopted),
+        Moment(START, lambda _: case.left),
+        named=lambda _: case.named,
+        look=lambda doubt, provider: Whereabouts(until=START, provider={"name": provider}),
+    )
+    found = judged[0].readback
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
+def test_verdicts(case: Case) -> None:
+    """
+    DESIGN 10: exists with what may be adopted, absent only where that is proven, else unknown and
+    why.
+    """
+    found = read(case)
+    assert (found.verdict, found.ids) == (case.verdict, case.ids)
+    assert case.said in found.why
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
+def test_a_person_is_told_where_to_look(case: Case) -> None:
+    """
+    Exactly where nothing was found and nothing is proven.
+    """
+    found = read(case)
+    assert (found.look is not None) == (found.verdict == "unknown" and not found.ids)
+
+
+def test_only_creates_are_asked_for() -> None:
+    """
+    What the state holds is answered by a refresh, what left it by a person.
+    """
+    doubts = [Doubt.model_validate({"address": THIS, "action": action, "why": "x"})
+              for action in ("update", "delete", "forget")]  # fmt: skip
+    assert inquire(step(BY_NAME, {}), doubts, lookup, state())[1] == ()
+
+
+def test_a_resource_is_searched_for_once() -> None:
+    """
+    Two instances share the search of their resource; one of their own is another search.
+    """
+    doubts = [Doubt(address=address, action="create", why="x") for address in (ONE, TWO, THIS)]
+    asked, inquiries = inquire(step({}, {**MANY, THIS: SEARCH}), doubts, lookup, state())
+    assert len(asked.searches) == 2
+    assert [inquiry.search for inquiry in inquiries] == [0, 0, 1]
+
+
+def test_what_other_steps_have_is_managed() -> None:
+    """
+    Inventories of all records count, but not what this step's record still lists at an address in
+    doubt: that may be the very object.
+    """
+    doubt = Doubt(address=THIS, action="create", why="x")
+    resources = Resources(in_doubt=(doubt,), inventory=refs("s.a mine", "s.left gone"))
+    own = entry(resources=resources)
+    found = known_of(own, [entry(resources=Resources(inventory=refs("s.b theirs")))], state())
+    assert set(found.managed) == {("s", "gone"), ("s", "theirs")}
+
+
+def test_an_adoption_proves_the_way_by_which_the_object_was_found() -> None:
+    """
+    Settled doubts are evidence: of their resource, with the method of their readback.
+    """
+    readback = Readback(verdict="exists", method="search", ids=("i-1",), why="x", at=START)
+    doubt = Doubt(address=ONE, action="create", why="x", readback=readback)
+    rows = [
+        Settled(doubt=doubt, how="adopted", run_id="r", at=START),
+        Settled(doubt=doubt.model_copy(update={"address": "s.x"}), how="forgotten", run_id="r",
+                at=START),
+    ]  # fmt: skip
+    assert known_of(entry(settled=tuple(rows)), (), state()).adopted == {("s.m", "search")}
+
+
+def doubt(address: str, verdict: str = "unknown", ids: Iterable[str] = ()) -> Doubt:
+    readback = Readback.model_validate(
+        {"verdict": verdict, "method": "search", "ids": tuple(ids), "why": "x", "at": START}
+    )
+    return Doubt(address=address, action="create", why="x", readback=readback)
+
+
+def test_choices() -> None:
+    """
+    What was found is adopted in one command; candidates each have their own, and may be forgotten
+    like what was not found. An object in doubt twice is offered once.
+    """
+    found = choices(
+        [
+            doubt("s.a", "exists", ["1"]),
+            doubt("s.b", "exists", ["2"]),
+            doubt("s.b", "exists", ["2"]),
+            doubt("s.c", "unknown", ["3"]),
+            Doubt(address="s.d", action="create", why="x"),
+        ]
+    )
+    assert [options for options, _ in found] == [
+        ("--adopt", "s.a=1", "--adopt", "s.b=2"),
+        ("--adopt", "s.c=3"),
+        ("--forget", "s.c", "--forget", "s.d"),
+    ]
