@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from orchestrator.app.bench import as_it_is, as_recorded
+from orchestrator.app.bench import PinOf, as_it_is, as_recorded
 from orchestrator.app.crew import Crew
+from orchestrator.app.earlier import refusal
+from orchestrator.app.freezing import keep_deployment, keep_steps, vouched
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.run import run
@@ -17,32 +20,63 @@ from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.events import StepRetried
+from orchestrator.domain.lineage import LeftAlone, Obstacle
+from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.states import READY
 from orchestrator.errors import Fenced, InDoubt, OrchestratorError, Refused, Spooled
+
+#: Says of a step why it is left alone, or what forbids to work on it; None: it is worked on.
+Judge = Callable[[str, OperationRecord | None], LeftAlone | Obstacle | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """
+    How an applying command goes about its steps: what each is laid out from, and which it leaves.
+    """
+
+    pin: PinOf
+    judge: Judge
 
 
 def apply(services: Services, deployment: Deployment, order: Order) -> int:
     """
-    Apply the selected steps; the exit code of DESIGN 9.
+    Apply the selected steps from their modules as they are; the exit code of DESIGN 9.
     """
-    return run(services, deployment, order, _work)
+    judge = unfinished if order.unfinished else every
+    return run(services, deployment, order, partial(work, course=Course(as_it_is, judge)))
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
+def every(_step: str, _record: OperationRecord | None) -> None:
+    """
+    No step is left alone.
+    """
+
+
+def unfinished(_step: str, record: OperationRecord | None) -> LeftAlone | None:
+    """
+    What is ok already is left alone.
+    """
+    return LeftAlone("already ok") if record is not None and record.status in READY else None
+
+
+def work(crew: Crew, selected: Sequence[str], *, course: Course) -> None:
+    """
+    Apply the steps of a run that are not left alone, upstreams first.
+    """
     graph, bench = crew.deployment.graph, crew.bench
     crew.read_records()
-    proven = [s for s in selected if crew.order.unfinished and bench.status(s) in READY]
-    todo = [step for step in selected if step not in proven]
-    for step in proven:
-        crew.end_skipped(step, "already ok")
+    keep_deployment(crew)
+    todo = _divided(crew, selected, course)
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
     support = [step for step in upstreams if bench.status(step) in READY]
     failures = bench.prepare_all(
         [step for step in support if not bench.needs_outputs_first(step)], as_recorded
     )
     failures |= bench.prepare_all(
-        [step for step in todo if not bench.needs_outputs_first(step)], as_it_is
+        [step for step in todo if not bench.needs_outputs_first(step)], course.pin
     )
+    failures |= keep_steps(crew, [step for step in todo if step not in failures], course.pin)
     doubts = crew.settle_all() | _uncertain(crew, todo)
     if doubts or (failures and crew.order.skip_preflight is None):
         crew.end_before_work(todo, failures | doubts)
@@ -50,7 +84,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     missing = upstreams - set(support)
     unstarted = run_steps(
         graph.subset({*todo, *upstreams}),
-        partial(_apply_step, crew),
+        partial(_apply_step, crew, course),
         jobs=crew.order.jobs,
         stop=crew.services.stop,
         on_failure=crew.order.on_failure,
@@ -69,6 +103,28 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         )
 
 
+def _divided(crew: Crew, selected: Sequence[str], course: Course) -> list[str]:
+    """
+    The steps to work on; the others are reported. Refused where one is forbidden, with all of them.
+    """
+    todo: list[str] = []
+    forbidden: list[Obstacle] = []
+    for step in selected:
+        match course.judge(step, crew.bench.records.get(step)):
+            case None:
+                todo.append(step)
+            case LeftAlone(why):
+                row = vouched(crew, step)
+                kept = ("module_digest", "lock_digest", "verification")
+                known = {name: getattr(row, name) for name in kept} if row else {}
+                crew.end_skipped(step, why, **known)
+            case Obstacle() as obstacle:
+                forbidden.append(obstacle)
+    if forbidden:
+        raise refusal(forbidden)
+    return todo
+
+
 def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
     The steps of which a doubt or an unsaved provider state must be settled first.
@@ -82,7 +138,7 @@ def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]
     return found
 
 
-def _apply_step(crew: Crew, name: str) -> Outcome:
+def _apply_step(crew: Crew, course: Course, name: str) -> Outcome:
     """
     One step to its end, tried again as its ``retry`` allows.
 
@@ -94,7 +150,7 @@ def _apply_step(crew: Crew, name: str) -> Outcome:
     done: Done | None = None
     try:
         if name not in crew.bench.prepared:
-            crew.bench.prepare(name, as_it_is)
+            crew.bench.prepare(name, course.pin)
             crew.settle(name)
             crew.check_certain(name)
         inputs = crew.bench.inputs(step)

@@ -14,10 +14,12 @@ from pathlib import Path
 from orchestrator.app.guards import check_state
 from orchestrator.app.ownership import check_owner
 from orchestrator.app.preparation import (
+    Pin,
     Prepared,
     check_engine,
     initialise,
     lay_out,
+    lock_of,
     pull,
     snapshot_of,
 )
@@ -36,17 +38,19 @@ from orchestrator.domain.states import Status
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
 
-SnapshotOf = Callable[["Bench", Step, OperationRecord | None], Snapshot]
+#: Gives what a step's working directory is laid out from.
+PinOf = Callable[["Bench", Step, OperationRecord | None], Pin]
 
 
-def as_it_is(bench: Bench, step: Step, _: OperationRecord | None) -> Snapshot:
+def as_it_is(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
     """
-    The module as it is now: what an apply works from.
+    The module as it was when this command first looked at it: what an apply works from.
     """
-    return bench.services.workdirs.snapshot(step.module)
+    snapshot = bench.packed(step)
+    return Pin(snapshot, lock_of(bench.services, record, snapshot))
 
 
-def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Snapshot:
+def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
     """
     The snapshot that was applied, as far as the store still has it: what a destroy works from.
 
@@ -54,15 +58,16 @@ def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Sna
     """
     if record is not None and record.status is Status.RUNNING and goes_with_parent(record):
         return bare(bench, step, record)
-    return snapshot_of(bench.services, step, record)
+    snapshot = snapshot_of(bench.services, step, record)
+    return Pin(snapshot, lock_of(bench.services, record, snapshot))
 
 
-def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Snapshot:
+def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Pin:
     """
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
     whose providers may need values that are gone with it too.
     """
-    return bench.services.workdirs.nothing()
+    return Pin(bench.services.workdirs.nothing(), None)
 
 
 class Bench:
@@ -90,6 +95,7 @@ class Bench:
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
         self._paths = (deployment.path, *deployment.moved_from)
+        self._packed: dict[str, Snapshot] = {}
         self._tries: Counter[str] = Counter()
         self._output_locks = {step: threading.Lock() for step in deployment.steps}
         self._prepare_locks = {step: threading.Lock() for step in deployment.steps}
@@ -115,9 +121,15 @@ class Bench:
                 self.services.store.newest(record.target.target) if wait else record
             )
 
-    def prepare_all(
-        self, steps: Iterable[str], snapshot: SnapshotOf
-    ) -> dict[str, OrchestratorError]:
+    def packed(self, step: Step) -> Snapshot:
+        """
+        A step's module, packed once: what is edited meanwhile is for the next command.
+        """
+        if step.name not in self._packed:
+            self._packed[step.name] = self.services.workdirs.snapshot(step.module)
+        return self._packed[step.name]
+
+    def prepare_all(self, steps: Iterable[str], pin: PinOf) -> dict[str, OrchestratorError]:
         """
         Prepare steps side by side; what went wrong, by step.
         """
@@ -125,7 +137,7 @@ class Bench:
 
         def one(name: str) -> None:
             try:
-                self.prepare(name, snapshot)
+                self.prepare(name, pin)
             except OrchestratorError as exc:
                 failures[name] = exc
 
@@ -133,27 +145,27 @@ class Bench:
             list(pool.map(one, steps))
         return failures
 
-    def prepare(self, name: str, snapshot: SnapshotOf) -> None:
+    def prepare(self, name: str, pin: PinOf) -> None:
         """
         Make one step ready, once: guards on its record, snapshot, working directory, ``init``.
         """
         with self._prepare_locks[name]:
             if name not in self.prepared:
-                self.prepared[name] = self._made_ready(name, snapshot)
+                self.prepared[name] = self._made_ready(name, pin)
 
-    def _made_ready(self, name: str, snapshot: SnapshotOf) -> Prepared:
+    def _made_ready(self, name: str, pin: PinOf) -> Prepared:
         services, step = self.services, self.deployment.steps[name]
         record = self.records.get(name)
         if record is not None:
             check_engine(services, record, allow_change=self.allow_engine_change)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
-        taken = snapshot(self, step, record)
+        taken = pin(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
         root = lay_out(services, self.deployment, step, taken, record, lookup)
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
-        initialise(services, name, root, taken, evidence, serial=serial)
-        return Prepared(step=step, record=record, snapshot=taken, root=root)
+        initialise(services, name, root, taken.snapshot, evidence, serial=serial)
+        return Prepared(step=step, record=record, snapshot=taken.snapshot, root=root)
 
     # Values that flow from step to step
 

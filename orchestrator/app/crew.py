@@ -214,11 +214,12 @@ class Crew:
                 + "; if the saved state is sound without it, --dismiss-errored-state REASON",
             )
 
-    def end_skipped(self, name: str, reason: str) -> None:
+    def end_skipped(self, name: str, reason: str, **changes: Any) -> None:
         """
         Report a step that this run leaves alone.
         """
-        self.end(name, self.services.clock.monotonic(), StepStatus.SKIPPED, reason=reason)
+        now = self.services.clock.monotonic()
+        self.end(name, now, StepStatus.SKIPPED, reason=reason, **changes)
 
     def end_settled(self, name: str) -> None:
         """

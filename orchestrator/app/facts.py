@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.app.keeping import keep_lock, keep_snapshot
 from orchestrator.app.preparation import Prepared
 from orchestrator.app.proposal import Direction, Wishes
 from orchestrator.app.session import Session
 from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.lineage import lock_blob
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import EngineRef, ProviderState, TargetRef
 
@@ -112,14 +114,18 @@ class Facts:
         Store what a later run on another machine needs: durable when it returns.
         """
         store, snapshot = self._services.store, self._prepared.snapshot
-        target = self._session.deployment.target(self._prepared.step.name)
-        name = f"snapshots/{snapshot.digest}"
-        if name not in store.blobs(name):
-            store.put_blob(name, snapshot.archive)
+        step = self._prepared.step.name
+        keep_snapshot(self._services, snapshot)
         lock = self._services.workdirs.lock_file(self._prepared.root)
         if lock is not None:
-            store.put_blob(f"locks/{target}/{snapshot.digest}", lock)
+            target = str(self._session.deployment.target(step))
+            store.put_blob(lock_blob(target, snapshot.digest), lock)
         if self._verb == "apply":
+            pinned = {
+                "module_digest": snapshot.digest,
+                "lock_digest": keep_lock(self._services, lock),
+            }
+            self._session.report(self._session.result(step).model_copy(update=pinned))
             for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
                 store.put_blob(f"{self._place}/{file}", (self._evidence / file).read_bytes())
 

@@ -16,6 +16,7 @@ from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.events import PhaseStarted, StepRetried
 from orchestrator.domain.inputs import Lookup, static_lookup
 from orchestrator.domain.journal import Journal
+from orchestrator.domain.lineage import lock_blob, snapshot_blob
 from orchestrator.domain.messages import Message, PulledState
 from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.references import Template, Unresolvable
@@ -70,6 +71,16 @@ class Prepared:
     root: Root
 
 
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """
+    What a working directory is laid out from: a snapshot, and the lock file to start from.
+    """
+
+    snapshot: Snapshot
+    lock: bytes | None
+
+
 def check_engine(services: Services, record: OperationRecord, *, allow_change: bool) -> None:
     """
     Refused where another kind of engine wrote the target last.
@@ -92,8 +103,8 @@ def snapshot_of(services: Services, step: Step, record: OperationRecord | None) 
     The snapshot that the record names, else the module as it is now.
     """
     wanted = record.module_digest if record else None
-    archive = services.store.blob(f"snapshots/{wanted}") if wanted else None
-    if wanted is None or archive is None:
+    stored = stored_snapshot(services, wanted) if wanted else None
+    if stored is None:
         current = services.workdirs.snapshot(step.module)
         if wanted not in (None, current.digest):
             services.note(
@@ -103,25 +114,35 @@ def snapshot_of(services: Services, step: Step, record: OperationRecord | None) 
                 step=step.name,
             )
         return current
-    stored = services.workdirs.unpack(archive)
-    if stored.digest != wanted:
+    return stored
+
+
+def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
+    """
+    The snapshot of this digest; None where the store does not have it.
+    """
+    archive = services.store.blob(snapshot_blob(digest))
+    if archive is None:
+        return None
+    found = services.workdirs.unpack(archive)
+    if found.digest != digest:
         raise StoreUnavailable(
-            f"the stored snapshot {wanted} holds {stored.digest} instead",
+            f"the stored snapshot {digest} holds {found.digest} instead",
             hint="the operation store is damaged; restore it",
         )
-    return stored
+    return found
 
 
 def lay_out(
     services: Services,
     deployment: Deployment,
     step: Step,
-    snapshot: Snapshot,
+    pin: Pin,
     record: OperationRecord | None,
     lookup: Lookup,
 ) -> Root:
     """
-    The step's working directory, laid out from a snapshot with backend and providers around it.
+    The step's working directory, laid out with backend and providers around the snapshot.
 
     Refused where the provider state would be another than the record is bound to; Invalid where
     backend or providers need a value that is not to be had.
@@ -134,13 +155,13 @@ def lay_out(
         providers={
             name: _resolved(step, f"providers.{name}", template, lookup)
             for name, template in step.providers.items()
-            if snapshot.takes(name)
+            if pin.snapshot.takes(name)
         },
-        lock_file=_lock_file(services, record, snapshot),
+        lock_file=pin.lock,
     )
     info = services.engine.info
     target = deployment.target(step.name)
-    root = services.workdirs.prepare(target, snapshot, setup, f"{info.kind} {info.version}")
+    root = services.workdirs.prepare(target, pin.snapshot, setup, f"{info.kind} {info.version}")
     bound = record.provider_state if record else None
     found = (root.backend_type, root.location, services.workspace)
     if record is not None and record.status in NOTHING_THERE:
@@ -170,15 +191,13 @@ def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> o
     return value
 
 
-def _lock_file(
-    services: Services, record: OperationRecord | None, snapshot: Snapshot
-) -> bytes | None:
+def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapshot) -> bytes | None:
     """
     The lock file that was used with this very snapshot; another one's would forbid an upgrade.
     """
     if record is None or record.module_digest != snapshot.digest:
         return None
-    return services.store.blob(f"locks/{record.target.target}/{snapshot.digest}")
+    return services.store.blob(lock_blob(str(record.target.target), snapshot.digest))
 
 
 def initialise(

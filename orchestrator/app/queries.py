@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.conditions import Watch
+from orchestrator.app.earlier import find_run
 from orchestrator.app.ownership import check_owner
 from orchestrator.domain.documents import (
     AttemptEvidence,
@@ -168,7 +169,7 @@ class Reader:
         runs = []
         for run_id in {record.run_id for record in records}:
             with suppress(StoreUnavailable):
-                runs.append(self._run(run_id))
+                runs.append(find_run(self.files, self.store, run_id))
         return {(run.run_id, row.step): row.status for run in runs if run for row in run.steps}
 
     def history(self, target: Target) -> HistoryDocument:
@@ -209,7 +210,7 @@ class Reader:
         stored = {name.split("/")[1] for name in names if name.endswith("/run.json")}
         lines: list[RunLine] = []
         for run_id in sorted({*self.files.runs(), *stored}, reverse=True):
-            run = self._run(run_id)
+            run = find_run(self.files, self.store, run_id)
             if run is None or blueprint not in (None, run.blueprint):
                 continue
             if environment not in (None, run.environment):
@@ -223,7 +224,7 @@ class Reader:
         """
         One run with its evidence; Invalid where there is none of that id.
         """
-        run = self._run(run_id)
+        run = find_run(self.files, self.store, run_id)
         if run is None:
             raise Invalid(
                 [Problem(f"there is no run {run_id}", hint="`orchestrator runs` lists them")]
@@ -240,18 +241,6 @@ class Reader:
             for number, place in self.files.attempts(run_id, row.step)
         ]
         return RunDocument(run=run, directory=str(directory), attempts=tuple(attempts))
-
-    def _run(self, run_id: str) -> RunRecord | None:
-        local = self.files.read_run(run_id)
-        if local is not None:
-            return local
-        stored = self.store.blob(f"runs/{run_id}/run.json")
-        if stored is None:
-            return None
-        try:
-            return RunRecord.model_validate_json(stored)
-        except ValueError as exc:
-            raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
 
 
 def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:

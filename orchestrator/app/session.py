@@ -92,6 +92,22 @@ class Session:
             except StoreUnavailable as exc:
                 self.services.note(f"run record not written: {exc.message}", level="warning")
 
+    def means(self, deployment: str) -> None:
+        """
+        Note the digest of what this run means to do.
+        """
+        with self._lock:
+            self.run = self.run.model_copy(update={"deployment": deployment})
+
+    def publish(self) -> None:
+        """
+        Make the run record durable in the store as it is now: should this machine be lost, the run
+        can be repeated from another. StoreUnavailable where it cannot be written.
+        """
+        with self._lock:
+            name, text = f"runs/{self.run_id}/run.json", self.run.to_json()
+        self.services.store.put_blob(name, text.encode())
+
     def fail(self, code: int) -> None:
         """
         Count an exit code towards the run's own.
@@ -258,10 +274,9 @@ class Session:
         with self._lock:
             ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
             self.run = self.run.model_copy(update=ended)
-        name, text = f"runs/{self.run_id}/run.json", self.run.to_json()
         try:
             self.services.files.write_run(self.run)
-            self.services.store.put_blob(name, text.encode())
+            self.publish()
         except StoreUnavailable as exc:
             self.services.note(f"run record not written: {exc.message}", level="warning")
 

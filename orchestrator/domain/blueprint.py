@@ -185,7 +185,8 @@ class InputValue:
     """
     A blueprint input with its value. ``origin`` says where it came from, for people;
     ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping);
-    ``digest`` is what the rerun file it came from says that the value was.
+    ``digest`` is what the rerun file it came from says that the value was; ``type`` is the type
+    expression that the blueprint declares.
     """
 
     value: Json
@@ -193,6 +194,7 @@ class InputValue:
     origin: str
     reference: Json = None
     digest: str | None = None
+    type: str = "any"
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,7 @@ class Absence(Frozen):
 
 class Lineage(Frozen):
     """
-    The run this one comes from: retry, redeploy, rollback.
+    The run that this one comes from: by retry, redeploy, rollback or promotion.
     """
 
     kind: str
@@ -348,6 +348,9 @@ def parse_record(text: str | bytes) -> OperationRecord:
 class StepRun(Frozen):
     """
     What became of a step in a run.
+
+    ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
+    from; a step that was skipped as ok has them only if it was done from this very deployment.
     """
 
     step: str
@@ -368,11 +371,15 @@ class StepRun(Frozen):
     not_attempted: tuple[str, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
     directory: str | None = None
+    module_digest: str | None = None
+    lock_digest: str | None = None
 
 
 class RunRecord(Frozen):
     """
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
+
+    ``deployment`` is the digest of what an applying run meant to do (`domain.frozen`).
     """
 
     schema_: str = Field(default="orchestrator.run/1", alias="schema")
@@ -388,6 +395,7 @@ class RunRecord(Frozen):
     source: Source
     engine: EngineRef | None = None
     skipped_preflight: str | None = None
+    deployment: str | None = None
     started_at: datetime
     ended_at: datetime | None = None
     exit_code: int | None = None

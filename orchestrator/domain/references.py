@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.record import Json
 from orchestrator.domain.reference_syntax import Issue, Path, Reference, Text, parse_text, path_text
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 __all__ = [
     "BadTemplate",
@@ -135,6 +139,18 @@ class Template:
         The references in it, each once, in order.
         """
         return tuple(dict.fromkeys(use.reference for use in self.uses))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: type, _handler: Any) -> CoreSchema:
+        """
+        In documents a template is what it was made from.
+        """
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            lambda given: given if isinstance(given, cls) else cls(given),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda made: made.raw),
+        )
 
     def resolve(self, lookup: Lookup) -> Resolved:
         """

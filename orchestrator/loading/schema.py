@@ -53,11 +53,13 @@ AbsenceMethod = Literal["state", "provider"]
 class Declaration:
     """
     An input that a blueprint declares. ``default`` is a value or a ``from:``; None: required.
+    ``type_text`` is the type as it is written.
     """
 
     name: str
     at: Location
     type: Type = ANY
+    type_text: str = "any"
     default: Node | None = None
     sensitive: bool = False
 
@@ -229,6 +231,7 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
         all_fields = problems.fields(item, _INPUT, what=f"input {name!r}")
         fields = given(all_fields)
         sensitive = fields.get("sensitive")
+        kind, written = _type(fields.get("type"), problems, what=f"the type of input {name!r}")
         default = all_fields.get("default")
         if "from" in fields:
             if default is not None:
@@ -238,7 +241,8 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
         found[name] = Declaration(
             name=name,
             at=at,
-            type=_type(fields.get("type"), problems, what=f"the type of input {name!r}"),
+            type=kind,
+            type_text=written,
             default=default,
             sensitive=problems.flag(sensitive, what="sensitive") if sensitive else False,
         )
@@ -252,19 +256,23 @@ def default_at(item: Node) -> Location:
     return item.key_at.get("from", item.at)
 
 
-def _type(node: Node | None, problems: Problems, *, what: str) -> Type:
+def _type(node: Node | None, problems: Problems, *, what: str) -> tuple[Type, str]:
+    """
+    The type, and the expression for it; anything where there is none.
+    """
+    anything = (ANY, "any")
     if node is None:
-        return ANY
+        return anything
     text = problems.text(node, what=what)
     try:
         found = parse_type(text) if text else ANY
     except ValueError as exc:
         problems.add(f"{what}: {exc}", node.at)
-        return ANY
+        return anything
     if _defaulted(found):
         hint = "leave the default to the module: optional(TYPE)"
         problems.add(f"{what}: a default in optional() is not supported here", node.at, hint)
-    return found
+    return found, text or "any"
 
 
 def _defaulted(wanted: Type) -> bool:

@@ -154,6 +154,7 @@ class Resolver:
             origin=source.origin,
             reference=source.reference(candidate.base),
             digest=source.digest,
+            type=declaration.type_text,
         )
 
     def _runs(self, declaration: Declaration, source: From) -> bool:
@@ -187,7 +188,8 @@ class Resolver:
         typed = _typed(declaration, node, self.problems)
         sensitive = declaration.sensitive or bool(resolved.secrets)
         shown = ", ".join(dict.fromkeys(resolved.secrets.values())) or candidate.origin
-        return InputValue(typed, sensitive, shown, reference if sensitive else None)
+        kept = reference if sensitive else None
+        return InputValue(typed, sensitive, shown, kept, type=declaration.type_text)
 
     def _all_set(self, value: Placed) -> bool:
         unset = [
@@ -217,4 +219,4 @@ class Resolver:
 
 def _input(declaration: Declaration, value: Json, origin: str, reference: Json) -> InputValue:
     kept = reference if declaration.sensitive else None
-    return InputValue(value, declaration.sensitive, origin, kept)
+    return InputValue(value, declaration.sensitive, origin, kept, type=declaration.type_text)

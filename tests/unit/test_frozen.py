@@ -1,0 +1,181 @@
+"""
+A deployment as it is kept in the store: whole, without secrets, the same text for the same intent.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.frozen import (
+    UnreadableDeployment,
+    changed_secrets,
+    freeze,
+    parse_deployment,
+)
+from tests.fakes.project import ProjectOnDisk
+
+KEY = b"k" * 32
+BLUEPRINT = """
+    inputs:
+      name: {type: string, default: acme}
+      password: {type: string, sensitive: true}
+    steps:
+      network: {module: ../modules/plain, inputs: {x: "${inputs.name}"}}
+      server:
+        module: ../modules/secret
+        inputs:
+          given: "${inputs.password}"
+          written: wr1tten-in-the-blueprint
+          token: "${env.TOKEN}"
+          plain: "${steps.network.outputs.id}"
+        providers: {aws: {region: eu-west-1}}
+        verify: [{tcp: {host: "${outputs.id}", port: 22}}]
+        retry: {on: [busy], attempts: 2}
+        timeout: 5m
+        compensate: {module: ../modules/secret, inputs: {written: wr1tten-for-the-action}}
+        before_destroy: {command: [archive, "${outputs.id}"]}
+"""
+ENVIRON = {"ORCHESTRATOR_INPUT_password": "s3cret-input", "TOKEN": "t0ken-from-env"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> ProjectOnDisk:
+    found = ProjectOnDisk(tmp_path)
+    found.module(
+        "secret",
+        optional=dict.fromkeys(("given", "written", "token", "plain")),
+        sensitive=["given", "written"],
+        outputs=["id"],
+    )
+    found.blueprint(BLUEPRINT)
+    return found
+
+
+def test_what_is_read_back_is_what_was_written(project: ProjectOnDisk) -> None:
+    """
+    Nothing of a deployment is lost on the way through the store: the text stays the same.
+    """
+    text = freeze(project.load(environ=ENVIRON), KEY).to_json()
+    found = parse_deployment(text.encode())
+    step = found.steps["server"]
+    assert found.to_json() == text
+    assert (step.timeout, step.needs, step.retry and step.retry.on) == (
+        300.0,
+        frozenset({"network"}),
+        ("busy",),
+    )
+    assert step.inputs["plain"].raw == "${steps.network.outputs.id}"
+
+
+def test_no_secret_is_in_it(project: ProjectOnDisk) -> None:
+    """
+    Law 15: inputs, environment variables, and what stands in the blueprint for a variable that its
+    module calls sensitive are named with a keyed digest, never held.
+    """
+    frozen = freeze(project.load(environ=ENVIRON), KEY)
+    text = frozen.to_json()
+    assert not [word for word in ("s3cret", "t0ken", "wr1tten") if word in text]
+    assert frozen.inputs["password"].value["from"] == {"env": "ORCHESTRATOR_INPUT_password"}
+    assert {name: list(found) for name, found in frozen.withheld.items()} == {
+        "server": ["written"],
+        'server["@compensate"]': ["written"],
+    }
+
+
+def test_where_a_line_stands_does_not_matter(project: ProjectOnDisk) -> None:
+    """
+    A comment more in the blueprint means the same deployment.
+    """
+    before = freeze(project.load(environ=ENVIRON), KEY).to_json()
+    project.blueprint(BLUEPRINT.replace("steps:", "# a comment\n    steps:"))
+    assert freeze(project.load(environ=ENVIRON), KEY).to_json() == before
+
+
+def test_sets_have_one_order_in_every_process(project: ProjectOnDisk) -> None:
+    """
+    The text depends on the deployment only, not on the process that writes it.
+    """
+    project.blueprint(
+        "steps:\n"
+        + "".join(f"  s{n}: {{module: ../modules/plain}}\n" for n in range(20))
+        + f"  last: {{module: ../modules/plain, needs: {[f's{n}' for n in range(20)]}}}\n"
+    )
+    text = freeze(project.load(), KEY).to_json()
+    again = (
+        "import sys; from orchestrator.domain.frozen import parse_deployment as parse; "
+        "sys.stdout.write(parse(sys.stdin.buffer.read()).to_json())"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", again],
+            input=text,
+            env={"PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert texts == {text}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, ()),
+        ({"TOKEN": "another"}, ("env.TOKEN",)),
+        ({"ORCHESTRATOR_INPUT_password": "another"}, ("password",)),
+    ],
+)
+def test_a_changed_secret_is_told_by_its_name(
+    project: ProjectOnDisk, change: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    """
+    DESIGN 10: secrets are those of today; which of them differ is known, also of those that only
+    the environment holds.
+    """
+    frozen = freeze(project.load(environ=ENVIRON), KEY)
+    assert changed_secrets(frozen, project.load(environ=ENVIRON | change), KEY) == expected
+
+
+def test_a_changed_literal_secret_is_told(project: ProjectOnDisk) -> None:
+    """
+    So is one that stands in the blueprint for a sensitive variable.
+    """
+    frozen = freeze(project.load(environ=ENVIRON), KEY)
+    project.blueprint(BLUEPRINT.replace("wr1tten-in", "ch4nged-in"))
+    now = project.load(environ=ENVIRON)
+    assert changed_secrets(frozen, now, KEY) == ("steps.server.inputs.written",)
+
+
+def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -> None:
+    """
+    A digest of another project key proves nothing: every secret must be accepted then.
+    """
+    deployment = project.load(environ=ENVIRON)
+    frozen = freeze(deployment, KEY)
+    assert changed_secrets(frozen, deployment, b"o" * 32) == (
+        "env.TOKEN",
+        "password",
+        "steps.server.inputs.written",
+        'steps.server["@compensate"].inputs.written',
+    )
+
+
+@pytest.mark.parametrize("damage", ["schema", "text"])
+def test_a_damaged_deployment_is_an_error(project: ProjectOnDisk, damage: str) -> None:
+    """
+    What cannot be read is never taken for an empty deployment (law 14).
+    """
+    document = json.loads(freeze(project.load(environ=ENVIRON), KEY).to_json())
+    text = json.dumps(document | {"schema": "orchestrator.deployment/2"})
+    if damage == "text":
+        text = text[:-20]
+    with pytest.raises(UnreadableDeployment):
+        parse_deployment(text.encode())
