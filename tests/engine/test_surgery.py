@@ -1,5 +1,5 @@
 """
-Surgery on provider state: under the marker, never `ok` by itself, and refused where it would do harm.
+Surgery on provider state: under the marker, never `ok` by itself, refused where it would do harm.
 """
 
 from __future__ import annotations
