@@ -1,0 +1,214 @@
+"""
+Provider state in S3 with a lock file: a killed run leaves its lock there, and it is released by its
+id, where it is ours and nothing of ours is alive.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.fakecloud import Cloud, environment, install
+from tests.aws.cloud import Aws
+from tests.engine.watched import kill, kill_with_engine
+from tests.project import ENGINES, Ended, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+BUCKET, STATE, LOCK = "states", "one/web.tfstate", "one/web.tfstate.tflock"
+BLUEPRINT = """
+    version: 1
+    name: one
+    backend:
+      type: s3
+      config:
+        bucket: states
+        key: "one/${{step.name}}.tfstate"
+        region: eu-west-1
+        use_lockfile: true
+        use_path_style: true
+    steps:
+      web: {{module: ../modules/server, inputs: {{name: web, size: {size}}}}}
+"""
+
+
+class Story:
+    """
+    A server in a cloud, its state in S3: an update is killed, and what comes after it.
+    """
+
+    def __init__(self, root: Path, aws: Aws, cloud: Cloud, engine: str) -> None:
+        self.project = project = Project(root / "project", engine=engine)
+        self.cloud = cloud
+        self._s3 = aws.client("s3")
+        region = {"LocationConstraint": "eu-west-1"}
+        self._s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=region)
+        project.copy("fixtures/fakecloud/modules/server")
+        found = project.root / "fixtures/fakecloud/modules/server"
+        shutil.move(found, project.root / "modules/server")
+        project.write("orchestrator.yaml", "settle_seconds: 0\n")
+        project.environ = environment(install(root / "mirror"), cloud, project.environ)
+        project.environ = aws.environment(project.environ)
+
+    def tell(self) -> None:
+        """
+        Let it happen.
+        """
+        project = self.project
+        self.write("small")
+        self.first = project.run("apply", "one", "--yes")
+        tool = self._updating()
+        kill_with_engine(project, tool, "apply")
+        self.left = self.lock
+        self.blocked = project.run("apply", "one", "--yes", "--json")
+        self.wrong = self.unlock("11111111-2222-3333-4444-555555555555")
+        self.strangers = self.left | {"Who": "ann@laptop"}
+        self._put(self.strangers)
+        self.refused = self.unlock(self.left["ID"])
+        self.kept = self.lock
+        self._put(self.left)
+        self.entries = project.entries("web")
+        self.released = self.unlock(self.left["ID"])
+        self.last = project.run("apply", "one", "--yes", "--json")
+
+    def _updating(self) -> subprocess.Popen[str]:
+        self.write("large")
+        self.cloud.arm("update", "web", "hang_after")
+        tool = self.project.start("apply", "one", "--yes")
+        self.cloud.wait_for_call("update", "web")
+        return tool
+
+    def write(self, size: str) -> None:
+        """
+        Want the server in this size.
+        """
+        self.project.write("blueprints/one.yaml", BLUEPRINT.format(size=size))
+
+    def unlock(self, lock_id: str) -> Ended:
+        """
+        Ask for the release of a lock.
+        """
+        why = ("--reason", "its runner is gone", "--yes", "--json")
+        return self.project.run("reconcile", "one", "--unlock", lock_id, *why)
+
+    def _put(self, lock: dict[str, Any]) -> None:
+        self._s3.put_object(Bucket=BUCKET, Key=LOCK, Body=json.dumps(lock).encode())
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        """
+        The lock object in the bucket; empty where there is none.
+        """
+        listed = self._s3.list_objects_v2(Bucket=BUCKET, Prefix=LOCK).get("Contents", [])
+        if not listed:
+            return {}
+        found = self._s3.get_object(Bucket=BUCKET, Key=LOCK)["Body"].read()
+        parsed: dict[str, Any] = json.loads(found)
+        return parsed
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def story(
+    request: pytest.FixtureRequest, whole_cloud: Aws, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Story]:
+    whole_cloud.empty()
+    root = tmp_path_factory.mktemp("story")
+    cloud = Cloud(root / "cloud.db")
+    found = Story(root, whole_cloud, cloud, require_engine(request.param))
+    with cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        found.tell()
+        yield found
+
+
+def failed(ended: Ended) -> dict[str, Any]:
+    """
+    What a run says of its one step.
+    """
+    row: dict[str, Any] = ended.events[-1]["steps"][0]
+    return row
+
+
+def test_records_stay_on_this_machine(story: Story) -> None:
+    """
+    State is in the bucket; the operation store for S3 is not built, which a warning says.
+    """
+    assert story.first.code == 0
+    assert "operation stores on S3 are not built yet" in story.first.said
+    bound = story.project.record("web")["provider_state"]
+    assert bound["location"] == f"s3://{BUCKET}/{STATE}"
+
+
+def test_a_lock_left_behind_is_told_in_full(story: Story) -> None:
+    """
+    FIELD 6: the next apply is busy and says the lock's id, its owner and since when; nothing is
+    unlocked by itself.
+    """
+    said = failed(story.blocked)["last_error"]
+
+    assert story.blocked.code == 20
+    assert story.left["ID"] in said
+    assert story.left["Who"] in said
+    assert f"created {story.left['Created'][:10]}" in said
+
+
+def test_only_the_lock_that_is_held_is_released(story: Story) -> None:
+    """
+    An id that is not the one that holds is refused, with the facts of the one that does.
+    """
+    assert story.wrong.code == 4
+    assert failed(story.wrong)["error"]["code"] == "foreign_lock"
+    assert story.left["ID"] in failed(story.wrong)["last_error"]
+
+
+def test_the_lock_of_a_stranger_is_never_released(story: Story) -> None:
+    """
+    The id is right and the time fits, but the owner is not who our run was: refused, and the lock
+    stays as it is.
+    """
+    assert story.refused.code == 4
+    assert failed(story.refused)["error"]["code"] == "foreign_lock"
+    assert "ann@laptop" in failed(story.refused)["last_error"]
+    assert story.kept == story.strangers
+
+
+def test_our_own_lock_is_released_by_its_id(story: Story) -> None:
+    """
+    Owner and time fit our run and nothing of ours is alive: the lock is gone, under a marker of its
+    own; the update in doubt is settled, and the next apply has nothing to do.
+    """
+    commands = [e["active_command"] for e in story.project.history("web")[len(story.entries) :]]
+
+    assert story.released.code == 0, story.released.said
+    assert commands[0] == "unlock"
+    assert (story.last.code, failed(story.last)["updated"]) == (0, [])
+    assert [s.attributes["size"] for s in story.cloud.servers()] == ["large"]
+    assert story.lock == {}
+
+
+def test_a_living_engine_keeps_its_lock(aws: Aws, tmp_path: Path) -> None:
+    """
+    The tool is dead and its engine is not: the lock is in use, and nothing releases it.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    found = Story(tmp_path, aws, cloud, require_engine("terraform"))
+    with cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        found.write("small")
+        cloud.arm("create", "web", "slow:60")
+        tool = found.project.start("apply", "one", "--yes")
+        cloud.wait_for_call("create", "web")
+        kill(tool)
+        lock = found.lock
+
+        ended = found.unlock(lock["ID"])
+
+        assert ended.code == 20, ended.said
+        assert found.lock == lock
+        assert len(found.project.entries("web")) == 1
