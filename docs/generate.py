@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel
 
 from orchestrator.cli.main import cli
-from orchestrator.domain.documents import DOCUMENTS
-from orchestrator.domain.record import OperationRecord, RunRecord
+from orchestrator.domain.hints import HINTS
+from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL
+from orchestrator.domain.recovery import BARS, CASES, UNCALLED
+from orchestrator.domain.schemas import DOCUMENTS
 from orchestrator.domain.states import TABLE, Status, Trigger
 from orchestrator.errors import EXIT_CODES, PRECEDENCE
 
@@ -39,15 +40,10 @@ def documents() -> dict[Path, str]:
         Path("docs/cli.md"): _NOTE + command_line(),
         Path("docs/exit-codes.md"): _NOTE + exit_codes_page(),
     }
-    models: dict[str, type[BaseModel]] = {
-        **DOCUMENTS,
-        "operation": OperationRecord,
-        "run": RunRecord,
-    }
-    for name, model in models.items():
+    for name, model in DOCUMENTS.items():
         schema = model.model_json_schema(by_alias=True)
         found[Path(f"docs/schemas/{name}.json")] = json.dumps(schema, indent=2) + "\n"
-    for name in ("README.md", "docs/records.md"):
+    for name in ("README.md", "docs/records.md", "docs/recovery.md"):
         found[Path(name)] = _filled((ROOT / name).read_text(encoding="utf-8"))
     return found
 
@@ -58,6 +54,10 @@ def _filled(text: str) -> str:
         "exit-codes": exit_code_table,
         "states": state_diagram,
         "triggers": trigger_table,
+        "recovery-cases": recovery_cases,
+        "recovery-reasons": recovery_reasons,
+        "recovery-offers": recovery_offers,
+        "hints": hint_table,
     }
     return _PART.sub(lambda m: f"{m['head']}{parts[m['name']]()}{m['tail']}", text)
 
@@ -178,6 +178,66 @@ def trigger_table() -> str:
         rows.append(f"| `{trigger.value}` | {told} |")
     rows.append(f"| `{Trigger.REVERT.value}` | running → the status before; `absent` if none |")
     return "\n".join(["| trigger | from → to |", "|---|---|", *rows]) + "\n"
+
+
+def recovery_cases() -> str:
+    """
+    The situations a step can be in, in the order in which they are looked for.
+    """
+    rows = []
+    for case in CASES:
+        best, blocks = ", else ".join(case.prefers), f"`{case.blocks}`" if case.blocks else ""
+        rows.append(
+            f"| `{case.situation}` | {case.when} | {', '.join(case.may)} | {best} | {blocks} |"
+        )
+    head = [
+        "| situation | when | may be taken | recommended | all others |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def recovery_reasons() -> str:
+    """
+    Why an action cannot be taken, and of which actions that is said.
+    """
+    said: dict[str, list[str]] = {code: [] for code in REFUSED}
+    for remedy, bars in BARS.items():
+        for bar in bars:
+            said[bar.code].append(remedy)
+    for remedy, code in UNCALLED.items():
+        if remedy not in said[code]:
+            said[code].append(remedy)
+    rows = [
+        f"| `{code}` | {', '.join(names) or 'all others'} | {_filled_in(REFUSED[code])} |"
+        for code, names in said.items()
+    ]
+    return "\n".join(["| code | of | says |", "|---|---|---|", *rows]) + "\n"
+
+
+def recovery_offers() -> str:
+    """
+    What each action does, and what is special about it in some situations.
+    """
+    rows = []
+    for remedy, sentence in OFFERED.items():
+        rows.append(f"| `{remedy}` | | {_filled_in(sentence)} |")
+        for (special, situation), other in SPECIAL.items():
+            if special is remedy:
+                rows.append(f"| `{remedy}` | `{situation}` | {_filled_in(other)} |")
+    return "\n".join(["| action | in | says |", "|---|---|---|", *rows]) + "\n"
+
+
+def _filled_in(sentence: str) -> str:
+    return re.sub(r"\{(\w+)\}", r"*\1*", sentence)
+
+
+def hint_table() -> str:
+    """
+    What to do first, by the phase of the fault.
+    """
+    rows = [f"| `{phase}` | {hint} |" for phase, hint in HINTS.items()]
+    return "\n".join(["| phase | first |", "|---|---|", *rows]) + "\n"
 
 
 def main() -> None:

@@ -165,7 +165,7 @@ class EngineFailed(OrchestratorError):
 
 class InDoubt(OrchestratorError):
     """
-    Objects may exist of which we cannot tell; ``reconcile`` comes first.
+    Objects may exist of which we cannot tell; ``recover`` says what is safe.
     """
 
     exit_code, code = 11, "in_doubt"
@@ -275,7 +275,7 @@ EXIT_CODES = (
     ExitCode(5, "approval missing", (ApprovalMissing,)),
     ExitCode(6, "plan no longer matches what was approved", (PlanChanged,)),
     ExitCode(10, "engine failed, recorded", (EngineFailed,)),
-    ExitCode(11, "outcome in doubt: `reconcile`", (InDoubt,)),
+    ExitCode(11, "outcome in doubt: `recover`", (InDoubt,)),
     ExitCode(12, "applied, but a `verify` check failed", (CheckFailed,)),
     ExitCode(13, "deadline passed, recorded", (DeadlinePassed,)),
     ExitCode(20, "busy: claimed, or the state is locked", (Busy, StateLocked)),

@@ -139,9 +139,9 @@ class OperationStore(Protocol):
         to our own write was lost.
         """
 
-    def history(self, target: Target) -> list[OperationRecord]:
+    def history(self, target: Target, *, limit: int | None = None) -> list[OperationRecord]:
         """
-        All entries of the target, newest first.
+        The entries of the target, newest first: all of them, or at most ``limit``.
         """
 
     def records(
@@ -268,6 +268,11 @@ class RunFiles(Protocol):
     def engine_identities(self, run_id: str, step: str) -> list[Identity]:
         """
         The processes of all engine calls that a step of a run left on this machine.
+        """
+
+    def late(self) -> list[Path]:
+        """
+        The files, on this machine, of outcomes that came too late to be recorded.
         """
 
     def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:

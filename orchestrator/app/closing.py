@@ -156,14 +156,21 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     if not unfinished and now is not Verdict.INTERRUPTED:
         return ()
     found = []
-    if any(row.in_doubt for row in rows):
-        if verb != "reconcile":
-            found.append(
-                NextCommand(
-                    command=command_line(deployment, "reconcile"),
-                    why="settle what is in doubt; an apply is refused until then",
-                )
+    doubtful = any(row.in_doubt for row in rows)
+    if doubtful and verb != "reconcile":
+        found.append(
+            NextCommand(
+                command=command_line(deployment, "reconcile"),
+                why="settle what is in doubt; an apply is refused until then",
             )
+        )
+    found.append(
+        NextCommand(
+            command=command_line(deployment, "recover"),
+            why="what is known of every step, and what is safe to do now",
+        )
+    )
+    if doubtful:
         found += _answering(deployment, rows)
     if any(row.error and row.error.phase == "verify" for row in rows):
         found.append(
@@ -180,11 +187,6 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
                 why=f"{doing}, once the cause is fixed",
             )
         )
-    found.append(
-        NextCommand(
-            command=command_line(deployment, "status"), why="what is recorded of every step"
-        )
-    )
     if verb == "apply" and alive:
         found.append(
             NextCommand(

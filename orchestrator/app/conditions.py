@@ -4,14 +4,28 @@ Whether somebody still works on a ``running`` record. Reads only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from orchestrator.domain.record import Identity, OperationRecord
 from orchestrator.domain.states import Condition, Liveness, Status
 
 if TYPE_CHECKING:
+    from orchestrator.domain.record import Identity, Lease, OperationRecord
     from orchestrator.ports import OperationStore, Processes, RunFiles
+
+Role = Literal["run", "engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """
+    The last heartbeat of a run, and its own process (``run``) and its engine's (``engine``) with
+    what can be told of them from here; what is not known is left out.
+    """
+
+    lease: Lease | None
+    processes: Mapping[Role, tuple[Identity, Liveness]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +39,25 @@ class Watch:
     processes: Processes
     silence: float
 
+    def signs(self, record: OperationRecord) -> Signs:
+        """
+        What can be seen of the processes of the record's run.
+        """
+        lease = self.store.lease(record.run_id)
+        engine = self.files.engine_identity(record.run_id, record.target.step, record.attempt)
+        known: dict[Role, Identity | None] = {
+            "run": lease.owner if lease else None,
+            "engine": engine,
+        }
+        return Signs(
+            lease=lease,
+            processes={
+                role: (identity, self.processes.liveness(identity))
+                for role, identity in known.items()
+                if identity is not None
+            },
+        )
+
     def condition(self, record: OperationRecord) -> Condition | None:
         """
         The derived condition of DESIGN 3; None for a record that is not ``running``.
@@ -33,14 +66,15 @@ class Watch:
         proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
         has ended in order, and its engine with it.
         """
-        if record.status is not Status.RUNNING:
-            return None
-        lease = self.store.lease(record.run_id)
-        engine = self.files.engine_identity(record.run_id, record.target.step, record.attempt)
-        known = [item for item in (lease and lease.owner, engine) if isinstance(item, Identity)]
-        states = {self.processes.liveness(identity) for identity in known}
+        return self.judge(self.signs(record)) if record.status is Status.RUNNING else None
+
+    def judge(self, signs: Signs) -> Condition:
+        """
+        The condition of a ``running`` record of whose run these are the signs.
+        """
+        states = {state for _, state in signs.processes.values()}
         if Liveness.ALIVE in states:
             return Condition.LIVE
-        if lease is not None and Liveness.UNKNOWN in states:
-            return Condition.LIVE if lease.age < self.silence else Condition.SILENT
+        if signs.lease is not None and Liveness.UNKNOWN in states:
+            return Condition.LIVE if signs.lease.age < self.silence else Condition.SILENT
         return Condition.INTERRUPTED

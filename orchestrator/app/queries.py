@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.conditions import Watch
 from orchestrator.app.earlier import find_run
 from orchestrator.app.ownership import check_owner
+from orchestrator.domain.commands import command_line
 from orchestrator.domain.documents import (
     AttemptEvidence,
     EvidenceFile,
@@ -28,7 +29,7 @@ from orchestrator.domain.documents import (
     StepState,
 )
 from orchestrator.domain.outline import Outline
-from orchestrator.domain.record import OperationRecord, RunRecord
+from orchestrator.domain.record import NextCommand, OperationRecord, RunRecord
 from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
@@ -56,42 +57,62 @@ class Reader:
         The status of a blueprint in an environment; with ``steps`` only those are listed. The
         verdict is over what is listed.
         """
-        watch = Watch(self.store, self.files, self.processes, self.silence)
-        spooled = {str(item.target.target): item for item in self.spool.pending()}
-        records: dict[str, OperationRecord] = {}
-        for found in self.store.records(outline.blueprint, outline.environment):
-            check_owner(found, self.project, (outline.path, *outline.moved_from))
-            records[found.target.step] = found
+        watch = self.watch()
+        records = self.records(outline)
+        waiting = self.waiting(outline, records)
         runs = self._run_rows(records.values())
         listed = [step for step in outline.graph.order if steps is None or step in steps]
         shown, conditions = [], []
         for step in listed:
-            target = Target(outline.blueprint, outline.environment, step)
-            waiting = spooled.get(str(target))
-            record = records.get(step)
-            overlaid = waiting is not None and (
-                record is None or waiting.sequence == record.sequence + 1
-            )
-            newest = waiting if overlaid else record
+            newest = waiting.get(step) or records.get(step)
             condition = watch.condition(newest) if newest else None
             conditions.append((newest.status if newest else None, condition))
             if newest is None:
-                shown.append(_pending(outline, target, records))
+                shown.append(_pending(outline, outline.target(step), records))
             else:
                 state = self._recorded(newest, runs, condition)
-                shown.append(state.model_copy(update={"spooled": overlaid}))
+                shown.append(state.model_copy(update={"spooled": step in waiting}))
         return StatusDocument(
             project=self.project,
             blueprint=outline.blueprint,
             environment=outline.environment,
             verdict=verdict(conditions),
             steps=tuple(shown),
-            orphaned=tuple(
-                str(record.target.target)
-                for step, record in sorted(records.items())
-                if step not in outline.graph and record.status not in NOTHING_THERE
-            ),
+            orphaned=orphaned(outline, records),
+            next=_next(outline, shown),
         )
+
+    def watch(self) -> Watch:
+        """
+        What tells who is alive.
+        """
+        return Watch(self.store, self.files, self.processes, self.silence)
+
+    def records(self, outline: Outline) -> dict[str, OperationRecord]:
+        """
+        The newest records by step, orphans included; Refused where one is somebody else's.
+        """
+        records = {}
+        for found in self.store.records(outline.blueprint, outline.environment):
+            check_owner(found, self.project, (outline.path, *outline.moved_from))
+            records[found.target.step] = found
+        return records
+
+    def waiting(
+        self, outline: Outline, records: Mapping[str, OperationRecord]
+    ) -> dict[str, OperationRecord]:
+        """
+        The outcomes that wait on disk and are the next entry of their step.
+        """
+        place = (outline.blueprint, outline.environment)
+        found = {}
+        for item in self.spool.pending():
+            step = item.target.step
+            known = records.get(step)
+            ours = (item.target.blueprint, item.target.environment) == place
+            if ours and (known is None or item.sequence == known.sequence + 1):
+                found[step] = item
+        return found
 
     def left_over(self, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:
         """
@@ -103,7 +124,7 @@ class Reader:
             place = (record.target.blueprint, record.target.environment)
             if record.project == self.project and place not in declared:
                 found.setdefault(place, []).append(record)
-        watch = Watch(self.store, self.files, self.processes, self.silence)
+        watch = self.watch()
         documents = []
         for (blueprint, environment), records in sorted(found.items()):
             runs = self._run_rows(records)
@@ -206,10 +227,8 @@ class Reader:
         """
         The newest runs, of this machine and of the store; at most ``limit``.
         """
-        names = self.store.blobs("runs/")
-        stored = {name.split("/")[1] for name in names if name.endswith("/run.json")}
         lines: list[RunLine] = []
-        for run_id in sorted({*self.files.runs(), *stored}, reverse=True):
+        for run_id in self.run_ids():
             run = find_run(self.files, self.store, run_id)
             if run is None or blueprint not in (None, run.blueprint):
                 continue
@@ -219,6 +238,14 @@ class Reader:
             if len(lines) == limit:
                 break
         return RunsDocument(project=self.project, runs=tuple(lines))
+
+    def run_ids(self) -> list[str]:
+        """
+        The ids of all runs, of this machine and of the store, newest first.
+        """
+        names = self.store.blobs("runs/")
+        stored = {name.split("/")[1] for name in names if name.endswith("/run.json")}
+        return sorted({*self.files.runs(), *stored}, reverse=True)
 
     def run(self, run_id: str) -> RunDocument:
         """
@@ -241,6 +268,28 @@ class Reader:
             for number, place in self.files.attempts(run_id, row.step)
         ]
         return RunDocument(run=run, directory=str(directory), attempts=tuple(attempts))
+
+
+def _next(outline: Outline, shown: Iterable[StepState]) -> tuple[NextCommand, ...]:
+    """
+    Where to go on reading if something is not well.
+    """
+    unwell = (StepStatus.ERROR, StepStatus.RUNNING)
+    if not any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
+        return ()
+    why = "what is known of every step, and what is safe to do now"
+    return (NextCommand(command=command_line(outline, "recover"), why=why),)
+
+
+def orphaned(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[str, ...]:
+    """
+    The targets that may be alive and whose step is no longer in the blueprint.
+    """
+    return tuple(
+        str(record.target.target)
+        for step, record in sorted(records.items())
+        if step not in outline.graph and record.status not in NOTHING_THERE
+    )
 
 
 def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:

@@ -58,7 +58,7 @@ def check_not_live(
             raise Busy(
                 f"{record.target.target}: {record.active_command} of run {record.run_id} is still "
                 "going on",
-                hint="wait for it (--wait), or look at it with `orchestrator status`",
+                hint="wait for it (--wait), or look at it with `orchestrator recover`",
             )
         if not told:
             services.note(f"waiting for run {record.run_id}", step=record.target.step)

@@ -35,6 +35,7 @@ COMMANDS = {
     "init": "init",
     "plan": "plan",
     "reconcile": "reconcile",
+    "recover": "recover",
     "runs": "runs",
     "schema": "schema",
     "status": "status",

@@ -19,22 +19,14 @@ def command(name: str | None) -> int:
     Example:
       orchestrator schema status
     """
-    from pydantic import BaseModel
-
-    from orchestrator.domain.documents import DOCUMENTS
-    from orchestrator.domain.record import OperationRecord, RunRecord
+    from orchestrator.domain.schemas import DOCUMENTS
     from orchestrator.domain.suggestions import did_you_mean
     from orchestrator.errors import Usage
 
-    known: dict[str, type[BaseModel]] = {
-        **DOCUMENTS,
-        "operation": OperationRecord,
-        "run": RunRecord,
-    }
     if name is None:
-        click.echo("\n".join(sorted(known)))
+        click.echo("\n".join(sorted(DOCUMENTS)))
         return 0
-    if name not in known:
-        raise Usage(f"there is no document {name!r}", hint=did_you_mean(name, known))
-    click.echo(json.dumps(known[name].model_json_schema(by_alias=True), indent=2))
+    if name not in DOCUMENTS:
+        raise Usage(f"there is no document {name!r}", hint=did_you_mean(name, DOCUMENTS))
+    click.echo(json.dumps(DOCUMENTS[name].model_json_schema(by_alias=True), indent=2))
     return 0

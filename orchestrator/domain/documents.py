@@ -327,18 +327,3 @@ class ErrorDocument(Document):
     hint: str = ""
     reason: str | None = None
     problems: tuple[ProblemDocument, ...] = ()
-
-
-#: Every document here by the name that ``schema NAME`` takes.
-DOCUMENTS: dict[str, type[Document]] = {
-    "status": StatusDocument,
-    "status_list": StatusListDocument,
-    "history": HistoryDocument,
-    "runs": RunsDocument,
-    "run_details": RunDocument,
-    "plan": PlanDocument,
-    "validation": ValidationDocument,
-    "graph": GraphDocument,
-    "engine": EngineDocument,
-    "error": ErrorDocument,
-}

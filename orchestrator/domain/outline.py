@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint import Backend, InputValue, Retain
 from orchestrator.domain.graph import Graph
+from orchestrator.domain.references import Template
 from orchestrator.domain.target import Target
 from orchestrator.errors import Location
 
@@ -16,7 +17,8 @@ from orchestrator.errors import Location
 @dataclass(frozen=True, slots=True)
 class OutlinedStep:
     """
-    A step without its module: what it is called, uses and needs, and which actions it declares.
+    A step without its module: what it is called, uses and needs, which actions it declares, and
+    the provider configuration that the blueprint gives it, unresolved.
     """
 
     name: str
@@ -26,6 +28,7 @@ class OutlinedStep:
     retain: Retain | None = None
     compensate: bool = False
     before_destroy: bool = False
+    providers: Mapping[str, Template] = field(default_factory=dict)
     at: Location | None = None
 
 

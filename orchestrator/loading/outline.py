@@ -106,5 +106,6 @@ def _outlined(draft: Draft, needs: frozenset[str]) -> OutlinedStep:
         retain=draft.retain,
         compensate="compensate" in declared,
         before_destroy="before_destroy" in declared,
+        providers={name: item.template for name, item in draft.providers.items()},
         at=draft.at,
     )

@@ -56,10 +56,11 @@ class MemoryStore:
             if rival is None or rival.entry_id != record.entry_id:
                 raise fenced(record, rival)
 
-    def history(self, target: Target) -> list[OperationRecord]:
+    def history(self, target: Target, *, limit: int | None = None) -> list[OperationRecord]:
         with self._lock:
             count = len(self._entries.get(target, ()))
-            return [self._entry(target, sequence) for sequence in range(count, 0, -1)]
+            wanted = range(count, 0, -1)[:limit]
+            return [self._entry(target, sequence) for sequence in wanted]
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

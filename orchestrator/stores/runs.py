@@ -190,6 +190,12 @@ class RunDirectory:
                 found.append(Identity.model_validate_json(path.read_bytes()))
         return found
 
+    def late(self) -> list[Path]:
+        """
+        The files of outcomes that came too late to be recorded, oldest run first.
+        """
+        return sorted(self._root.glob("*/late-*.json"))
+
     def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
         """
         The process of an attempt's mutating engine call, read without touching anything; None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
 
+from orchestrator.domain.hints import hint_of
 from orchestrator.domain.record import Diagnostic, Doubt, Fault, StepRun
 from orchestrator.domain.states import StepStatus
 from orchestrator.errors import Reason
@@ -138,9 +139,10 @@ def steps_table(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = (
 
 def failures(page: Page, steps: Iterable[StepRun]) -> None:
     """
-    Add what failed and why, each diagnostic once, in the engine's own words.
+    Add what failed and why, each diagnostic once, in the engine's own words, and what to do first.
     """
     told: set[Diagnostic] = set()
+    hinted: set[str | None] = set()
     failed = [step for step in steps if step.error or step.status is StepStatus.ERROR]
     if not failed:
         return
@@ -161,6 +163,10 @@ def failures(page: Page, steps: Iterable[StepRun]) -> None:
         if errors and not fresh:
             page.line("the same error as above", indent=4)
         told.update(fresh)
+        hint = hint_of(fault)
+        if hint and hint not in hinted:
+            page.line(("first", "bold"), f": {hint}", indent=4, hang=7)
+        hinted.add(hint)
 
 
 def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:

@@ -1,0 +1,303 @@
+"""
+What can be seen of a blueprint in an environment: records, processes, runs, files. Reads only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from orchestrator.app.conditions import Signs
+from orchestrator.app.earlier import find_run
+from orchestrator.app.queries import Reader
+from orchestrator.domain.outline import Outline
+from orchestrator.domain.record import (
+    Fault,
+    InFlight,
+    OperationRecord,
+    RunRecord,
+    StepRun,
+    UnreadableRecord,
+    parse_record,
+)
+from orchestrator.domain.recovery import Earlier, Facts, Position
+from orchestrator.domain.references import Template
+from orchestrator.domain.states import (
+    NOTHING_THERE,
+    READY,
+    Condition,
+    Liveness,
+    Status,
+    StepStatus,
+)
+from orchestrator.errors import StoreUnavailable
+
+#: How far back is looked: runs for the last verified one, entries of a step for an earlier one.
+RUNS, ENTRIES = 50, 30
+_ERRORED = "errored.tfstate"
+
+
+class Survey:
+    """
+    Everything that one document is made from; each thing is read once, when it is first asked for.
+
+    ``settle`` is the time in seconds for which a dead engine's request may still be under way.
+    """
+
+    def __init__(self, reader: Reader, outline: Outline, *, now: datetime, settle: float) -> None:
+        self.reader = reader
+        self.outline = outline
+        self.now = now
+        self.settle = settle
+        self.records = reader.records(outline)
+        self.waiting = reader.waiting(outline, self.records)
+        self.watch = reader.watch()
+        self.signs: dict[str, Signs] = {
+            step: self.watch.signs(record)
+            for step, record in {**self.records, **self.waiting}.items()
+            if record.status is Status.RUNNING
+        }
+        self._stored: dict[str, bool] = {}
+
+    def newest(self, step: str) -> OperationRecord | None:
+        return self.waiting.get(step) or self.records.get(step)
+
+    def status(self, step: str) -> Status | None:
+        record = self.newest(step)
+        return record.status if record else None
+
+    def condition(self, step: str) -> Condition | None:
+        return self.watch.judge(self.signs[step]) if step in self.signs else None
+
+    @cached_property
+    def runs(self) -> list[RunRecord]:
+        """
+        The newest runs of the blueprint in the environment, newest first, at most `RUNS`.
+        """
+        found = []
+        for run_id in self.reader.run_ids():
+            try:
+                run = find_run(self.reader.files, self.reader.store, run_id)
+            except StoreUnavailable:
+                continue  # a run record that cannot be read hides no operation record
+            place = (self.outline.blueprint, self.outline.environment)
+            if run is not None and (run.blueprint, run.environment) == place:
+                found.append(run)
+            if len(found) == RUNS:
+                break
+        return found
+
+    def last_run(self, step: str) -> tuple[RunRecord, StepRun] | None:
+        """
+        The newest run that had the step, and what became of it there.
+        """
+        rows = ((run, row) for run in self.runs for row in run.steps if row.step == step)
+        return next(rows, None)
+
+    def position(self, step: str) -> Position:
+        graph = self.outline.graph
+        children = self._children(step)
+        needs = [up for up in graph.order if up in graph.needs(step)]
+        dependents = graph.dependents(step)
+        return Position(
+            unready={up: _word(self.status(up)) for up in needs if self.status(up) not in READY},
+            dependents={
+                name: _word(self.status(name))
+                for name in graph.order
+                if name in dependents and name not in children and self._alive(name)
+            },
+            children=tuple(name for name in graph.order if name in children and self._alive(name)),
+        )
+
+    def _alive(self, step: str) -> bool:
+        return self.status(step) not in (None, *NOTHING_THERE)
+
+    def _children(self, step: str) -> set[str]:
+        """
+        The steps that the step owns, directly or not.
+        """
+        found: set[str] = set()
+        owners = {name: item.owned_by for name, item in self.outline.steps.items()}
+        pending = [step]
+        while pending:
+            owner = pending.pop()
+            mine = [name for name, parent in owners.items() if parent == owner]
+            found.update(mine)
+            pending += mine
+        return found
+
+    def facts(self, step: str, record: OperationRecord | None) -> Facts:
+        condition = self.condition(step)
+        outlined = self.outline.steps[step]
+        claimed_by, unproven = self.holder
+        if step in self.signs and condition is Condition.SILENT:
+            unproven = unproven or _process(self.signs[step], record)
+        last = self.last_run(step)
+        return Facts(
+            condition=condition,
+            claimed_by=claimed_by,
+            unproven=unproven,
+            spooled=step in self.waiting,
+            settling=self._settling(record),
+            unsaved=self._unsaved(step) if record else None,
+            lock=_lock(record, last),
+            snapshot=self._has_snapshot(record),
+            inputs=self._has_inputs(record),
+            given_inputs=self._given_inputs(record),
+            earlier=self._earlier(record),
+            compensates=outlined.compensate,
+            scope=_scope(outlined.providers),
+        )
+
+    @cached_property
+    def holder(self) -> tuple[str | None, str | None]:
+        """
+        The live run that holds the claim, or the process that holds it and cannot be proven dead.
+        """
+        reader = self.reader
+        claim = reader.store.claim(self.outline.blueprint, self.outline.environment)
+        if claim is None:
+            return None, None
+        state = reader.processes.liveness(claim.owner)
+        lease = reader.store.lease(claim.run_id)
+        process = f"process {claim.owner.pid} of run {claim.run_id} on {claim.owner.host}"
+        fresh = lease is not None and lease.age < reader.silence
+        if state is Liveness.ALIVE or (state is Liveness.UNKNOWN and fresh):
+            return f"{claim.command} of run {claim.run_id} is going on ({process})", None
+        return None, process if state is Liveness.UNKNOWN else None
+
+    def _settling(self, record: OperationRecord | None) -> float:
+        """
+        The seconds for which a request that left a doubt may still be under way.
+        """
+        if record is None:
+            return 0.0
+        ages = [
+            (self.now - (doubt.at or record.updated_at)).total_seconds()
+            for doubt in record.resources.in_doubt
+            if doubt.action != "forget"
+        ]
+        return round(max(self.settle - min(ages), 0.0), 1) if ages else 0.0
+
+    def _directory(self, step: str) -> Path:
+        return self.reader.work / self.outline.blueprint / self.outline.environment / step
+
+    def _unsaved(self, step: str) -> str | None:
+        """
+        The provider state that the engine could not save, somewhere in the working directory.
+        """
+        for place, inside, files in os.walk(self._directory(step)):
+            inside[:] = [name for name in inside if not name.startswith(".")]
+            if _ERRORED in files:
+                return str(Path(place) / _ERRORED)
+        return None
+
+    def _has_snapshot(self, record: OperationRecord | None) -> bool:
+        digest = record.module_digest if record else None
+        return digest is not None and self._is_stored(f"snapshots/{digest}")
+
+    def _has_inputs(self, record: OperationRecord | None) -> bool:
+        name = record.resolved_inputs_file if record else None
+        return name is not None and self._is_stored(name)
+
+    def _is_stored(self, name: str) -> bool:
+        """
+        Whether the store holds the blob; each name is looked up once.
+        """
+        if name not in self._stored:
+            self._stored[name] = name in self.reader.store.blobs(name)
+        return self._stored[name]
+
+    def _given_inputs(self, record: OperationRecord | None) -> str | None:
+        if record is None:
+            return None
+        file = self.reader.files.directory(record.run_id) / "rerun-inputs.yml"
+        return str(file) if file.exists() else None
+
+    def _earlier(self, record: OperationRecord | None) -> Earlier | None:
+        """
+        The newest earlier run in which the step ended ok and verified, else ended ok.
+        """
+        if record is None:
+            return None
+        entries = self.reader.store.history(record.target.target, limit=ENTRIES)
+        fine = [e for e in entries if e.status in READY and e.run_id != record.run_id]
+        verified = [e for e in fine if e.verification and e.verification.verdict == "verified"]
+        for entry in (*verified, *fine):
+            stored = self._has_snapshot(entry) and self._has_inputs(entry)
+            return Earlier(entry.run_id, verified=entry in verified, stored=stored)
+        return None
+
+    def in_flight(self, step: str) -> tuple[InFlight, ...]:
+        """
+        What was under way at the last heartbeat of the step's run.
+        """
+        signs, target = self.signs.get(step), str(self.outline.target(step))
+        flying = signs.lease.in_flight if signs and signs.lease else ()
+        return tuple(item for item in flying if item.target == target)
+
+    @cached_property
+    def late(self) -> list[tuple[OperationRecord, Path]]:
+        """
+        The outcomes that came too late to be recorded, each with its file.
+        """
+        found = []
+        for file in self.reader.files.late():
+            try:
+                outcome = parse_record(file.read_bytes())
+            except (OSError, UnreadableRecord):
+                continue  # evidence that cannot be read must not hide the rest
+            place = (outcome.target.blueprint, outcome.target.environment)
+            if place == (self.outline.blueprint, self.outline.environment):
+                found.append((outcome, file))
+        return found
+
+
+def _word(status: Status | None) -> str:
+    return str(status or StepStatus.PENDING)
+
+
+def fault_of(
+    record: OperationRecord | None, last: tuple[RunRecord, StepRun] | None
+) -> Fault | None:
+    """
+    The newest fault: of a run that left no entry, of the record, or of an attempt that changed
+    nothing.
+    """
+    if last is not None and last[1].error is not None:
+        return last[1].error
+    if record is None:
+        return None
+    return record.error or (record.last_attempt.error if record.last_attempt else None)
+
+
+def _lock(record: OperationRecord | None, last: tuple[RunRecord, StepRun] | None) -> str | None:
+    fault = fault_of(record, last)
+    return fault.summary if fault is not None and fault.phase == "lock" else None
+
+
+def _process(signs: Signs, record: OperationRecord | None) -> str:
+    """
+    The process of a silent run, for people.
+    """
+    named = [
+        f"{role} process {identity.pid} on {identity.host}"
+        for role, (identity, state) in signs.processes.items()
+        if state is Liveness.UNKNOWN
+    ]
+    return f"run {record.run_id if record else ''} ({', '.join(named)})"
+
+
+def _scope(providers: Mapping[str, Template]) -> str:
+    """
+    The provider configuration as it is written: references stand for themselves.
+    """
+    shown = []
+    for name, template in providers.items():
+        written = json.dumps(template.raw, ensure_ascii=False)
+        shown.append(f"{name} {written}")
+    return "; ".join(shown)

@@ -1,0 +1,54 @@
+"""
+``orchestrator recover``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation, paper
+
+
+@click.command("recover", short_help="The facts about every step, and what is safe to do now.")
+@options.blueprint
+@options.environment
+@options.selection
+@options.verbose
+@options.json_document
+@click.pass_obj
+def command(
+    invocation: Invocation,
+    blueprint: str,
+    environment: str | None,
+    steps: tuple[str, ...],
+    exclude: tuple[str, ...],
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """
+    Show what is known of BLUEPRINT, and for each step what can be done: wait, reconcile, verify,
+    retry, redeploy, rollback, compensate, destroy, or look by hand; each with its reason and the
+    exact command. Nothing is changed, and a command is refused if its step has moved on since.
+
+    \b
+    Example:
+      orchestrator recover web-service -e staging
+      orchestrator recover web-service --step server --json
+    """
+    from orchestrator import wiring
+    from orchestrator.app.recover import recover
+    from orchestrator.views.recovery import recovery_text
+
+    where = invocation.place()
+    shown = paper(sys.stdout, verbose=verbose)
+    outline = wiring.outline(where, wiring.Choice(blueprint, environment))
+    selected = outline.graph.select(steps, exclude) if steps or exclude else None
+    with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
+        document = recover(
+            reader, outline, selected, now=shown.now, settle=where.settings.settle_seconds
+        )
+    click.echo(document.to_json() if as_json else recovery_text(document, shown))
+    return 0

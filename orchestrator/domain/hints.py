@@ -1,0 +1,46 @@
+"""
+What to do first about a fault, by the phase in which it happened (DESIGN 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from orchestrator.domain.record import Fault, Phase
+from orchestrator.errors import Reason
+
+HINTS: Mapping[Phase, str] = {
+    "settings": "fix the settings: orchestrator.yaml, environment variables, options; nothing was "
+    "changed",
+    "blueprint": "fix the blueprint or the input at the place named; nothing was changed",
+    "module": "fix the module at the place named; nothing was changed",
+    "engine": "look at the engine: `orchestrator engine info` says which one is used and why; "
+    "nothing was changed",
+    "init": "look at the route: can this machine reach the state backend and the provider "
+    "registry, with which credentials? Nothing was changed",
+    "plan": "fix the input or the module that the engine names; where it could not ask the "
+    "provider, look at route and credentials. Nothing was changed",
+    "lock": "wait for whoever holds the state lock; if that was a run of ours that is dead, unlock "
+    "it by its id: `reconcile --unlock LOCK_ID --reason WHY`",
+    "apply": "read what the provider said; then fix the input, retry once what was missing is "
+    "there (capacity, quota, permission), or roll back to a verified run: `recover` says which is "
+    "safe",
+    "verify": "everything was applied: look at the service that the check asks, then verify "
+    "again; roll back if it stays down",
+    "destroy": "look at what still uses the objects that remain, then destroy again",
+    "readback": "look at the route: region, account and credentials that the provider was asked "
+    "with; then reconcile, and adopt what is found",
+    "record": "look at the operation store: disk, permissions, server; the next mutating command "
+    "records what waits in the spool",
+    "surgery": "compare the provider state with what exists, adopt or import what it misses, then "
+    "reconcile",
+}
+
+
+def hint_of(fault: Fault) -> str | None:
+    """
+    The hint of the fault's phase; None for a refusal, which brings one of its own, and where a
+    person stopped it.
+    """
+    return None if fault.code in (*get_args(Reason), "stopped") else HINTS[fault.phase]

@@ -1,0 +1,248 @@
+"""
+What is said of each remedy, and the exact command that takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from orchestrator.domain.commands import command_line
+from orchestrator.domain.record import Doubt, OperationRecord
+from orchestrator.domain.recovery import Choice, Remedy, Situation, Subject
+
+#: What a remedy does, where it can be taken; `SPECIAL` where a situation makes it special.
+OFFERED: Mapping[Remedy, str] = {
+    Remedy.WAIT: "{working}: wait for it, then look again",
+    Remedy.RECONCILE: "looks again: `ok` where a plan with the inputs of then is empty and the "
+    "checks hold; only the record changes",
+    Remedy.VERIFY: "runs the checks and records their verdict; nothing else changes",
+    Remedy.RETRY: "applies again what run {run} meant to: its module snapshot and its inputs, with "
+    "the secrets of today",
+    Remedy.REDEPLOY: "applies the module, blueprint and inputs of today: a new attempt",
+    Remedy.ROLLBACK: "applies what run {earlier} applied, the newest in which the step was "
+    "verified, and checks it again",
+    Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
+    Remedy.DESTROY: "takes down what exists ({objects})",
+    Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
+    "{window}, with the inputs in {inputs}. Once you know, adopt what exists; the command forgets "
+    "what does not",
+}
+SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
+    (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
+    "once you know that {unproven} is dead",
+    (Remedy.RECONCILE, Situation.INTERRUPTED): "settles run {run} from what it left: answer, "
+    "journal, provider state; only the record changes",
+    (
+        Remedy.RECONCILE,
+        Situation.SPOOLED,
+    ): "records the outcome that waits on disk, and looks again",
+    (Remedy.RECONCILE, Situation.UNSAVED): "pushes {unsaved} to the backend, if lineage and serial "
+    "fit, and looks again",
+    (Remedy.RECONCILE, Situation.IN_DOUBT): "asks provider state, a plan and the provider what "
+    "became of {doubts}; only the record changes",
+    (Remedy.RECONCILE, Situation.UNANSWERABLE): "looks again: {doubts} may be back in the provider "
+    "state; only the record changes",
+    (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
+    (Remedy.REDEPLOY, Situation.NEVER): "applies it for the first time",
+    (Remedy.REDEPLOY, Situation.GONE): "applies it anew",
+    (Remedy.REDEPLOY, Situation.DESTROYING): "applies it again instead of taking down the rest",
+    (Remedy.REDEPLOY, Situation.TARGETED): "applies all of it, and not only {targets}",
+    (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then takes down what exists; it "
+    "ends `error`, not `destroyed`, while anything stays in doubt",
+    (Remedy.DESTROY, Situation.IN_DOUBT): "takes down what the provider state holds ({objects}); "
+    "it ends `error`, not `destroyed`, while {doubts} stays in doubt",
+    (Remedy.DESTROY, Situation.UNANSWERABLE): "takes down what the provider state holds "
+    "({objects}); it ends `error`, not `destroyed`, while {doubts} stays in doubt",
+    (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left ({objects})",
+    (
+        Remedy.MANUAL,
+        Situation.SILENT,
+    ): "nobody can tell from here whether {unproven} is alive: look "
+    "on that machine for it and for its engine",
+    (Remedy.MANUAL, Situation.UNSAVED): "compare {unsaved} with the provider state; the command "
+    "puts it aside where the state is sound without it",
+}
+
+#: Why a remedy cannot be taken, by the code of the reason.
+REFUSED: Mapping[str, str] = {
+    "live": "{working}",
+    "claimed": "{working}",
+    "silent": "{unproven} may be alive",
+    "spooled": "the outcome of run {run} waits on disk: record it first",
+    "interrupted": "run {run} was interrupted: settle it first",
+    "errored_state": "the newest provider state lies in {unsaved}: push it or put it aside first",
+    "in_doubt": "in doubt: {doubts}; settle that first",
+    "nothing_there": "nothing of it is there ({status})",
+    "upstream": "it needs {unready}: recover that first",
+    "snapshot_missing": "the module snapshot or the inputs of run {source} are not in the store",
+    "inputs_missing": "the inputs of run {run} are not in the operation store",
+    "no_earlier_run": "no earlier run is recorded in which it ended ok",
+    "unverified": "the newest earlier run that ended ok, {earlier}, was not verified; it takes a "
+    "reason: `{unverified}`",
+    "none_declared": "the step declares no compensation",
+    "dependents": "alive and in need of it: {dependents}; take them down first, or together: "
+    "`{together}`",
+    "not_running": "nothing of it is going on",
+    "nothing_uncertain": "nothing about it is uncertain",
+    "not_applied": "checks are for what is applied",
+    "not_failed": "no apply of it has failed",
+    "retained": "it is retained: release it first",
+    "nothing_missing": "no evidence is missing",
+}
+
+_APPLYING = (Remedy.RETRY, Remedy.REDEPLOY, Remedy.ROLLBACK)
+_MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
+
+
+def message_of(subject: Subject, choice: Choice, situation: Situation) -> str:
+    """
+    The reason of a choice as a sentence.
+    """
+    if not choice.available:
+        return REFUSED[choice.code].format_map(_words(subject, choice.remedy))
+    said = SPECIAL.get((choice.remedy, situation), OFFERED[choice.remedy])
+    return "; ".join([said.format_map(_words(subject, choice.remedy)), *_notes(subject, choice)])
+
+
+def command_of(subject: Subject, choice: Choice, situation: Situation) -> str | None:
+    """
+    The command that takes an available remedy on the entry that it is offered on (law 17).
+    """
+    if not choice.available:
+        return None
+    sequence = subject.record.sequence if subject.record else 0
+    at, why = ("--at", str(sequence)), ("--reason", "WHY")
+    facts = subject.facts
+    takeover = ("--takeover", "WHY") if facts.unproven else ()
+    match choice.remedy:
+        case Remedy.WAIT:
+            return _command(subject, "reconcile", "--wait")
+        case Remedy.RECONCILE:
+            push = ("--push-errored-state", *why) if situation is Situation.UNSAVED else ()
+            return _command(subject, "reconcile", *at, *takeover, *push)
+        case Remedy.VERIFY:
+            return _command(subject, "verify", *at, *takeover)
+        case Remedy.RETRY:
+            return _command(subject, "retry", *at, *takeover)
+        case Remedy.REDEPLOY:
+            given = ("--input-file", facts.given_inputs) if facts.given_inputs else ()
+            verb = "apply" if situation is Situation.NEVER else "redeploy"
+            return _command(subject, verb, *given, *at, *takeover)
+        case Remedy.ROLLBACK:
+            to = ("--to", facts.earlier.run_id) if facts.earlier else ()
+            return _command(subject, "rollback", *to, *at, *why, *takeover)
+        case Remedy.COMPENSATE:
+            return _command(subject, "compensate", *at, *why, *takeover)
+        case Remedy.DESTROY:
+            left = _doubts(subject)
+            gone = left and not subject.answerable and situation is not Situation.INTERRUPTED
+            accept = ("--accept-vanished", "WHY") if gone else ()
+            return _command(subject, "destroy", *at, *accept, *takeover)
+        case Remedy.MANUAL:
+            return _by_hand(subject, situation, *at)
+
+
+def _by_hand(subject: Subject, situation: Situation, *at: str) -> str:
+    """
+    The command that a person can give once they know what no evidence tells.
+    """
+    match situation:
+        case Situation.SILENT:
+            return _command(subject, "reconcile", *at, "--takeover", "WHY")
+        case Situation.UNSAVED:
+            return _command(subject, "reconcile", *at, "--dismiss-errored-state", "WHY")
+        case _:
+            names = dict.fromkeys(doubt.address for doubt in _doubts(subject))
+            forget = [word for name in names for word in ("--forget", name)]
+            return _command(subject, "reconcile", *at, *forget, "--reason", "WHY")
+
+
+def _command(subject: Subject, verb: str, *options: str) -> str:
+    return command_line(subject.place, verb, "--step", subject.step, *options)
+
+
+def _notes(subject: Subject, choice: Choice) -> list[str]:
+    """
+    What is worth knowing before a remedy is taken.
+    """
+    record, facts, remedy = subject.record, subject.facts, choice.remedy
+    notes = []
+    tainted = record.resources.tainted if record else ()
+    if tainted and remedy in _APPLYING:
+        notes.append(f"{', '.join(tainted)} is half-made (tainted): the apply replaces it")
+    if subject.position.children and remedy is Remedy.DESTROY:
+        notes.append(f"{', '.join(subject.position.children)} goes with it")
+    if facts.settling and remedy is Remedy.RECONCILE:
+        notes.append(
+            f"for another {facts.settling:.0f} s a request may be under way, and nothing is called "
+            "absent"
+        )
+    if facts.lock and remedy in _MUTATING:
+        notes.append(f"the newest attempt met a state lock ({facts.lock})")
+    if facts.unproven and facts.condition is None and remedy is not Remedy.MANUAL:
+        notes.append(f"{facts.unproven} holds the claim: look first whether it is dead")
+    return notes
+
+
+def _doubts(subject: Subject) -> tuple[Doubt, ...]:
+    return subject.record.resources.in_doubt if subject.record else ()
+
+
+def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, datetime]:
+    """
+    Between which times the object in doubt was made, changed or removed; the first is None where
+    nothing tells.
+    """
+    return doubt.started_at or record.started_at, doubt.at or record.updated_at
+
+
+def _words(subject: Subject, remedy: Remedy) -> dict[str, str]:
+    """
+    What the sentences fill in.
+    """
+    record, facts, position = subject.record, subject.facts, subject.position
+    doubts = _doubts(subject)
+    earlier = facts.earlier.run_id if facts.earlier else ""
+    run = record.run_id if record else ""
+    number = len(record.resources.inventory) if record else 0
+    doing = record.active_command if record else None
+    working = f"{doing or 'a command'} of run {run} is going on"
+    return {
+        "run": run,
+        "source": earlier if remedy is Remedy.ROLLBACK else run,
+        "earlier": earlier,
+        "working": facts.claimed_by or working,
+        "unproven": facts.unproven or "",
+        "unsaved": facts.unsaved or "",
+        "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
+        "window": _window(record) if record and doubts else "",
+        "where": f"in the account and region of {facts.scope or 'its provider configuration'}",
+        "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",
+        "objects": f"{number} object{'' if number == 1 else 's'} in the provider state",
+        "status": str(subject.status or "never applied"),
+        "targets": ", ".join(record.targets if record else ()),
+        "unready": _listed(position.unready),
+        "dependents": _listed(position.dependents),
+        "together": command_line(
+            subject.place,
+            "destroy",
+            *(word for name in (subject.step, *position.dependents) for word in ("--step", name)),
+        ),
+        "unverified": _command(
+            subject, "rollback", "--to", earlier, "--unverified", "WHY", "--reason", "WHY"
+        ),
+    }
+
+
+def _window(record: OperationRecord) -> str:
+    windows = [window_of(record, doubt) for doubt in record.resources.in_doubt]
+    begins = [begin for begin, _ in windows if begin is not None]
+    end = max(end for _, end in windows)
+    if len(begins) < len(windows):
+        return f"before {end:%Y-%m-%d %H:%M:%S} UTC"
+    return f"between {min(begins):%Y-%m-%d %H:%M:%S} and {end:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _listed(steps: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({status})" for name, status in steps.items())

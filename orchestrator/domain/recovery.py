@@ -1,0 +1,411 @@
+"""
+What may be done about a step now, as data.
+
+``CASES`` is the table: which situation a step is in, which remedies may be taken there, which is
+recommended. ``BARS`` are further conditions of single remedies. `advise` is the only reader of
+both; the table in docs/ is made from them. Nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from orchestrator.domain.commands import Place
+from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.states import NOTHING_THERE, Condition, Status
+
+
+class Remedy(StrEnum):
+    """
+    What can be done about a step, in the order in which it is listed.
+    """
+
+    WAIT = "wait"
+    RECONCILE = "reconcile"
+    VERIFY = "verify"
+    RETRY = "retry"
+    REDEPLOY = "redeploy"
+    ROLLBACK = "rollback"
+    COMPENSATE = "compensate"
+    DESTROY = "destroy"
+    MANUAL = "manual"
+
+
+class Situation(StrEnum):
+    """
+    What a step is in, by what is recorded and what can be seen from here.
+    """
+
+    LIVE = "live"
+    CLAIMED = "claimed"
+    SILENT = "silent"
+    INTERRUPTED = "interrupted"
+    SPOOLED = "spooled"
+    UNSAVED = "unsaved"
+    UNANSWERABLE = "unanswerable"
+    IN_DOUBT = "in_doubt"
+    NEVER = "never"
+    GONE = "gone"
+    RETAINED = "retained"
+    OK = "ok"
+    CHECKS = "checks"
+    COMPENSATING = "compensating"
+    DESTROYING = "destroying"
+    TARGETED = "targeted"
+    SURGERY = "surgery"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """
+    Where a step stands among the others: upstreams that are not ready and dependents that are
+    alive, each with its status in words; ``children`` live and die with it.
+    """
+
+    unready: Mapping[str, str] = field(default_factory=dict)
+    dependents: Mapping[str, str] = field(default_factory=dict)
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """
+    The run to roll back to: the newest in which the step ended ok and verified, else the newest in
+    which it ended ok. ``stored``: its snapshot and inputs are in the operation store.
+    """
+
+    run_id: str
+    verified: bool
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """
+    What is known of a step beside its record.
+
+    ``claimed_by`` names the live run that works on other steps of the blueprint; ``unproven`` the
+    process of which nobody can tell from here whether it is dead, and that holds the claim or runs
+    the step. ``settling`` are the seconds for which a request of a dead engine may still be under
+    way. ``unsaved`` is the provider state that the engine could not save. ``lock`` is what was said
+    of a state lock, where the newest attempt met one. ``snapshot`` and ``inputs`` tell whether
+    those of the record are in the operation store. ``given_inputs`` is the file with the inputs
+    that the command line of the record's run named, ``scope`` the provider configuration that the
+    blueprint gives the step, with its references as they are written.
+    """
+
+    condition: Condition | None = None
+    claimed_by: str | None = None
+    unproven: str | None = None
+    spooled: bool = False
+    settling: float = 0.0
+    unsaved: str | None = None
+    lock: str | None = None
+    snapshot: bool = True
+    inputs: bool = True
+    given_inputs: str | None = None
+    earlier: Earlier | None = None
+    compensates: bool = False
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """
+    A step with all that is known of it: its newest record, its neighbours, what can be seen.
+    """
+
+    place: Place
+    step: str
+    record: OperationRecord | None
+    position: Position = field(default_factory=Position)
+    facts: Facts = field(default_factory=Facts)
+
+    @property
+    def status(self) -> Status | None:
+        return self.record.status if self.record else None
+
+    @property
+    def answerable(self) -> bool:
+        """
+        Whether evidence can still settle one of its doubts: not what left the provider state.
+        """
+        doubts = self.record.resources.in_doubt if self.record else ()
+        return any(doubt.action != "forget" for doubt in doubts)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """
+    A row of the table: in the ``situation``, which ``holds`` tells and ``when`` says, the remedies
+    ``may`` be taken; the first of ``prefers`` that can be is recommended. ``blocks`` is the reason
+    why all others may not, where there is one for all of them.
+    """
+
+    situation: Situation
+    when: str
+    holds: Callable[[Subject], bool]
+    may: tuple[Remedy, ...]
+    prefers: tuple[Remedy, ...] = ()
+    blocks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """
+    What keeps a remedy from being taken although the situation allows it.
+    """
+
+    code: str
+    holds: Callable[[Subject], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """
+    A remedy as it is offered: whether it can be taken, and the code of the reason why or why not.
+    """
+
+    remedy: Remedy
+    available: bool
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """
+    The situation, every remedy, and which one is recommended: None where nothing needs to be done,
+    or where a neighbour must be recovered first.
+    """
+
+    situation: Situation
+    choices: tuple[Choice, ...]
+    recommended: Remedy | None
+
+
+def _recorded(status: Status) -> Callable[[Subject], bool]:
+    return lambda subject: subject.status is status
+
+
+def _seen(condition: Condition) -> Callable[[Subject], bool]:
+    return lambda subject: subject.facts.condition is condition
+
+
+def _failed(*commands: str) -> Callable[[Subject], bool]:
+    return lambda subject: bool(subject.record and subject.record.failed_command in commands)
+
+
+def _phase(phase: str) -> Callable[[Subject], bool]:
+    return lambda subject: bool(
+        subject.record and subject.record.error and subject.record.error.phase == phase
+    )
+
+
+def _in_doubt(subject: Subject) -> bool:
+    return bool(subject.record and subject.record.resources.in_doubt)
+
+
+_R = Remedy
+_AGAIN = (_R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY)
+
+#: The first case that holds is the step's; the last holds for every record.
+CASES: tuple[Case, ...] = (
+    Case(
+        Situation.LIVE,
+        "its run or its engine is alive",
+        _seen(Condition.LIVE),
+        may=(_R.WAIT,),
+        prefers=(_R.WAIT,),
+        blocks="live",
+    ),
+    Case(
+        Situation.CLAIMED,
+        "a live run works on the blueprint in this environment",
+        lambda subject: subject.facts.claimed_by is not None,
+        may=(_R.WAIT,),
+        prefers=(_R.WAIT,),
+        blocks="claimed",
+    ),
+    Case(
+        Situation.SILENT,
+        "no heartbeat, and from here it cannot be proven that its run is dead",
+        _seen(Condition.SILENT),
+        may=(_R.RECONCILE, _R.MANUAL),
+        prefers=(_R.MANUAL,),
+        blocks="silent",
+    ),
+    Case(
+        Situation.SPOOLED,
+        "its outcome waits on disk to be recorded",
+        lambda subject: subject.facts.spooled,
+        may=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE,),
+        blocks="spooled",
+    ),
+    Case(
+        Situation.INTERRUPTED,
+        "it says `running`, and its run and engine are gone",
+        _recorded(Status.RUNNING),
+        may=(_R.RECONCILE, _R.DESTROY),
+        prefers=(_R.RECONCILE,),
+        blocks="interrupted",
+    ),
+    Case(
+        Situation.UNSAVED,
+        "the engine could not save its provider state (`errored.tfstate`)",
+        lambda subject: subject.facts.unsaved is not None,
+        may=(_R.RECONCILE, _R.MANUAL),
+        prefers=(_R.RECONCILE,),
+        blocks="errored_state",
+    ),
+    Case(
+        Situation.IN_DOUBT,
+        "objects are in doubt, and evidence can still tell",
+        lambda subject: subject.answerable,
+        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.RECONCILE,),
+        blocks="in_doubt",
+    ),
+    Case(
+        Situation.UNANSWERABLE,
+        "objects are in doubt, and nothing but a person can tell",
+        _in_doubt,
+        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.MANUAL,),
+        blocks="in_doubt",
+    ),
+    Case(
+        Situation.NEVER,
+        "it has no record",
+        lambda subject: subject.record is None,
+        may=(_R.REDEPLOY,),
+        prefers=(_R.REDEPLOY,),
+        blocks="nothing_there",
+    ),
+    Case(
+        Situation.GONE,
+        "it is `absent` or `destroyed`",
+        lambda subject: subject.status in NOTHING_THERE,
+        may=(_R.REDEPLOY, _R.ROLLBACK),
+        blocks="nothing_there",
+    ),
+    Case(
+        Situation.RETAINED,
+        "it is `retained`",
+        _recorded(Status.RETAINED),
+        may=(_R.VERIFY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE),
+    ),
+    Case(
+        Situation.OK,
+        "it is `ok`",
+        _recorded(Status.OK),
+        may=(_R.VERIFY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
+    ),
+    Case(
+        Situation.CHECKS,
+        "it was applied, and a check does not hold",
+        _phase("verify"),
+        may=(_R.RECONCILE, _R.VERIFY, *_AGAIN),
+        prefers=(_R.VERIFY,),
+    ),
+    Case(
+        Situation.COMPENSATING,
+        "its compensation failed",
+        _failed("compensate"),
+        may=(_R.RECONCILE, *_AGAIN),
+        prefers=(_R.COMPENSATE, _R.RECONCILE),
+    ),
+    Case(
+        Situation.DESTROYING,
+        "its destroy failed",
+        _failed("destroy", "before_destroy"),
+        may=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
+        prefers=(_R.DESTROY, _R.RECONCILE),
+    ),
+    Case(
+        Situation.TARGETED,
+        "a targeted apply left a part undone",
+        lambda subject: bool(subject.record and subject.record.targets),
+        may=(_R.RECONCILE, *_AGAIN),
+        prefers=(_R.REDEPLOY,),
+    ),
+    Case(
+        Situation.SURGERY,
+        "its provider state was changed by hand, and nothing was applied since",
+        _phase("surgery"),
+        may=(_R.RECONCILE, *_AGAIN),
+        prefers=(_R.RECONCILE,),
+    ),
+    Case(
+        Situation.FAILED,
+        "its apply failed, and nothing is in doubt",
+        lambda _: True,
+        may=(_R.RECONCILE, *_AGAIN),
+        prefers=(_R.RETRY, _R.REDEPLOY),
+    ),
+)
+
+_UNREADY = Bar("upstream", lambda subject: bool(subject.position.unready))
+
+BARS: Mapping[Remedy, tuple[Bar, ...]] = {
+    Remedy.RETRY: (
+        _UNREADY,
+        Bar("snapshot_missing", lambda subject: not subject.facts.snapshot),
+        Bar("inputs_missing", lambda subject: not subject.facts.inputs),
+    ),
+    Remedy.REDEPLOY: (_UNREADY,),
+    Remedy.ROLLBACK: (
+        _UNREADY,
+        Bar("no_earlier_run", lambda subject: subject.facts.earlier is None),
+        Bar(
+            "snapshot_missing",
+            lambda subject: not (subject.facts.earlier and subject.facts.earlier.stored),
+        ),
+        Bar(
+            "unverified",
+            lambda subject: not (subject.facts.earlier and subject.facts.earlier.verified),
+        ),
+    ),
+    Remedy.COMPENSATE: (Bar("none_declared", lambda subject: not subject.facts.compensates),),
+    Remedy.DESTROY: (
+        Bar("retained", _recorded(Status.RETAINED)),
+        Bar("nothing_there", lambda subject: subject.status in NOTHING_THERE),
+        Bar("dependents", lambda subject: bool(subject.position.dependents)),
+    ),
+}
+
+#: Why a remedy is not for a situation that does not block all.
+UNCALLED: Mapping[Remedy, str] = {
+    Remedy.WAIT: "not_running",
+    Remedy.RECONCILE: "nothing_uncertain",
+    Remedy.VERIFY: "not_applied",
+    Remedy.RETRY: "not_failed",
+    Remedy.DESTROY: "retained",
+    Remedy.MANUAL: "nothing_missing",
+}
+
+
+def advise(subject: Subject) -> Advice:
+    """
+    Every remedy for the step, and the one that is recommended.
+    """
+    case = next(case for case in CASES if case.holds(subject))
+    choices = tuple(_choice(case, remedy, subject) for remedy in Remedy)
+    available = {choice.remedy for choice in choices if choice.available}
+    return Advice(
+        situation=case.situation,
+        choices=choices,
+        recommended=next((remedy for remedy in case.prefers if remedy in available), None),
+    )
+
+
+def _choice(case: Case, remedy: Remedy, subject: Subject) -> Choice:
+    if remedy not in case.may:
+        alone = case.blocks is None or remedy in (Remedy.WAIT, Remedy.MANUAL)
+        return Choice(remedy, available=False, code=UNCALLED[remedy] if alone else str(case.blocks))
+    bars = (bar.code for bar in BARS.get(remedy, ()) if bar.holds(subject))
+    barred = next(bars, None)
+    return Choice(remedy, available=barred is None, code=barred or str(case.situation))

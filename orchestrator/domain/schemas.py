@@ -1,0 +1,40 @@
+"""
+Every document by the name that ``schema NAME`` takes. Apart from them: it loads them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from orchestrator.domain.documents import (
+    EngineDocument,
+    ErrorDocument,
+    GraphDocument,
+    HistoryDocument,
+    PlanDocument,
+    RunDocument,
+    RunsDocument,
+    StatusDocument,
+    StatusListDocument,
+    ValidationDocument,
+)
+from orchestrator.domain.record import OperationRecord, RunRecord
+from orchestrator.domain.recovery_document import RecoveryDocument
+
+DOCUMENTS: Mapping[str, type[BaseModel]] = {
+    "operation": OperationRecord,
+    "run": RunRecord,
+    "status": StatusDocument,
+    "status_list": StatusListDocument,
+    "recovery": RecoveryDocument,
+    "history": HistoryDocument,
+    "runs": RunsDocument,
+    "run_details": RunDocument,
+    "plan": PlanDocument,
+    "validation": ValidationDocument,
+    "graph": GraphDocument,
+    "engine": EngineDocument,
+    "error": ErrorDocument,
+}

@@ -1,0 +1,217 @@
+"""
+Recovery for a person: per step what is known, what to do and how, and why not the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.domain.record import InFlight
+from orchestrator.domain.recovery import Situation
+from orchestrator.domain.recovery_document import (
+    OfferedAction,
+    RecoveryDocument,
+    RecoveryStep,
+    UncertainObject,
+)
+from orchestrator.domain.states import Liveness, StepStatus, Verdict
+from orchestrator.views.outcome import fault_words
+from orchestrator.views.page import Page, Paper, Part
+from orchestrator.views.summary import commands
+from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
+
+_LABEL = 11  # columns of the longest name of an action
+#: Reasons that say only that an action is not called for; told where more details are wanted.
+_PLAIN = (
+    "not_running",
+    "nothing_uncertain",
+    "not_applied",
+    "not_failed",
+    "none_declared",
+    "nothing_missing",
+    "no_earlier_run",
+)
+_PROCESS = {
+    Liveness.ALIVE: "alive",
+    Liveness.GONE: "gone",
+    Liveness.UNKNOWN: "cannot be seen from here",
+}
+
+
+def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
+    """
+    Every step with its facts and actions; one that needs nothing is a line, unless the paper is
+    verbose.
+    """
+    page = Page(paper)
+    _head(page, document)
+    names = max((len(step.step) for step in document.steps), default=0)
+    detailed = True
+    for step in document.steps:
+        quiet = not paper.verbose and _quiet(step)
+        if detailed or not quiet:
+            page.gap()
+        detailed = not quiet
+        page.line(
+            (f"{step.step:<{names}}", "bold"),
+            "  ",
+            _status(step),
+            f"  {_since(step, paper)}",
+            hang=names + 4,
+        )
+        if detailed:
+            page.table(
+                [[(f"{label:<{_LABEL}}", style), text] for label, style, text in _facts(step)],
+                indent=4,
+            )
+            _actions(page, step)
+    if document.orphaned:
+        page.gap()
+        page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
+        for target in document.orphaned:
+            page.line(target, indent=2)
+    commands(page, document.next)
+    return page.render()
+
+
+def _head(page: Page, document: RecoveryDocument) -> None:
+    verdict = document.verdict
+    text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
+    page.line(
+        (f"{document.blueprint}/{document.environment}: ", "bold"),
+        (text, STATUS_STYLE[verdict]),
+        f"  project {document.project}",
+    )
+    if document.last_verified_run:
+        page.line(f"last verified run: {document.last_verified_run}")
+    if document.manual_gap:
+        page.line(("gap", "warn"), f": {document.manual_gap.message}", hang=5)
+
+
+def _quiet(step: RecoveryStep) -> bool:
+    return step.recommended is None and step.situation in (
+        Situation.OK,
+        Situation.RETAINED,
+        Situation.GONE,
+        Situation.NEVER,
+    )
+
+
+def _status(step: RecoveryStep) -> tuple[str, str]:
+    if step.condition is not None:
+        return str(step.condition).upper(), "bad" if step.recommended != "wait" else "cyan"
+    return str(step.status), STATUS_STYLE[step.status]
+
+
+def _since(step: RecoveryStep, paper: Paper) -> str:
+    if step.updated_at is None:
+        waits = f"; waits for {', '.join(step.blocked_by)}" if step.blocked_by else ""
+        return f"never run{waits}"
+    when = f"{moment(step.updated_at, paper.now)}, run {step.run_id}, entry {step.sequence}"
+    match step.status:
+        case StepStatus.RUNNING:
+            return f"{step.evidence.command or 'a command'} began {when}"
+        case StepStatus.ERROR:
+            waits = f"; first: {', '.join(step.blocked_by)}" if step.blocked_by else ""
+            return f"{step.evidence.command or 'a command'} failed {when}{waits}"
+        case _:
+            return f"since {when}"
+
+
+def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
+    """
+    What is known, as rows of label, style and text.
+    """
+    found = step.evidence
+    if step.last_error:
+        yield "cause", "bad", step.last_error
+    last = found.last_run
+    if last is not None and last.error is not None and last.run_id != step.run_id:
+        said = f"{fault_words(last.error)}: {last.error.summary} ({last.command} {last.run_id})"
+        yield "last run", "bad", said
+    elif found.last_attempt is not None and found.last_attempt.error is not None:
+        tried = found.last_attempt
+        yield (
+            "last try",
+            "warn",
+            f"{tried.command} changed nothing: {found.last_attempt.error.summary}",
+        )
+    for doubt in found.in_doubt:
+        yield "in doubt", "bad", _doubt(doubt)
+    for item in found.in_flight:
+        yield "under way", "bad" if step.recommended != "wait" else "cyan", _flight(item)
+    for process in found.processes:
+        text = f"pid {process.pid} on {process.host}: {_PROCESS[process.state]}"
+        yield process.role, "dim", text
+    if found.heartbeat_age is not None:
+        yield "heartbeat", "dim", f"{duration(found.heartbeat_age)} ago"
+    if found.journal and found.journal != "complete":
+        yield "journal", "warn", f"{found.journal}: it does not tell all that the engine did"
+    if found.not_attempted:
+        yield "not begun", "dim", ", ".join(found.not_attempted)
+    if found.tainted:
+        yield "tainted", "warn", f"{', '.join(found.tainted)} (half-made)"
+    if found.errored_state:
+        yield "unsaved", "bad", found.errored_state
+    if found.lock:
+        yield "lock", "warn", found.lock
+    if found.settling:
+        yield (
+            "settling",
+            "warn",
+            f"for another {duration(found.settling)} a request may be going on",
+        )
+    if found.spooled:
+        yield "spooled", "bad", "its outcome waits on disk to be recorded"
+    for late in found.late:
+        yield "late", "warn", f"run {late.run_id} ended `{late.status}` too late: {late.file}"
+    if found.retained:
+        kept = found.retained
+        yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"
+    if step.hint and step.status is not StepStatus.RUNNING:
+        yield "first", "bold", step.hint
+
+
+def _doubt(item: UncertainObject) -> str:
+    name = f"{item.address} [{item.id}]" if item.id else item.address
+    begin = f"between {utc(item.after)} and " if item.after else "before "
+    return f"{SYMBOLS[item.action]} {name}, {begin}{utc(item.before)}: {item.why}"
+
+
+def _flight(item: InFlight) -> str:
+    since = f"since {utc(item.started_at)}"
+    return f"{SYMBOLS[item.action]} {item.address}, {DOING[item.action]} {since}"
+
+
+def _actions(page: Page, step: RecoveryStep) -> None:
+    """
+    Add what can be done, the recommended action first, then what cannot and why.
+    """
+    offered = [action for action in step.actions if action.available]
+    for action in sorted(offered, key=lambda item: item.action != step.recommended):
+        best = action.action == step.recommended
+        page.line(
+            ("  > " if best else "    ", "good"),
+            (f"{action.action:<{_LABEL}}  ", "good" if best else "bold"),
+            action.reason.message,
+            hang=_LABEL + 6,
+        )
+        if action.command:
+            page.line((action.command, "cyan"), indent=_LABEL + 6, whole=True)
+    refused = {
+        message: [item.action for item in step.actions if item.reason.message == message]
+        for message in _refusals(page, step)
+    }
+    for message, names in refused.items():
+        page.line(
+            (f"    {'not':<{_LABEL}}  ", "dim"), f"{', '.join(names)}: {message}", hang=_LABEL + 6
+        )
+
+
+def _refusals(page: Page, step: RecoveryStep) -> list[str]:
+    told = [item for item in step.actions if not item.available and _worth(page, item)]
+    return list(dict.fromkeys(item.reason.message for item in told))
+
+
+def _worth(page: Page, item: OfferedAction) -> bool:
+    return page.paper.verbose or item.reason.code not in _PLAIN

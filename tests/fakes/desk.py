@@ -1,0 +1,69 @@
+"""
+What reading commands read with, over stores that a test fills.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.app.queries import Reader
+from orchestrator.domain.blueprint import Backend
+from orchestrator.domain.graph import Graph
+from orchestrator.domain.outline import Outline, OutlinedStep
+from orchestrator.domain.record import Json, OperationRecord
+from orchestrator.domain.references import Template
+from orchestrator.domain.target import Target
+from orchestrator.engine.process import SystemProcesses
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.runs import RunDirectory
+from orchestrator.stores.spool import DirectorySpool
+from tests.fakes.entries import entry
+
+NEEDS: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
+
+
+def outline(**changes: Json) -> Outline:
+    """
+    The blueprint ``web`` in ``prod``: network, server, dns, each needing the one before.
+    """
+    fields: dict[str, Json] = {
+        "project": "acme",
+        "blueprint": "web",
+        "environment": "prod",
+        "environments": ("prod",),
+        "root": "/project",
+        "path": "blueprints/web.yaml",
+        "steps": {
+            name: OutlinedStep(name=name, module_ref=f"modules/{name}", needs=frozenset(needs))
+            for name, needs in NEEDS.items()
+        },
+        "graph": Graph(NEEDS),
+        "backend": Backend("local", Template({})),
+    }
+    return Outline(**(fields | changes))
+
+
+class Desk:
+    """
+    A reader over stores of its own.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.store = MemoryStore()
+        self.spool = DirectorySpool(place / "spool")
+        self.reader = Reader(
+            project="acme",
+            store=self.store,
+            spool=self.spool,
+            files=RunDirectory(place / "runs"),
+            processes=SystemProcesses(),
+            silence=60.0,
+            work=place / "work",
+        )
+
+    def has(self, step: str, **fields: Json) -> OperationRecord:
+        target = Target("web", "prod", step)
+        newest = self.store.newest(target)
+        record = entry(target, (newest.sequence if newest else 0) + 1, **fields)
+        self.store.append(record)
+        return record

@@ -1,0 +1,514 @@
+"""
+What may be done about a step: the table of cases, each with its reason.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import get_args
+
+import pytest
+
+from orchestrator.domain.hints import HINTS, hint_of
+from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL, command_of, message_of
+from orchestrator.domain.record import (
+    Doubt,
+    Fault,
+    Json,
+    OperationRecord,
+    Phase,
+    Resources,
+    Retained,
+)
+from orchestrator.domain.recovery import (
+    BARS,
+    CASES,
+    UNCALLED,
+    Advice,
+    Earlier,
+    Facts,
+    Position,
+    Remedy,
+    Situation,
+    Subject,
+    advise,
+)
+from orchestrator.domain.states import Condition
+from tests.fakes.clock import START
+from tests.fakes.entries import entry
+from tests.fakes.journals import refs
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """
+    The blueprint ``web`` in ``prod``.
+    """
+
+    blueprint: str = "web"
+    path: str = "blueprints/web.yaml"
+    environment: str = "prod"
+
+
+LOST = Doubt(
+    address='aws_instance.this["a b"]',
+    action="create",
+    started_at=START,
+    at=START + timedelta(seconds=20),
+    why="its create ended in an error",
+)
+LEFT = Doubt(address="aws_eip.this", action="forget", id="eip-1", why="it left the state")
+VERIFIED = Earlier("R0", verified=True, stored=True)
+FULL = Facts(earlier=VERIFIED, compensates=True)
+DOUBTFUL = Resources(in_doubt=(LOST,), inventory=refs("aws_vpc.this vpc-1"))
+
+
+def failed(phase: str = "apply", command: str = "apply", **fields: Json) -> OperationRecord:
+    """
+    A record in ``error`` with something alive.
+    """
+    filled: dict[str, Json] = {
+        "status": "error",
+        "sequence": 6,
+        "run_id": "R1",
+        "failed_command": command,
+        "error": Fault(code="engine_failed", phase=phase, summary="capacity"),
+        "resources": Resources(inventory=refs("aws_vpc.this vpc-1")),
+    }
+    return entry(**(filled | fields))
+
+
+def running(**fields: Json) -> OperationRecord:
+    return entry(status="running", active_command="apply", sequence=5, run_id="R1", **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """
+    A case: what is known, and what must follow. ``codes`` are reasons of actions that are not
+    available; ``offers`` all actions that are.
+    """
+
+    why: str
+    record: OperationRecord | None
+    situation: Situation
+    recommended: str | None
+    offers: str
+    facts: Facts = FULL
+    position: Position = field(default_factory=Position)
+    codes: dict[str, str] = field(default_factory=dict)
+
+
+S = Situation
+ROWS = (
+    Row(
+        "while somebody is at work there is nothing to do but wait",
+        running(),
+        S.LIVE,
+        "wait",
+        "wait",
+        Facts(condition=Condition.LIVE),
+        codes={"reconcile": "live", "destroy": "live", "retry": "live"},
+    ),
+    Row(
+        "a run on another step holds the claim: everything that mutates would be refused",
+        failed(),
+        S.CLAIMED,
+        "wait",
+        "wait",
+        Facts(claimed_by="apply of run R2 is going on"),
+        codes={"retry": "claimed", "reconcile": "claimed"},
+    ),
+    Row(
+        "who is silent may be alive: only a person who looked may take over",
+        running(),
+        S.SILENT,
+        "manual",
+        "reconcile manual",
+        Facts(condition=Condition.SILENT, unproven="run R1"),
+        codes={"wait": "not_running", "destroy": "silent", "redeploy": "silent"},
+    ),
+    Row(
+        "a dead run is settled from what it left before anything else",
+        running(),
+        S.INTERRUPTED,
+        "reconcile",
+        "reconcile destroy",
+        Facts(condition=Condition.INTERRUPTED, compensates=True, earlier=VERIFIED),
+        codes={"retry": "interrupted", "rollback": "interrupted", "compensate": "interrupted"},
+    ),
+    Row(
+        "an outcome on disk is recorded first: what is shown is not in the store",
+        entry(sequence=2),
+        S.SPOOLED,
+        "reconcile",
+        "reconcile",
+        Facts(spooled=True),
+        codes={"destroy": "spooled", "verify": "spooled"},
+    ),
+    Row(
+        "a provider state that was not saved knows more than the backend",
+        failed(resources=DOUBTFUL),
+        S.UNSAVED,
+        "reconcile",
+        "reconcile manual",
+        Facts(unsaved="/work/errored.tfstate"),
+        codes={"destroy": "errored_state", "retry": "errored_state"},
+    ),
+    Row(
+        "what is in doubt could be made twice: evidence first",
+        failed(resources=DOUBTFUL),
+        S.IN_DOUBT,
+        "reconcile",
+        "reconcile destroy manual",
+        codes={
+            "verify": "in_doubt",
+            "retry": "in_doubt",
+            "redeploy": "in_doubt",
+            "rollback": "in_doubt",
+            "compensate": "in_doubt",
+        },
+    ),
+    Row(
+        "what left the provider state can only be told by a person",
+        entry(resources=Resources(in_doubt=(LEFT,))),
+        S.UNANSWERABLE,
+        "manual",
+        "reconcile destroy manual",
+    ),
+    Row(
+        "what was never applied is applied",
+        None,
+        S.NEVER,
+        "redeploy",
+        "redeploy",
+        codes={"destroy": "nothing_there", "retry": "nothing_there", "manual": "nothing_missing"},
+    ),
+    Row(
+        "an upstream that is not ready comes first",
+        None,
+        S.NEVER,
+        None,
+        "",
+        position=Position(unready={"network": "error"}),
+        codes={"redeploy": "upstream"},
+    ),
+    Row(
+        "what is gone needs nothing",
+        entry(status="destroyed"),
+        S.GONE,
+        None,
+        "redeploy rollback",
+        codes={"destroy": "nothing_there", "verify": "nothing_there"},
+    ),
+    Row(
+        "what is retained is not destroyed",
+        entry(
+            status="retained",
+            retained=Retained(reason="zone", owner="net", review_by="2027-06-30"),
+        ),
+        S.RETAINED,
+        None,
+        "verify redeploy rollback compensate",
+        codes={"destroy": "retained", "retry": "not_failed"},
+    ),
+    Row(
+        "what is ok needs nothing",
+        entry(),
+        S.OK,
+        None,
+        "verify redeploy rollback compensate destroy",
+        codes={"reconcile": "nothing_uncertain", "retry": "not_failed"},
+    ),
+    Row(
+        "what others need is not taken down alone",
+        entry(),
+        S.OK,
+        None,
+        "verify redeploy rollback compensate",
+        position=Position(dependents={"server": "ok"}),
+        codes={"destroy": "dependents"},
+    ),
+    Row(
+        "where only the checks failed they are run again",
+        failed("verify"),
+        S.CHECKS,
+        "verify",
+        "reconcile verify retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "a compensation goes on where it stopped",
+        failed("apply", "compensate"),
+        S.COMPENSATING,
+        "compensate",
+        "reconcile retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "a destroy goes on with what is left",
+        failed("destroy", "destroy"),
+        S.DESTROYING,
+        "destroy",
+        "reconcile redeploy rollback compensate destroy",
+        codes={"retry": "not_failed", "verify": "not_applied"},
+    ),
+    Row(
+        "a part was applied on purpose: the rest follows",
+        failed(targets=("aws_vpc.this",)),
+        S.TARGETED,
+        "redeploy",
+        "reconcile retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "what was imported is held against the configuration first",
+        failed("surgery", "import"),
+        S.SURGERY,
+        "reconcile",
+        "reconcile retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "a failed apply with nothing in doubt is repeated as it was",
+        failed(),
+        S.FAILED,
+        "retry",
+        "reconcile retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "what cannot be repeated as it was is a new attempt",
+        failed(),
+        S.FAILED,
+        "redeploy",
+        "reconcile redeploy destroy",
+        Facts(snapshot=False),
+        codes={
+            "retry": "snapshot_missing",
+            "rollback": "no_earlier_run",
+            "compensate": "none_declared",
+        },
+    ),
+    Row(
+        "nor without its inputs",
+        failed(),
+        S.FAILED,
+        "redeploy",
+        "reconcile redeploy destroy",
+        Facts(inputs=False, earlier=Earlier("R0", verified=False, stored=True)),
+        codes={"retry": "inputs_missing", "rollback": "unverified"},
+    ),
+    Row(
+        "nobody rolls back to what is no longer stored",
+        failed(),
+        S.FAILED,
+        "retry",
+        "reconcile retry redeploy destroy",
+        Facts(earlier=Earlier("R0", verified=True, stored=False)),
+        codes={"rollback": "snapshot_missing"},
+    ),
+    Row(
+        "after a failure, too, an upstream comes first",
+        failed(),
+        S.FAILED,
+        None,
+        "reconcile compensate destroy",
+        position=Position(unready={"network": "error"}),
+        codes={"retry": "upstream", "redeploy": "upstream", "rollback": "upstream"},
+    ),
+)
+
+
+def subject(row: Row) -> Subject:
+    return Subject(Web(), "compute", row.record, row.position, row.facts)
+
+
+def advice(row: Row) -> Advice:
+    return advise(subject(row))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
+def test_every_case_has_its_reason(row: Row) -> None:
+    """
+    The table of cases: situation, what is offered, what is refused with which code, and the one
+    recommendation.
+    """
+    found = advice(row)
+    available = [str(choice.remedy) for choice in found.choices if choice.available]
+    assert (found.situation, found.recommended) == (row.situation, row.recommended)
+    assert " ".join(available) == row.offers
+    codes = {str(choice.remedy): choice.code for choice in found.choices}
+    assert {name: codes[name] for name in row.codes} == row.codes
+
+
+def test_every_situation_is_in_the_table_of_this_test() -> None:
+    """
+    Each row of the table in the code is held by a row here, and each situation has one row.
+    """
+    assert sorted(case.situation for case in CASES) == sorted(Situation)
+    assert {row.situation for row in ROWS} == set(Situation)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
+def test_every_action_is_listed_with_a_sentence(row: Row) -> None:
+    """
+    All nine actions are there, each with a reason; a command is there exactly where the action is
+    available.
+    """
+    found = advice(row)
+    assert [choice.remedy for choice in found.choices] == list(Remedy)
+    for choice in found.choices:
+        said = message_of(subject(row), choice, found.situation)
+        assert said and "{" not in said
+        command = command_of(subject(row), choice, found.situation)
+        assert (command is not None) == choice.available
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
+def test_every_command_is_about_one_step_on_one_entry(row: Row) -> None:
+    """
+    Law 17: a printed command carries the sequence it was offered on; only waiting carries none,
+    for what it waits for moves on.
+    """
+    found = advice(row)
+    for choice in found.choices:
+        command = command_of(subject(row), choice, found.situation)
+        if command is None:
+            continue
+        words = shlex.split(command)
+        assert words[0] == "orchestrator" and words[2:5] == ["web", "-e", "prod"]
+        assert words[words.index("--step") + 1] == "compute"
+        sequence = str(row.record.sequence if row.record else 0)
+        if choice.remedy is Remedy.WAIT:
+            assert "--at" not in words
+        else:
+            assert words[words.index("--at") + 1] == sequence
+
+
+def offered(remedy: str, record: OperationRecord | None, **facts: Json) -> tuple[str, str]:
+    """
+    Sentence and command of an action that must be available.
+    """
+    filled: dict[str, Json] = {"earlier": VERIFIED, **facts}
+    given = Subject(Web(), "compute", record, facts=Facts(**filled))
+    found = advise(given)
+    choice = next(item for item in found.choices if item.remedy == remedy)
+    command = command_of(given, choice, found.situation)
+    assert command is not None
+    return message_of(given, choice, found.situation), command
+
+
+TAINTED = Resources(tainted=("aws_instance.this",))
+
+
+@pytest.mark.parametrize("remedy", ["retry", "redeploy", "rollback"])
+def test_that_an_apply_replaces_what_is_tainted_is_said_wherever_one_is_offered(
+    remedy: str,
+) -> None:
+    """
+    DESIGN 10: a plain apply over a tainted object replaces it, and nobody must find out afterwards.
+    """
+    said, _ = offered(remedy, failed(resources=TAINTED))
+    assert "aws_instance.this is half-made (tainted): the apply replaces it" in said
+
+
+def test_by_hand_names_window_address_inputs_and_account() -> None:
+    """
+    Without other evidence a person is told where to look: when it happened, what, with which
+    inputs, in which account and region; and the command is safe to paste.
+    """
+    record = failed(resources=DOUBTFUL, resolved_inputs_file="runs/R1/resolved.inputs.yml")
+    said, command = offered("manual", record, scope='aws {"region": "eu-west-1"}')
+    assert 'aws_instance.this["a b"]' in said
+    assert "between 2030-01-02 03:04:05 and 2030-01-02 03:04:25 UTC" in said
+    assert "runs/R1/resolved.inputs.yml" in said and '{"region": "eu-west-1"}' in said
+    words = shlex.split(command)
+    assert words[words.index("--forget") + 1] == 'aws_instance.this["a b"]'
+    assert "--reason" in words
+
+
+def test_settling_is_told_in_seconds() -> None:
+    """
+    DESIGN 10: while a request of a dead engine may be under way nothing is called absent.
+    """
+    said, _ = offered("reconcile", failed(resources=DOUBTFUL), settling=41.0)
+    assert "for another 41 s" in said
+
+
+def test_a_claim_that_nobody_can_prove_dead_takes_a_reason() -> None:
+    """
+    Whatever mutates must say why it takes over; what holds the claim is named.
+    """
+    said, command = offered("redeploy", failed(), unproven="process 7 of run R9 on runner-7")
+    assert "process 7 of run R9 on runner-7" in said
+    assert "--takeover" in shlex.split(command)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "record", "facts", "words"),
+    [
+        ("reconcile", failed(), {"unsaved": "/w/errored.tfstate"}, "--push-errored-state --reason"),
+        ("rollback", failed(), {}, "rollback --to R0 --reason"),
+        ("redeploy", failed(), {"given_inputs": "runs/R1/in.yml"}, "--input-file runs/R1/in.yml"),
+        ("redeploy", None, {}, "apply --at 0"),
+        ("wait", running(), {"condition": Condition.LIVE}, "reconcile --wait"),
+        ("reconcile", running(), {"condition": Condition.SILENT, "unproven": "R1"}, "--takeover"),
+        (
+            "destroy",
+            entry(resources=Resources(in_doubt=(LEFT,))),
+            {},
+            "destroy --accept-vanished",
+        ),
+    ],
+)
+def test_a_command_says_all_that_it_needs(
+    remedy: str, record: OperationRecord | None, facts: dict[str, Json], words: str
+) -> None:
+    """
+    The command is exact: what the verb would ask for is in it.
+    """
+    _, command = offered(remedy, record, **facts)
+    assert set(words.split()) <= set(shlex.split(command))
+
+
+def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
+    """
+    DESIGN 10: what nobody verified is not offered, and the command that insists is told.
+    """
+    given = Subject(
+        Web(), "compute", failed(), facts=Facts(earlier=Earlier("R0", verified=False, stored=True))
+    )
+    found = advise(given)
+    choice = next(item for item in found.choices if item.remedy is Remedy.ROLLBACK)
+    said = message_of(given, choice, found.situation)
+    assert "orchestrator rollback web -e prod --step compute --to R0 --unverified WHY" in said
+
+
+def test_every_code_has_a_sentence_and_every_sentence_is_used() -> None:
+    """
+    The catalogue of reasons is exactly that of the table.
+    """
+    blocks = {case.blocks for case in CASES if case.blocks}
+    barred = {bar.code for bars in BARS.values() for bar in bars}
+    assert blocks | barred | set(UNCALLED.values()) == set(REFUSED)
+    assert set(OFFERED) == set(Remedy)
+    possible = {(remedy, case.situation) for case in CASES for remedy in case.may}
+    assert set(SPECIAL) <= possible
+
+
+def test_every_phase_has_a_hint_of_its_own() -> None:
+    """
+    DESIGN 6: each phase of a fault says what to do first, and no two say the same.
+    """
+    assert set(HINTS) == set(get_args(Phase))
+    assert len(set(HINTS.values())) == len(HINTS)
+    words = ("fix", "wait", "service", "route", "roll back", "unlock", "adopt")
+    assert all(any(word in hint for hint in HINTS.values()) for word in words)
+
+
+@pytest.mark.parametrize("code", ["lineage", "stopped"])
+def test_no_hint_of_the_phase_where_the_reason_is_another(code: str) -> None:
+    """
+    The hint of a phase is not shown where a rule of the tool forbade the action, or a person
+    stopped it.
+    """
+    assert hint_of(Fault(code=code, phase="plan", summary="another state")) is None
+    assert hint_of(Fault(code="engine_failed", phase="plan", summary="x")) == HINTS["plan"]
