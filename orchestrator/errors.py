@@ -42,6 +42,7 @@ Reason = Literal[
     "not_as_described",
     "not_in_run",
     "not_ok",
+    "not_retained",
     "nothing_failed",
     "nothing_there",
     "nothing_to_adopt",

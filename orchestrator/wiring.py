@@ -197,6 +197,7 @@ def reader(where: Place, backend: str = "local", url: str | None = None) -> Iter
     from orchestrator.engine.process import SystemProcesses
     from orchestrator.stores.runs import RunDirectory
     from orchestrator.stores.spool import DirectorySpool
+    from orchestrator.surroundings import SystemClock
 
     store, _ = open_store(where, backend, url)
     try:
@@ -208,6 +209,7 @@ def reader(where: Place, backend: str = "local", url: str | None = None) -> Iter
             processes=SystemProcesses(),
             silence=SILENCE,
             work=where.own / "work",
+            today=SystemClock().now().date(),
         )
     finally:
         store.close()

@@ -13,15 +13,15 @@ from orchestrator.app.following import Following
 from orchestrator.app.guards import check_dependents
 from orchestrator.app.orders import Order
 from orchestrator.app.pipeline import Done, Pipeline
-from orchestrator.app.recording import record
+from orchestrator.app.retain import retain_declared, tell_overdue
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.entries import next_entry
 from orchestrator.domain.inputs import StepInputs
-from orchestrator.domain.record import Retained
-from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus, Trigger
+from orchestrator.domain.retention import retention
+from orchestrator.domain.sealing import sealed_retention
+from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
@@ -51,7 +51,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         return
     for step, exc in unfit.items():
         crew.end_with_error(step, crew.services.clock.monotonic(), exc, 0)
-    _retain(crew, kept)
+    _tell_kept(crew, kept)
+    retain_declared(crew, kept)
     left = [step for step in plan.todo if not _settled_away(crew, step)]
     plan = teardown(deployment, bench.records, left)
     _tell_followers(crew, plan)
@@ -128,26 +129,20 @@ def _unfit(crew: Crew, kept: Collection[str]) -> dict[str, OrchestratorError]:
     return found
 
 
-def _retain(crew: Crew, kept: Collection[str]) -> None:
+def _tell_kept(crew: Crew, kept: Mapping[str, str]) -> None:
     """
-    Record as retained what the blueprint says is to be retained.
+    Say, before anything is destroyed, what stays for something that is retained, and which reviews
+    are overdue.
     """
-    for name in kept:
-        retain = crew.deployment.steps[name].retain
-        known = crew.bench.records.get(name)
-        if retain is not None and known is not None and known.status is Status.OK:
-            entry = next_entry(
-                known,
-                crew.services.stamp(),
-                Trigger.RETAIN,
-                retained=Retained(
-                    reason=retain.reason,
-                    owner=retain.owner,
-                    review_by=retain.review_by,
-                    was=known.status,
-                ),
+    for step, why in kept.items():
+        if retention(crew.deployment.steps[step].retain, crew.bench.records.get(step)) is None:
+            crew.services.note(
+                f"stays: {why}",
+                hint="it counts as alive; `orchestrator retain` says for how long it may",
+                level="warning",
+                step=step,
             )
-            crew.bench.know(name, record(crew.services, entry))
+    tell_overdue(crew, kept)
 
 
 def _confirm_absent(crew: Crew, name: str) -> None:
@@ -194,7 +189,14 @@ def _report_skipped(
             continue
         status = crew.bench.status(step)
         reason = kept.get(step) or (f"already {status}" if status else "never applied")
-        crew.end_skipped(step, reason)
+        known = crew.bench.records.get(step)
+        held = retention(crew.deployment.steps[step].retain, known) if step in kept else None
+        crew.end_skipped(
+            step,
+            reason,
+            retained=held and sealed_retention(held, crew.services.masker),
+            absence=known.absence if known else None,
+        )
 
 
 def _settled_away(crew: Crew, step: str) -> bool:

@@ -17,7 +17,9 @@ from orchestrator.domain.record import Json
 from orchestrator.domain.teardown import with_children
 from orchestrator.errors import ApprovalMissing, Usage
 
-Verb = Literal["apply", "destroy", "verify", "reconcile", "adopt", "import", "exec"]
+Verb = Literal[
+    "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ class Order:
     same command. ``at`` is the sequence that the newest entry of the one selected step must have,
     0 for no record: the command was offered on it. ``adopt`` to ``dismiss_errored_state`` are the
     surgery of ``reconcile`` and ``import``; ``accept_changes`` is the reason to adopt what an apply
-    would change; ``words`` are the engine command of ``exec``.
+    would change; ``words`` are the engine command of ``exec``; ``owner`` and ``review_by``, a date,
+    go with the reason of ``retain``.
     """
 
     verb: Verb
@@ -71,6 +74,8 @@ class Order:
     allow_engine_change: bool = False
     confirm: str | None = None
     reason: str | None = None
+    owner: str | None = None
+    review_by: str | None = None
     skip_preflight: str | None = None
     takeover: str | None = None
     inputs_given: bool = False
@@ -112,6 +117,8 @@ class Order:
             "targets": list(self.wishes.targets),
             "accept_vanished": self.wishes.accept_vanished,
             "takeover": self.takeover,
+            "owner": self.owner,
+            "review_by": self.review_by,
             "at": self.at,
             "forget": list(self.forget),
             "adopt": [f"{item.address}={item.object_id}" for item in self.adopt],

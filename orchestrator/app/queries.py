@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,9 +31,10 @@ from orchestrator.domain.documents import (
 )
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import NextCommand, OperationRecord, RunRecord
+from orchestrator.domain.retention import is_overdue
 from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
 from orchestrator.domain.target import Target
-from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
 
 if TYPE_CHECKING:
     from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Reader:
     """
-    The ports of reading commands. ``work`` is where the targets' working directories are.
+    The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
+    the date in UTC.
     """
 
     project: str
@@ -51,6 +54,7 @@ class Reader:
     processes: Processes
     silence: float
     work: Path
+    today: date
 
     def status(self, outline: Outline, steps: Collection[str] | None = None) -> StatusDocument:
         """
@@ -180,6 +184,7 @@ class Reader:
             in_flight=tuple(item for item in flying if item.target == str(target)),
             tainted=record.resources.tainted,
             retained=record.retained,
+            review_overdue=is_overdue(record.retained, self.today),
         )
 
     def _run_rows(self, records: Iterable[OperationRecord]) -> dict[tuple[str, str], StepStatus]:
@@ -304,35 +309,6 @@ def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRe
     )
     return StepState(
         step=target.step, target=str(target), status=StepStatus.PENDING, blocked_by=blocked
-    )
-
-
-def check_expectation(document: StatusDocument, expected: str | None) -> None:
-    """
-    Refused where the verdict is not the expected one; None expects nothing.
-    """
-    if expected is None:
-        return
-    if expected == "destroyed" and document.orphaned:
-        raise Refused(
-            "expectation",
-            f"{document.blueprint}/{document.environment} is not destroyed: alive and no longer in "
-            f"the blueprint: {', '.join(document.orphaned)}",
-        )
-    doubtful = [row.step for row in document.steps if row.in_doubt]
-    if doubtful:
-        raise Refused(
-            "expectation",
-            f"{document.blueprint}/{document.environment} is not {expected}: in doubt in "
-            + ", ".join(doubtful),
-        )
-    if str(document.verdict) == expected:
-        return
-    odd = [f"{row.step} is {row.status}" for row in document.steps if row.status != expected]
-    raise Refused(
-        "expectation",
-        f"{document.blueprint}/{document.environment} is {document.verdict}, not {expected}: "
-        + ", ".join(odd),
     )
 
 

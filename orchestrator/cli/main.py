@@ -36,6 +36,8 @@ COMMANDS = {
     "plan": "plan",
     "reconcile": "reconcile",
     "recover": "recover",
+    "release": "release",
+    "retain": "retain",
     "runs": "runs",
     "schema": "schema",
     "status": "status",

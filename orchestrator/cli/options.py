@@ -68,6 +68,16 @@ selection = _stack(
     click.option("--exclude", metavar="STEP", multiple=True, help="All but these steps."),
 )
 
+steps_named = click.option(
+    "-s",
+    "--step",
+    "steps",
+    metavar="STEP",
+    multiple=True,
+    required=True,
+    help="These steps; may be repeated.",
+)
+
 engine = click.option(
     "--engine",
     metavar="PATH|terraform|tofu|embedded",

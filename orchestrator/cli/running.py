@@ -53,7 +53,7 @@ def carry_out(
         wiring.services(
             where,
             deployment,
-            engine=given["engine"],
+            engine=given.get("engine"),
             sink=invocation.sink(json=given["as_json"], verbose=given["verbose"]),
             stop=stop,
             approver=TerminalApprover(stop),
@@ -64,7 +64,7 @@ def carry_out(
             order,
             interactive=interactive,
             inputs_given=bool(choice.variables or choice.input_files),
-            jobs=given["jobs"] or where.settings.jobs,
+            jobs=given.get("jobs") or where.settings.jobs,
         )
         return use_case(services, deployment, order)
 

@@ -23,6 +23,11 @@ from orchestrator.cli.invocation import Invocation, paper
     type=click.Choice(["ok", "destroyed"]),
     help="Exit with 4 unless this is the verdict.",
 )
+@click.option(
+    "--allow-retained",
+    is_flag=True,
+    help="With --expect destroyed: what is retained may stay until its review is overdue.",
+)
 @options.verbose
 @options.json_document
 @click.pass_context
@@ -34,6 +39,7 @@ def command(
     exclude: tuple[str, ...],
     everything: bool,
     expect: str | None,
+    allow_retained: bool,
     verbose: bool,
     as_json: bool,
 ) -> int:
@@ -44,16 +50,19 @@ def command(
     Example:
       orchestrator status web-service -e staging
       orchestrator status web-service --expect ok --json
+      orchestrator status web-service --expect destroyed --allow-retained
       orchestrator status --all
     """
     from orchestrator import wiring
-    from orchestrator.app.queries import check_expectation
+    from orchestrator.app.expectation import check_expectation
     from orchestrator.errors import Usage
     from orchestrator.views.status import status_list_text, status_text
 
     invocation: Invocation = ctx.obj
     where = invocation.place()
     shown = paper(sys.stdout, verbose=verbose)
+    if allow_retained and expect != "destroyed":
+        raise Usage("--allow-retained goes with --expect destroyed")
     if everything or blueprint is None:
         named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
         if steps or exclude or named:
@@ -61,12 +70,12 @@ def command(
         listed = wiring.status_of_all(where)
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
         for document in listed.blueprints:
-            check_expectation(document, expect)
+            check_expectation(document, expect, allow_retained=allow_retained)
         return 0
     outline = wiring.outline(where, wiring.Choice(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
     with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
         document = reader.status(outline, selected)
     click.echo(document.to_json() if as_json else status_text(document, shown))
-    check_expectation(document, expect)
+    check_expectation(document, expect, allow_retained=allow_retained)
     return 0

@@ -80,6 +80,7 @@ class StepState(Part):
     in_flight: tuple[InFlight, ...] = ()
     tainted: tuple[str, ...] = ()
     retained: Retained | None = None
+    review_overdue: bool = False
     spooled: bool = False
 
 

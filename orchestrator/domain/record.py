@@ -373,6 +373,7 @@ class StepRun(Frozen):
     directory: str | None = None
     module_digest: str | None = None
     lock_digest: str | None = None
+    retained: Retained | None = None
 
 
 class RunRecord(Frozen):

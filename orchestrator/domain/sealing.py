@@ -10,6 +10,7 @@ from orchestrator.domain.record import (
     Doubt,
     Fault,
     OperationRecord,
+    Retained,
     Settled,
     Verification,
 )
@@ -32,12 +33,19 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
             "resources": resources.model_copy(update={"in_doubt": doubts}),
             "verification": _verification(record.verification, masker),
             "settled": tuple(_settled(item, masker) for item in record.settled),
-            "retained": record.retained
-            and record.retained.model_copy(update={"reason": masker.mask(record.retained.reason)}),
+            "retained": record.retained and sealed_retention(record.retained, masker),
             "last_attempt": attempt
             and attempt.model_copy(update={"error": _fault(attempt.error, masker)}),
         }
     )
+
+
+def sealed_retention(retained: Retained, masker: Masker) -> Retained:
+    """
+    Why something is kept, as it may be seen.
+    """
+    said = {"reason": masker.mask(retained.reason), "owner": masker.mask(retained.owner)}
+    return retained.model_copy(update=said)
 
 
 def _text(text: str | None, masker: Masker) -> str | None:

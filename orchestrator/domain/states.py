@@ -130,7 +130,7 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
     ),
     Trigger.SETTLE: {Status.ERROR: Status.OK, Status.OK: Status.OK},
     Trigger.OBSERVE: {s: s for s in (Status.OK, Status.ERROR, Status.RETAINED)},
-    Trigger.RETAIN: {Status.OK: Status.RETAINED},
+    Trigger.RETAIN: {Status.OK: Status.RETAINED, Status.RETAINED: Status.RETAINED},
     Trigger.RELEASE: {Status.RETAINED: Status.OK},
 }
 

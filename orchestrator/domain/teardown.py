@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.graph import CycleFound, Graph
 from orchestrator.domain.record import OperationRecord
-from orchestrator.domain.states import NOTHING_THERE, Status
+from orchestrator.domain.retention import retention
+from orchestrator.domain.states import NOTHING_THERE
 
 Records = Mapping[str, OperationRecord | None]
 
@@ -53,12 +54,11 @@ def kept_steps(
     kept: dict[str, str] = {}
     for name, step in deployment.steps.items():
         record = records.get(name)
-        held = record.retained if record and record.status is Status.RETAINED else None
-        if not _exists(record) or (step.retain is None and held is None):
+        held = retention(step.retain, record)
+        if held is None or not _exists(record):
             continue
         if name in selected:
-            said = held or step.retain
-            kept[name] = f"retained: {said.reason}" if said else "retained"
+            kept[name] = f"retained: {held.reason}"
         for upstream in deployment.graph.upstreams(name):
             if upstream in selected:
                 kept.setdefault(upstream, f"needed by {name}, which is retained")

@@ -4,13 +4,12 @@ Steps as written, with their references still unchecked.
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint import Retain
 from orchestrator.domain.document import Node, Problems, node_of
+from orchestrator.domain.retention import is_date
 from orchestrator.domain.target import ACTION_KINDS
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
@@ -165,15 +164,7 @@ def _retain(node: Node | None, problems: Problems) -> Retain | None:
         else:
             problems.add(f"retain says `{key}`", node.at)
             texts[key] = ""
-    if texts["review_by"] and not _is_date(texts["review_by"]):
+    if texts["review_by"] and not is_date(texts["review_by"]):
         at = fields["review_by"].at
         problems.add("retain.review_by must be a date such as 2027-06-30", at)
     return Retain(**texts)
-
-
-def _is_date(text: str) -> bool:
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None

@@ -14,7 +14,7 @@ from orchestrator.domain.record import Diagnostic, Doubt, Fault, StepRun
 from orchestrator.domain.states import StepStatus
 from orchestrator.errors import Reason
 from orchestrator.views.page import Page, Part
-from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, utc
+from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, kept_words, utc
 
 if TYPE_CHECKING:
     from orchestrator.domain.events import Alive
@@ -113,7 +113,8 @@ def story(step: StepRun) -> str:
             gone = f"absence {absence.verdict} ({method})" if absence else ""
             return _join(done, gone, step.reason)
         case StepStatus.RETAINED | StepStatus.SKIPPED:
-            return _join(step.reason, done)
+            kept = f"retained: {kept_words(step.retained)}" if step.retained else step.reason
+            return _join(kept, done)
 
 
 def waiting(blocked_by: Sequence[str], reason: str | None = None) -> str:

@@ -14,7 +14,7 @@ from orchestrator.domain.states import Condition, StepStatus, Verdict
 from orchestrator.views.outcome import doubt_words, readback_words
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import commands
-from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, ago, moment, utc
+from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, ago, kept_words, moment, utc
 
 _LABEL = 9  # columns of the longest label of a detail
 #: A detail of a step: its label with a style, and the text.
@@ -98,7 +98,10 @@ def _counts(steps: Iterable[StepState]) -> str:
 
 def _unwell(step: StepState) -> bool:
     return bool(
-        step.status in (StepStatus.ERROR, StepStatus.RUNNING) or step.in_doubt or step.spooled
+        step.status in (StepStatus.ERROR, StepStatus.RUNNING)
+        or step.in_doubt
+        or step.spooled
+        or step.review_overdue
     )
 
 
@@ -112,6 +115,8 @@ def _shown(step: StepState) -> tuple[str, str]:
 def _condition(step: StepState) -> str:
     if step.spooled:
         return "its outcome waits on disk to be recorded"
+    if step.review_overdue and step.retained:
+        return f"its review was due on {step.retained.review_by} ({step.retained.owner})"
     return _CONDITIONS[step.condition][2] if step.condition else ""
 
 
@@ -142,8 +147,10 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
     if step.blocked_by:
         rows.append((("waits for", "warn"), ", ".join(step.blocked_by)))
     if step.retained:
-        kept = step.retained
-        rows.append((("kept", "magenta"), f"{kept.reason} ({kept.owner}, review {kept.review_by})"))
+        rows.append((("kept", "magenta"), kept_words(step.retained)))
+    if step.review_overdue and step.retained:
+        said = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
+        rows.append((("overdue", "bad"), said))
     rows += _outputs(step, page)
     if step.directory:
         rows.append((("directory", "dim"), step.directory))

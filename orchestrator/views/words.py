@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from orchestrator.domain.record import Action, PlannedAction
+from orchestrator.domain.record import Action, PlannedAction, Retained
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES
 
@@ -129,6 +129,13 @@ def count(number: int, noun: str) -> str:
     A number with its noun: "1 object", "2 objects".
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def kept_words(retained: Retained) -> str:
+    """
+    Why something is kept, who answers for it, and when it is looked at again.
+    """
+    return f"{retained.reason} ({retained.owner}, review by {retained.review_by})"
 
 
 def planned(actions: Iterable[PlannedAction]) -> str:

@@ -85,3 +85,95 @@ def test_a_retained_step_outlives_destroys_and_applies(project: Project) -> None
     assert retained["retained"]["was"] == "ok"
     assert statuses == ["running", "ok", "retained", "running", "retained", "retained"]
     assert project.record("zone")["outputs"]["value"] == "two"
+
+
+KEPT = ("--reason", "audit", "--owner", "ops-team", "--review-by")
+
+
+def test_only_what_is_ok_can_be_retained(project: Project) -> None:
+    """
+    One of the named steps is destroyed: none is retained. Reason, owner and date are asked for, and
+    a date that has passed is no date of review.
+    """
+    project.ok("destroy", "shared", "--yes", "--step", "other")
+    before = project.entries("zone")
+
+    refused = project.run("retain", "shared", "-s", "zone", "-s", "other", *KEPT, "2999-01-01")
+    past = project.run("retain", "shared", "-s", "zone", *KEPT, "2001-01-01")
+    lacking = project.run("retain", "shared", "-s", "zone", "--reason", "audit")
+    no_date = project.run("retain", "shared", "-s", "zone", *KEPT, "soon")
+
+    assert (refused.code, past.code, lacking.code, no_date.code) == (4, 3, 64, 64)
+    assert "other is destroyed" in refused.said
+    assert "has passed: 2001-01-01" in past.said
+    assert project.entries("zone") == before
+
+
+def test_what_a_person_retained_stays_until_it_is_released(project: Project) -> None:
+    """
+    `retain` keeps a step that the blueprint does not: it is shown with owner and date, no destroy
+    touches it, and once released it goes like any other. `was` survives a new date of review.
+    """
+    project.ok("retain", "shared", "-s", "other", *KEPT, "2999-01-01")
+    project.ok("retain", "shared", "-s", "other", *KEPT, "2999-12-31")
+    kept = project.steps("shared")["other"]
+    text = project.ok("status", "shared").out
+    destroyed = project.ok("destroy", "shared", "--yes", "--json")
+    strict = project.run("status", "shared", "--expect", "destroyed")
+    allowing = project.run("status", "shared", "--expect", "destroyed", "--allow-retained")
+    again = project.run("release", "shared", "-s", "other", "-s", "zone", "--reason", "moved")
+    gone = project.ok("destroy", "shared", "--yes", "--json")
+
+    rows = {row["step"]: row for row in destroyed.events[-1]["steps"]}
+    later = {row["step"]: row["status"] for row in gone.events[-1]["steps"]}
+    assert kept["status"] == "retained"
+    assert kept["retained"] == {
+        "reason": "audit", "owner": "ops-team", "review_by": "2999-12-31", "was": "ok",
+    }  # fmt: skip
+    assert "audit (ops-team, review by 2999-12-31)" in text
+    assert (rows["other"]["status"], rows["other"]["reason"]) == ("skipped", "retained: audit")
+    assert rows["other"]["retained"]["owner"] == "ops-team"
+    assert (strict.code, allowing.code) == (4, 0), allowing.said
+    assert again.code == 0, again.said
+    assert "blueprints/shared.yaml:7:" in again.said, "the blueprint would retain the zone again"
+    assert later == {"zone": "skipped", "other": "destroyed"}
+
+
+def test_what_is_not_retained_is_not_released(project: Project) -> None:
+    """
+    `release` of an `ok` step is refused, and changes nothing.
+    """
+    before = project.entries("other")
+
+    ended = project.run("release", "shared", "-s", "other", "--reason", "moved")
+
+    assert ended.code == 4, ended.said
+    assert "other is ok" in ended.said
+    assert project.entries("other") == before
+
+
+def test_a_retained_step_keeps_what_it_needs_and_overdue_reviews_are_told(
+    project: Project,
+) -> None:
+    """
+    A destroy says before anything is destroyed what stays for a retained step, and that the day of
+    its review has passed; `status` shows it, and so long nobody may count it as reviewed.
+    """
+    old = BLUEPRINT.replace("2027-06-30", "2001-01-01").replace(
+        "        inputs: {name: zone", "        needs: [other]\n        inputs: {name: zone"
+    )
+    project.write("blueprints/shared.yaml", old)
+
+    destroyed = project.ok("destroy", "shared", "--yes", "--json")
+    status = project.ok("status", "shared")
+    expected = project.run("status", "shared", "--expect", "destroyed", "--allow-retained")
+
+    notes = [e for e in destroyed.events if e["type"] == "note"]
+    said = {note["step"]: note["message"] for note in notes if note["step"]}
+    assert said["other"] == "stays: needed by zone, which is retained"
+    assert said["zone"] == "its review was due on 2001-01-01 (net-team)"
+    assert project.record("other")["status"] == "ok"
+    assert project.steps("shared")["zone"]["review_overdue"] is True
+    assert "its review was due on 2001-01-01: ask net-team" in status.out
+    assert expected.code == 4
+    assert "review was due" in expected.said

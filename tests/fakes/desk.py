@@ -17,6 +17,7 @@ from orchestrator.engine.process import SystemProcesses
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.spool import DirectorySpool
+from tests.fakes.clock import START
 from tests.fakes.entries import entry
 
 NEEDS: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
@@ -59,6 +60,7 @@ class Desk:
             processes=SystemProcesses(),
             silence=60.0,
             work=place / "work",
+            today=START.date(),
         )
 
     def has(self, step: str, **fields: Json) -> OperationRecord:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.queries import check_expectation
+from orchestrator.app.expectation import check_expectation
 from orchestrator.domain.record import Json, Source
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.domain.target import Target

@@ -1,0 +1,60 @@
+"""
+What a pipeline expects of a blueprint: ``status --expect``.
+"""
+
+from __future__ import annotations
+
+from orchestrator.domain.documents import StatusDocument, StepState
+from orchestrator.domain.states import NOTHING_THERE, StepStatus
+from orchestrator.errors import Refused
+
+GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
+
+
+def check_expectation(
+    document: StatusDocument, expected: str | None, *, allow_retained: bool = False
+) -> None:
+    """
+    Refused where the expectation does not hold; None expects nothing.
+
+    ``ok`` is about the verdict. ``destroyed`` holds if every target is destroyed or absent, or with
+    ``allow_retained`` retained and its review not overdue, and nothing is in doubt or orphaned.
+    """
+    if expected is None:
+        return
+    where = f"{document.blueprint}/{document.environment}"
+    if expected == "destroyed" and document.orphaned:
+        raise Refused(
+            "expectation",
+            f"{where} is not destroyed: alive and no longer in the blueprint: "
+            + ", ".join(document.orphaned),
+        )
+    doubtful = [row.step for row in document.steps if row.in_doubt]
+    if doubtful:
+        raise Refused(
+            "expectation", f"{where} is not {expected}: in doubt in {', '.join(doubtful)}"
+        )
+    if expected == "destroyed":
+        left = [_left(row, allow_retained=allow_retained) for row in document.steps]
+        odd = [said for said in left if said]
+    elif str(document.verdict) == expected:
+        odd = []
+    else:
+        odd = [f"{row.step} is {row.status}" for row in document.steps if row.status != expected]
+    if odd:
+        raise Refused(
+            "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(odd)}"
+        )
+
+
+def _left(row: StepState, *, allow_retained: bool) -> str:
+    """
+    Why a step does not count as destroyed; empty where it does.
+    """
+    if row.status in GONE:
+        return ""
+    if row.status is not StepStatus.RETAINED or row.retained is None:
+        return f"{row.step} is {row.status}"
+    if row.review_overdue:
+        return f"{row.step} is retained, and its review was due on {row.retained.review_by}"
+    return "" if allow_retained else f"{row.step} is retained (--allow-retained accepts that)"

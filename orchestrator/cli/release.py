@@ -1,0 +1,38 @@
+"""
+``orchestrator release``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+
+@click.command("release", short_help="Let go of retained steps.")
+@options.blueprint
+@options.environment
+@options.steps_named
+@click.option("--reason", metavar="TEXT", required=True, help="Why they are no longer kept.")
+@options.at
+@options.wait
+@options.takeover
+@options.verbose
+@options.json_lines
+@click.pass_obj
+def command(invocation: Invocation, /, **given: Any) -> int:
+    """
+    Let go of retained steps of BLUEPRINT: they are ok again, and the next destroy takes them down.
+
+    \b
+    Example:
+      orchestrator release web-service -e prod --step dns --reason 'moved to the new zone'
+    """
+    from orchestrator.app.retain import release
+    from orchestrator.cli.running import carry_out
+    from orchestrator.loading.values import Need
+
+    return carry_out(invocation, "release", release, given, need=Need.AVAILABLE)
