@@ -25,6 +25,7 @@ from orchestrator.domain.record import (
     Attempt,
     Check,
     Fault,
+    InFlight,
     OperationRecord,
     PlannedAction,
     Verification,
@@ -135,7 +136,9 @@ def _outcome(
             f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
             hint="wait for it (--wait)",
         )
-    if not recollection.began and services.files.read_run(marker.run_id) is not None:
+    flights = _flights(services, marker)
+    never_began = not recollection.began and not flights
+    if never_began and services.files.read_run(marker.run_id) is not None:
         fault = Fault(
             code="never_started",
             phase="record",
@@ -149,6 +152,8 @@ def _outcome(
         )
         return revert(marker, before, services.stamp(), attempt)
     evidence = _evidence(services, prepared.root, marker, recollection, site)
+    if evidence.journal.extent != "complete":
+        evidence = replace(evidence, journal=evidence.journal.with_flights(flights))
     if marker.active_command in SURGERY:
         return operated(marker, before, evidence, services.stamp())
     checks: Verification | None = None
@@ -165,6 +170,15 @@ def _outcome(
         verification=checks,
         left=left,
     )
+
+
+def _flights(services: Services, marker: OperationRecord) -> tuple[InFlight, ...]:
+    """
+    What the last heartbeat of the marker's run says was under way at its target.
+    """
+    lease = services.store.lease(marker.run_id)
+    target = str(marker.target.target)
+    return tuple(f for f in lease.in_flight if f.target == target) if lease else ()
 
 
 def _evidence(

@@ -51,6 +51,9 @@ def assess(
     return fates.sort()
 
 
+_FATES = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
+
+
 class _Fates:
     def __init__(
         self,
@@ -62,7 +65,8 @@ class _Fates:
         *,
         ended_well: bool,
     ) -> None:
-        self.planned = planned
+        self.planned = tuple(planned)
+        self.changes = [item for item in planned if item.action in PARTS]
         self.journal = journal
         self.before = tuple(before)
         self.state = state
@@ -73,82 +77,95 @@ class _Fates:
         self.tainted = tuple(item.address for item in live if item.tainted)
         self.ids_before = {item.address: item.id for item in before if item.deposed is None}
         self.ids_after = {item.address: item.id for item in live if item.deposed is None}
-        self.doubts: list[Doubt] = []
+        self.kept = {(item.address, item.id) for item in live}
+        self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
+        self.doubts: dict[Part, Doubt] = {}
 
     def sort(self) -> Resources:
-        created: list[str] = []
-        updated: list[str] = []
-        replaced: list[str] = []
-        deleted: list[str] = []
-        failed: list[str] = []
-        untouched: list[str] = []
-        for item in self.planned:
-            parts = PARTS.get(item.action)
-            if parts is None:
-                continue
-            began = [part for part in parts if self._began(item.address, part)]
-            if any((item.address, part) in self.journal.errored for part in parts):
-                failed.append(item.address)
-            done = {part for part in parts if self._done(item.address, part)}
+        fates: dict[str, dict[str, None]] = {name: {} for name in _FATES}
+        for item in self.changes:
+            address, parts = item.address, PARTS[item.action]
+            keys = [(address, part) for part in parts]
+            if any(key in self.journal.errored for key in keys):
+                fates["failed"][address] = None
+            done = {part for part in parts if self._done(item, part)}
             if item.action == "replace" and done == {"create", "delete"}:
-                replaced.append(item.address)
+                fates["replaced"][address] = None
             else:
-                if "create" in done:
-                    created.append(item.address)
-                if "delete" in done:
-                    deleted.append(item.address)
-                if "update" in done:
-                    updated.append(item.address)
+                for part in done:
+                    fates[f"{part}d"][address] = None
+            began = any(key in self.journal.began for key in keys)
             if not began and not done and self.journal.extent == "complete":
-                untouched.append(item.address)
+                fates["not_attempted"][address] = None
             for part in parts:
-                self._doubt(item.address, part)
+                self._doubt(item, part)
         return Resources(
-            planned=tuple(self.planned),
+            planned=self.planned,
             journal=self.journal.extent,
-            created=tuple(created),
-            updated=tuple(updated),
-            replaced=tuple(replaced),
-            deleted=tuple(deleted),
-            failed=tuple(failed),
-            not_attempted=tuple(untouched),
             tainted=self.tainted,
-            in_doubt=tuple(self.doubts),
+            in_doubt=tuple(self.doubts.values()),
             inventory=inventory(self.state) if self.state is not None else self.before,
+            **{name: tuple(addresses) for name, addresses in fates.items()},
         )
 
-    def _began(self, address: str, part: Action) -> bool:
-        return (address, part) in self.journal.began
-
-    def _done(self, address: str, part: Action) -> bool:
+    def _done(self, item: PlannedAction, part: Action) -> bool:
         """
         Whether it is known to have happened: the provider state outranks the journal.
         """
+        address = item.address
         reported = (address, part) in self.journal.completed
         if self.state is None or part == "update":
             return reported
+        if part == "delete":
+            return self._deleted(item, reported=reported)
         known = address in self.ids_before
         other = reported or self.ids_after.get(address) != self.ids_before.get(address)
-        if part == "create":
-            return address in self.present and (not known or other)
-        return known and (address not in self.present or other)
+        return address in self.present and (not known or other)
 
-    def _doubt(self, address: str, part: Action) -> None:
-        if self._done(address, part):
+    def _deleted(self, item: PlannedAction, *, reported: bool) -> bool:
+        meant = self._meant(item)
+        if item.action == "replace":
+            if meant & self.deposed:
+                return False
+            return bool(meant) and (reported or not meant & self.kept)
+        if not meant & self.kept:
+            return bool(meant)
+        return reported and (item.address, "delete") not in self.journal.unended
+
+    def _meant(self, item: PlannedAction) -> set[tuple[str, str | None]]:
+        """
+        The objects that a planned delete is about. Beside another action at its address it is
+        about the deposed ones; alone it may be about all that there are.
+        """
+        at = [ref for ref in self.before if ref.address == item.address]
+        if item.action == "delete" and any(
+            other.address == item.address and other.action != "delete" for other in self.changes
+        ):
+            at = [ref for ref in at if ref.deposed is not None]
+        elif item.action == "replace":
+            at = [ref for ref in at if ref.deposed is None]
+        return {(ref.address, ref.id) for ref in at}
+
+    def _doubt(self, item: PlannedAction, part: Action) -> None:
+        address, key = item.address, (item.address, part)
+        if self._done(item, part):
             return
         why = self._doubtful_create(address) if part == "create" else self._doubtful(address, part)
         if why is None:
             return
-        key = (address, part)
         known_id = self.journal.completed.get(key) if part == "create" else None
-        self.doubts.append(
+        if part != "create":
+            kept = sorted(id_ for _, id_ in self._meant(item) & self.kept if id_ is not None)
+            known_id = kept[0] if kept else self.ids_before.get(address)
+        self.doubts.setdefault(
+            key,
             Doubt(
                 address=address,
                 action=part,
                 started_at=self.journal.began.get(key),
-                id=known_id or (self.ids_before.get(address) if part != "create" else None),
+                id=known_id,
                 why=why,
-            )
+            ),
         )
 
     def _doubtful_create(self, address: str) -> str | None:
@@ -173,6 +190,10 @@ class _Fates:
         return None
 
     def _doubtful(self, address: str, part: Action) -> str | None:
-        if self.ended_well or (address, part) not in self.journal.unended:
+        if self.ended_well:
             return None
-        return f"its {part} began and never ended"
+        if (address, part) in self.journal.unended:
+            return f"its {part} began and never ended"
+        if self.journal.extent == "missing" and (address, part) not in self.journal.began:
+            return f"its {part} was planned, and nothing is left that tells whether it began"
+        return None

@@ -54,6 +54,17 @@ def killed_in_create(pair: Pair) -> None:
     process.communicate()
 
 
+def lose_machine(pair: Pair, verb: str, step: str) -> None:
+    """
+    Kill the tool and the engine in the middle of a mutation, once a heartbeat has told of it.
+    """
+    process = pair.start_held(verb)
+    eventually(lambda: any(row["in_flight"] for row in pair.leases()), "a heartbeat tells", process)
+    process.kill()
+    process.communicate()
+    kill(pair.engine_session(step))
+
+
 def doubts(pair: Pair) -> list[tuple[str, str]]:
     """
     What is in doubt of step ``one``: address and action.
@@ -178,8 +189,7 @@ def test_a_lost_machine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
     the state does not hold is in doubt, and apply exits 11.
     """
     pair = Pair(tmp_path, an_engine)
-    killed_in_create(pair)
-    kill(pair.engine_session("one"))
+    lose_machine(pair, "apply", "one")
     shutil.rmtree(pair.own / "runs")
     shutil.rmtree(pair.own / "work")
 
@@ -188,6 +198,31 @@ def test_a_lost_machine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
     assert refused.code == 11, refused.said
     assert pair.record("one")["resources"]["journal"] == "missing"
     assert doubts(pair) == [(ADDRESS, "create")]
+    (doubt,) = pair.record("one")["resources"]["in_doubt"]
+    assert doubt["started_at"] is not None, "the last heartbeat told since when"
+
+
+def test_a_machine_lost_during_a_delete_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
+    """
+    The last heartbeat says that the delete was under way, so it began, whatever else is gone; run
+    records that survived do not make it one that never started.
+    """
+    pair = Pair(tmp_path, an_engine)
+    pair.ok("apply", "pair", "--yes")
+    lose_machine(pair, "destroy", "two")
+    for steps in pair.own.glob("runs/*/steps"):
+        shutil.rmtree(steps)
+    pair.release()
+
+    told = pair.run("reconcile", "pair", "--step", "two")
+    found = pair.record("two")["resources"]
+    ended = pair.run("destroy", "pair", "--yes")
+
+    assert told.code == 11, told.said
+    assert found["journal"] == "missing"
+    assert [(d["address"], d["action"]) for d in found["in_doubt"]] == [(ADDRESS, "delete")]
+    assert found["in_doubt"][0]["started_at"] is not None
+    assert ended.code == 0, ended.said
 
 
 RETRIED = """

@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.domain.assessment import assess
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Resources
+from orchestrator.domain.record import InFlight, Resources
+from tests.fakes.clock import START
 from tests.fakes.journals import journal, planned, refs, state
 
 
@@ -134,7 +135,53 @@ CASES = [
         ["replace s.a"],
         [BEGAN, "done create s.a id-2", "began delete s.a", "failed delete s.a"],
         state(["s.a id-2", "s.a id-1 deposed=d1"]), before=["s.a id-1"],
-        sorted_as={"replaced": ["s.a"], "failed": ["s.a"]},
+        sorted_as={"created": ["s.a"], "failed": ["s.a"]},
+    ),
+    Case(
+        "the engine does not say how that delete ended: in doubt",
+        ["replace s.a"],
+        [BEGAN, "done create s.a id-2", "began delete s.a", "error - DependencyViolation"],
+        state(["s.a id-2", "s.a id-1 deposed=d1"]), before=["s.a id-1"],
+        doubt=["s.a"], sorted_as={"created": ["s.a"]},
+    ),
+    Case(
+        "a replacement that keeps its id is told by the journal",
+        ["replace s.a"],
+        ["began delete s.a", "done delete s.a", BEGAN, "done create s.a id-1"],
+        state(["s.a id-1"]), before=["s.a id-1"], sorted_as={"replaced": ["s.a"]},
+    ),
+    Case(
+        "the delete of a deposed object and the update of the one that took its place are two",
+        ["delete s.a", "update s.a"],
+        ["began delete s.a", "done delete s.a", "began update s.a"],
+        state(["s.a id-2"]), before=["s.a id-2", "s.a id-1 deposed=d1"], whole=False,
+        doubt=["s.a"], sorted_as={"deleted": ["s.a"]},
+    ),
+    Case(
+        "a deposed object whose delete was cut is in doubt while the state holds it",
+        ["delete s.a", "replace s.a"],
+        ["began delete s.a", BEGAN, "done create s.a id-3"],
+        state(["s.a id-3", "s.a id-2 deposed=d2", "s.a id-1 deposed=d1"]),
+        before=["s.a id-2", "s.a id-1 deposed=d1"], whole=False,
+        doubt=["s.a"], sorted_as={"created": ["s.a"]},
+    ),
+    Case(
+        "a destroy that was cut after one of two objects at an address deleted only that",
+        ["delete s.a"],
+        ["began delete s.a", "began delete s.a", "done delete s.a"],
+        state(["s.a id-1 deposed=d1"]), before=["s.a id-2", "s.a id-1 deposed=d1"], whole=False,
+        doubt=["s.a"],
+    ),
+    Case(
+        "the delete of a deposed object alone leaves the current one alone",
+        ["delete s.a"], ["began delete s.a", "done delete s.a"], state(["s.a id-2"]),
+        before=["s.a id-2", "s.a id-1 deposed=d1"], sorted_as={"deleted": ["s.a"]},
+    ),
+    Case(
+        "with nothing left of the journal an update or a delete may still be under way",
+        ["update s.a", "delete s.b", "delete s.c"], [], state(["s.a id-1", "s.b id-2"]),
+        before=["s.a id-1", "s.b id-2", "s.c id-3"], whole=False, doubt=["s.a", "s.b"],
+        sorted_as={"deleted": ["s.c"]},
     ),
     Case(
         "without a provider state the journal alone speaks",
@@ -176,6 +223,26 @@ def test_fates(case: Case) -> None:
     assert {name: list(getattr(found, name)) for name in lists if getattr(found, name)} == (
         case.sorted_as
     )
+
+
+def test_what_was_in_flight_began() -> None:
+    """
+    Where files are gone the last heartbeat tells what was under way, and since when.
+    """
+    flight = InFlight(target="t", address="s.a", action="delete", started_at=START)
+    heard = journal(whole=False).with_flights([flight])
+    found = assess(planned("delete s.a"), heard, refs("s.a id-1"), state(["s.a id-1"]))
+    (doubt,) = found.in_doubt
+    assert (doubt.started_at, doubt.why) == (START, "its delete began and never ended")
+
+
+def test_what_the_journal_tells_of_a_flight_is_believed() -> None:
+    """
+    The heartbeat is older than the messages.
+    """
+    flight = InFlight(target="t", address="s.a", action="create", started_at=START)
+    heard = journal(BEGAN, DONE, whole=False).with_flights([flight])
+    assert assess(planned("create s.a"), heard, (), state(["s.a id-1"])).in_doubt == ()
 
 
 def test_a_doubt_keeps_the_id_that_the_provider_returned() -> None:
