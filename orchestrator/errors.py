@@ -40,6 +40,7 @@ Reason = Literal[
     "no_errored_state",
     "no_lock_to_break",
     "not_as_described",
+    "not_by_exec",
     "not_in_run",
     "not_ok",
     "not_retained",

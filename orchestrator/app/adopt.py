@@ -1,8 +1,9 @@
 """
 ``adopt``: take provider state that somebody else made under a record of ours.
 
-Nothing is mutated: a step is adopted only where a plan with today's module and inputs is empty, so
-that the record says of the objects what is true of them.
+Nothing is mutated. A step is `ok` only where a plan with today's module and inputs is empty, so
+that the record says of the objects what is true of them; where a person accepts what an apply would
+change it is `error` until that apply.
 """
 
 from __future__ import annotations
@@ -63,8 +64,10 @@ def _adopt_step(crew: Crew, name: str) -> Outcome:
             crew.order.wishes,
             verb="apply",
             attempt=1,
-        ).adopt()
+        ).adopt(accepted=crew.order.accept_changes)
         crew.bench.know(name, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
-    return crew.end_with_record(name, started, done, 1)
+    outcome = crew.end_with_record(name, started, done, 1)
+    unapplied = done.fault is not None and done.fault.code == "unapplied"
+    return Outcome(ready=True) if unapplied else outcome  # its outputs are there all the same

@@ -37,6 +37,7 @@ EXIT_BY_CODE = {
     "check_failed": CheckFailed.exit_code,
     "deadline": DeadlinePassed.exit_code,
     "targeted": Refused.exit_code,
+    "unapplied": 0,
 }
 
 
@@ -172,6 +173,17 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     )
     if doubtful:
         found += _answering(deployment, rows)
+    if any(row.error and row.error.code == "unapplied" for row in rows):
+        found += [
+            NextCommand(
+                command=command_line(deployment, "apply"),
+                why="it shows what it would change first; then the step is ok",
+            ),
+            NextCommand(
+                command=command_line(deployment, "reconcile"),
+                why="the step is ok where nothing would change",
+            ),
+        ]
     if any(row.error and row.error.phase == "verify" for row in rows):
         found.append(
             NextCommand(

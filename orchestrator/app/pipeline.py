@@ -42,6 +42,7 @@ from orchestrator.domain.record import (
     PlannedAction,
     Verification,
 )
+from orchestrator.domain.surgery import taken_over
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -118,9 +119,10 @@ class Pipeline:
                 raise stopped(self.services.stop)
             return self._mutate(proposal)
 
-    def adopt(self) -> Done:
+    def adopt(self, *, accepted: str | None) -> Done:
         """
-        Record a provider state that somebody else made, if a plan on it is empty.
+        Record a provider state that somebody else made: as ``ok`` if a plan on it is empty, else as
+        ``error`` if a reason accepts what an apply would change.
         """
         with self._planned(lambda *_: None) as proposal:
             if not proposal.before.objects:
@@ -129,14 +131,34 @@ class Pipeline:
                     f"{self.target}: its provider state holds nothing",
                     hint="apply it instead",
                 )
+            if not proposal.empty and accepted is not None:
+                return self._take_over(proposal, accepted)
             if not proposal.empty:
                 count = len(proposal.journal.changes) + len(proposal.journal.outputs)
                 raise Refused(
                     "not_as_described",
                     f"{self.target}: module and inputs would change {count} of what is there",
-                    hint="make them describe it as it is; the plan above says what would change",
+                    hint="make them describe it as it is, or accept what an apply would change (it "
+                    "is above) with --accept-changes REASON",
                 )
             return self._unchanged(proposal)
+
+    def _take_over(self, proposal: Proposal, reason: str) -> Done:
+        services = self.services
+        state = pull(services, self.prepared.root, self.evidence, "pull")
+        self.facts.keep_for_later()
+        entry = record(
+            services,
+            taken_over(
+                self.prepared.record,
+                self.facts.of(state),
+                state,
+                proposal.journal.changes,
+                services.stamp(),
+                reason=reason,
+            ),
+        )
+        return Done(record=entry, state=state, mutated=False, fault=entry.error)
 
     def confirm_absent(self) -> Done:
         """

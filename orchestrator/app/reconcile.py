@@ -114,11 +114,10 @@ def _locked(crew: Crew, name: str, exc: StateLocked) -> OrchestratorError:
     services, record = crew.services, crew.bench.records[name]
     assert record is not None, "only recorded steps are reconciled"
     fault = fault_of(exc, services.masker).model_copy(update={"code": "state_locked"})
-    attempt = Attempt(
-        command="reconcile", run_id=crew.session.run_id, at=services.clock.now(), error=fault
-    )
+    stamp = services.stamp()
+    attempt = Attempt(command="reconcile", run_id=crew.session.run_id, at=stamp.at, error=fault)
     try:
-        entry = next_entry(record, services.stamp(), Trigger.OBSERVE, last_attempt=attempt)
+        entry = next_entry(record, stamp, Trigger.OBSERVE, last_attempt=attempt)
         crew.bench.know(name, write(services, entry))
     except OrchestratorError as failed:
         return failed

@@ -209,6 +209,7 @@ def _evidence(
         ),
         state=state,
         lock=answer.lock if answer else None,
+        said=answer.stderr_text if answer else "",
         errored_state=str(errored) if errored else None,
     )
 

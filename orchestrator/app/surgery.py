@@ -26,7 +26,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import Message, PulledState
 from orchestrator.domain.record import Command, Fault, OperationRecord, PlannedAction
-from orchestrator.domain.states import NOTHING_THERE
+from orchestrator.domain.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.surgery import operated
 from orchestrator.errors import (
     ApprovalMissing,
@@ -95,6 +95,27 @@ def operate(
     return _Theatre(crew, name, operation).operate(observe)
 
 
+def report(crew: Crew, name: str, started: float, done: Operated, said: str) -> None:
+    """
+    Report a step whose surgery was all there was to do; ``said`` tells of it where it went well.
+    """
+    if done.fault is not None:
+        crew.end_with_record(name, started, done.told, 1)
+        return
+    record = done.record
+    crew.end(
+        name,
+        started,
+        StepStatus(str(record.status)),
+        attempts=1,
+        reason=said,
+        sequence=record.sequence,
+        error=record.error,
+        last_error=record.last_error,
+        in_doubt=record.resources.in_doubt,
+    )
+
+
 class _Theatre:
     def __init__(self, crew: Crew, name: str, operation: Operation) -> None:
         self.crew = crew
@@ -128,6 +149,7 @@ class _Theatre:
         )
         self.crew.session.hold_claim()
         marker = record(services, marker)
+        services.note(self.operation.shown, step=self.name)
         services.sink.emit(
             PhaseStarted(at=services.clock.now(), step=self.name, phase=self.operation.command)
         )
@@ -222,4 +244,5 @@ class _Theatre:
             lock=answer.lock,
             state_error=why,
             not_started=not_started,
+            said=answer.stderr_text,
         )

@@ -17,6 +17,12 @@ from orchestrator.cli.invocation import Invocation
 @options.environment
 @options.inputs
 @options.selection
+@click.option(
+    "--accept-changes",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Adopt it although an apply would change something; it is `error` until that apply.",
+)
 @options.jobs
 @options.engine
 @options.at
@@ -29,7 +35,8 @@ from orchestrator.cli.invocation import Invocation
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Take the provider state that steps of BLUEPRINT have already, made by somebody else, under
-    records. Nothing is changed: a step is adopted only where a plan on it is empty.
+    records. Nothing is changed: a step is adopted only where a plan on it is empty, or where what
+    an apply would change is accepted.
 
     \b
     Example:

@@ -30,8 +30,10 @@ COMMANDS = {
     "demo": "demo",
     "destroy": "destroy",
     "engine": "engine",
+    "exec": "exec_",
     "graph": "graph",
     "history": "history",
+    "import": "import_",
     "init": "init",
     "plan": "plan",
     "reconcile": "reconcile",
@@ -115,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command line; the exit code of DESIGN 9. Bugs are re-raised with their traceback.
     """
-    as_json = "--json" in (arguments if arguments is not None else sys.argv)
+    words = list(arguments if arguments is not None else sys.argv)
+    ours = words[: words.index("--")] if "--" in words else words  # what follows is the engine's
+    as_json = "--json" in ours
     try:
         result = cli.main(args=arguments, prog_name="orchestrator", standalone_mode=False)
         code = result if isinstance(result, int) else 0

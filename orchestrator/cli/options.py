@@ -163,6 +163,24 @@ accept_vanished = click.option(
 )
 
 
+def target(text: str) -> dict[str, Any]:
+    """
+    What the options blueprint, environment and step would be for a target; Usage where it is none.
+    """
+    from orchestrator.domain.target import Target
+    from orchestrator.errors import Usage
+
+    try:
+        found = Target.parse(text)
+    except ValueError as exc:
+        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    return {
+        "blueprint": found.blueprint,
+        "environment": found.environment,
+        "steps": (found.step,),
+    }
+
+
 def choice(given: Mapping[str, Any]) -> Choice:
     """
     The blueprint that the options name, in its environment with its inputs.

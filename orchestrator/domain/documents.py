@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.record import (
     Actor,
+    Attempt,
     Command,
     Doubt,
     Fault,
@@ -130,6 +131,7 @@ class HistoryEntry(Part):
     actor: Actor
     in_doubt: tuple[Doubt, ...] = ()
     lineage: Lineage | None = None
+    last_attempt: Attempt | None = None
 
 
 class HistoryDocument(Document):

@@ -105,7 +105,7 @@ def mark(
     ``facts`` are the fields that the run knows anew; everything else stays as it was. ``doubts``
     are those that stay open, ``settled`` those that were answered on the way.
     """
-    return _over(
+    return follow_over(
         before,
         facts,
         stamp,
@@ -173,9 +173,9 @@ def unchanged(
     if verification.verdict == "failed" and not retained:
         fault = check_fault(verification)
         changes.update(failed_command="verify", error=fault, last_error=fault.summary)
-        return _over(before, facts, stamp, Trigger.CHECK_FAIL, **changes)
+        return follow_over(before, facts, stamp, Trigger.CHECK_FAIL, **changes)
     changes.update(failed_command=None, last_error=None, error=None, last_attempt=None)
-    return _over(before, facts, stamp, Trigger.UNCHANGED, **changes)
+    return follow_over(before, facts, stamp, Trigger.UNCHANGED, **changes)
 
 
 def checked(before: OperationRecord, verification: Verification, stamp: Stamp) -> OperationRecord:
@@ -293,7 +293,7 @@ def never_applied(facts: Mapping[str, Any], stamp: Stamp) -> OperationRecord:
     The first entry of a target that was never applied and whose provider state is empty.
     """
     absence = Absence(verdict="confirmed", method="never_applied", at=stamp.at)
-    return _over(None, facts, stamp, Trigger.MISSING, absence=absence)
+    return follow_over(None, facts, stamp, Trigger.MISSING, absence=absence)
 
 
 def absence_code(doubts: Sequence[Doubt]) -> str:
@@ -322,13 +322,16 @@ def confirmed(method: str, record: OperationRecord, at: datetime) -> Absence:
     return Absence(verdict="confirmed", method=method, checked=checked, at=at)
 
 
-def _over(
+def follow_over(
     before: OperationRecord | None,
     facts: Mapping[str, Any],
     stamp: Stamp,
     trigger: Trigger,
     **changes: Any,
 ) -> OperationRecord:
+    """
+    The entry after ``before``, or the first, with ``changes`` over what a run knows anew.
+    """
     fields = {**facts, **follow(before, stamp, trigger, **changes)}
     if before is not None:
         return before.model_copy(update=fields)

@@ -37,7 +37,7 @@ class Evidence:
     ``exit_code`` is None where the engine left no answer; ``state`` None where the provider state
     could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
     a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
-    be started at all.
+    be started at all. ``said`` is its stderr, masked: what there is of an error without diagnostic.
     """
 
     exit_code: int | None
@@ -49,6 +49,7 @@ class Evidence:
     state_error: str | None = None
     errored_state: str | None = None
     not_started: str | None = None
+    said: str = ""
 
     @property
     def touched_nothing(self) -> bool:
@@ -128,4 +129,5 @@ def _reason(evidence: Evidence, doubts: Sequence[Doubt]) -> tuple[str, str]:
     if evidence.exit_code == 0 and doubts:
         names = ", ".join(doubt.address for doubt in doubts)
         return "in_doubt", f"in doubt: {names}"
-    return "engine_failed", f"the engine ended with exit code {evidence.exit_code}"
+    said = " ".join(evidence.said.split())[:300]
+    return "engine_failed", said or f"the engine ended with exit code {evidence.exit_code}"

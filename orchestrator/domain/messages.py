@@ -176,13 +176,15 @@ class PulledState:
     """
     What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
 
-    ``raw`` is the state itself, secrets included: it stays in memory or in a 0600 file.
+    ``secrets`` are the sensitive values of its objects. ``raw`` is the state itself, secrets
+    included: both stay in memory or in a 0600 file.
     """
 
     lineage: str | None
     serial: int
     objects: tuple[StateObject, ...]
     outputs: dict[str, StateOutput]
+    secrets: tuple[Json, ...] = ()
     raw: bytes = b""
 
     @property

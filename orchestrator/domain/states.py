@@ -91,6 +91,7 @@ class Trigger(StrEnum):
     REVERT = "revert"  # proven: the mutation touched nothing, or was surgery
     GONE = "gone"  # our destroy is confirmed
     MISSING = "missing"  # confirmed: nothing there, and we did not destroy it
+    UNAPPLIED = "unapplied"  # without a mutation: objects taken over that are not as described
     UNCONFIRMED = "unconfirmed"  # without a mutation: objects turned out to be in doubt
     UNCHANGED = "unchanged"  # a plan without changes, and the checks hold
     CHECK_FAIL = "check_fail"  # a check failed without a mutation
@@ -124,6 +125,7 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
         (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.OK
     )
     | {Status.RETAINED: Status.RETAINED},
+    Trigger.UNAPPLIED: dict.fromkeys((None, Status.ABSENT, Status.DESTROYED), Status.ERROR),
     Trigger.UNCONFIRMED: dict.fromkeys((Status.OK, Status.ERROR), Status.ERROR),
     Trigger.CHECK_FAIL: dict.fromkeys(
         (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.ERROR

@@ -7,18 +7,20 @@ It never makes ``ok`` (law 4): status and error are those from before, with what
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from orchestrator.domain.assessment import inventory
 from orchestrator.domain.conclusion import revert
 from orchestrator.domain.doubts import Look, left_behind, settle_doubts
-from orchestrator.domain.entries import Stamp, bound_to, next_entry
+from orchestrator.domain.entries import Stamp, bound_to, follow_over, known_outputs, next_entry
 from orchestrator.domain.faults import Evidence, engine_fault
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
     Attempt,
     Fault,
     OperationRecord,
+    PlannedAction,
     Resources,
     Settled,
 )
@@ -73,6 +75,36 @@ def unapplied_fault(held: Resources, why: str = "") -> Fault:
     names = tuple(ref.address for ref in held.inventory)
     said = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"
     return Fault(code="unapplied", phase="surgery", summary=said, resources=names, retriable=True)
+
+
+def taken_over(
+    before: OperationRecord | None,
+    facts: Mapping[str, Any],
+    state: PulledState,
+    changes: Sequence[PlannedAction],
+    stamp: Stamp,
+    *,
+    reason: str,
+) -> OperationRecord:
+    """
+    The first entry of objects that somebody else made and an apply would change, which a person
+    accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
+    """
+    held = Resources(inventory=inventory(state), tainted=_tainted(state))
+    named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
+    fault = unapplied_fault(held, f" (would change: {named}; accepted: {reason})")
+    return follow_over(
+        before,
+        facts,
+        stamp,
+        Trigger.UNAPPLIED,
+        failed_command="adopt",
+        error=fault,
+        last_error=fault.summary,
+        absence=None,
+        resources=held,
+        **known_outputs(None, facts["run_id"], state, stamp),
+    )
 
 
 def foreign_id(state: PulledState, address: str, object_id: str) -> str | None:

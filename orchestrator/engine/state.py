@@ -42,6 +42,7 @@ def parse_state(raw: bytes) -> PulledState:
                 name: StateOutput(output.get("value"), bool(output.get("sensitive")))
                 for name, output in (data.get("outputs") or {}).items()
             },
+            secrets=tuple(_secrets(data.get("resources") or ())),
             raw=raw,
         )
     except (KeyError, TypeError, AttributeError) as exc:
@@ -130,3 +131,22 @@ def _objects(resources: Any) -> Iterator[StateObject]:
                 deposed=instance.get("deposed"),
                 configuration=resource["provider"],
             )
+
+
+def _secrets(resources: Any) -> Iterator[Any]:
+    """
+    The values that the instances call sensitive; a path that leads nowhere is passed over.
+    """
+    for resource in resources:
+        for instance in resource["instances"]:
+            for path in instance.get("sensitive_attributes") or ():
+                value = instance.get("attributes")
+                for step in path:
+                    key = step["value"]
+                    key = key["value"] if isinstance(key, dict) else key
+                    try:
+                        value = value[int(key) if isinstance(value, list) else key]
+                    except (KeyError, IndexError, TypeError, ValueError):
+                        value = None
+                if value is not None:
+                    yield value

@@ -92,14 +92,15 @@ class Transcript:
         ]
         if not any(item.messages for item in spoken) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()[-_LAST_LINES:]
-            spoken += [Spoken(line, (Said(line),)) for line in lines]
+            # What exec runs is shown as it comes: its stdout and stderr are not mixed.
+            spoken += [Spoken(x, (Said(x),) if self.verb != "exec" else ()) for x in lines]
         return self._take(spoken)
 
     def _parse(self, line: str) -> Spoken:
         if self.verb in ("plan", "apply"):
             return parse_line(line, self._mask)
         plain = self._mask(line)
-        return Spoken(plain, (Said(plain),) if plain.strip() else ())
+        return Spoken(plain, (Said(plain),) if plain.strip() or self.verb == "exec" else ())
 
     def _masked(self, diagnostic: Diagnostic) -> Diagnostic:
         return diagnostic.model_copy(

@@ -44,6 +44,7 @@ _CODES = {
     "unconfirmed": "absence is not confirmed",
     "in_doubt": "objects are in doubt",
     "approval_missing": "not approved",
+    "unapplied": "taken over, not applied yet",
     "targeted": "applied in part, as it was asked for",
     "errored_state": "the provider state could not be saved",
     "state_unreadable": "the provider state could not be read afterwards",

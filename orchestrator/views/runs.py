@@ -101,6 +101,11 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
     page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
     if entry.lineage:
         page.line(_lineage(entry.lineage), indent=6)
+    attempt = entry.last_attempt
+    if attempt is not None and attempt.at == entry.updated_at:
+        ended = ("failed", "bad") if attempt.error else ("done", "good")
+        said = f": {attempt.error.summary}" if attempt.error else ""
+        page.line(f"{attempt.command} of run {attempt.run_id} ", ended, said, indent=6)
     if entry.last_error:
         page.line(("cause", "bad"), f": {entry.last_error}", indent=6)
     for item in entry.in_doubt:

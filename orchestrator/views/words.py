@@ -49,6 +49,11 @@ PHASES = {
     "destroy": "destroying",
     "verify": "checking",
     "readback": "asking the provider",
+    "import": "importing",
+    "untaint": "calling it sound",
+    "push": "saving the provider state",
+    "unlock": "releasing the state lock",
+    "exec": "running the engine's command",
 }
 ACTION_STYLE: dict[Action, str] = {
     "create": "good",

@@ -28,12 +28,43 @@ BLUEPRINT = """
       other: {module: ../modules/object, inputs: {value: ours}}
       empty: {module: ../modules/object, inputs: {value: theirs}}
 """
+#: Three roots that were made by hand, each with its state at a place of its own.
+ROOTS = """
+    version: 1
+    name: roots
+    steps:
+      first:
+        module: ../modules/object
+        inputs: {value: theirs}
+        backend: {type: local, config: {path: legacy/network.tfstate}}
+      second:
+        module: ../modules/object
+        inputs: {value: "${steps.first.outputs.value}"}
+        backend: {type: local, config: {path: legacy/deep/servers.tfstate}}
+      third:
+        module: ../modules/object
+        needs: [second]
+        inputs: {value: ours}
+        backend: {type: local, config: {path: other/dns.tfstate}}
+"""
 
 
 def row(ended: Ended, step: str) -> dict[str, Any]:
     (found,) = (row for row in ended.events[-1]["steps"] if row["step"] == step)
     assert isinstance(found, dict)
     return found
+
+
+def plain(project: Project, place: Path) -> Path:
+    """
+    The state of an object that plain Terraform made.
+    """
+    shutil.copytree(project.root / "modules/object", place)
+    for words in (["init"], ["apply", "-auto-approve", "-var=value=theirs"]):
+        subprocess.run(
+            ["terraform", *words], cwd=place, env=project.environ, check=True, capture_output=True
+        )
+    return place / "terraform.tfstate"
 
 
 class Found:
@@ -46,7 +77,7 @@ class Found:
         self.project = project = Project(root / "project", engine=require_engine("terraform"))
         project.write("modules/object/main.tf", MODULE)
         project.write("blueprints/found.yaml", BLUEPRINT)
-        state = self._plain(root / "plain")
+        state = plain(project, root / "plain")
         for step in ("same", "other"):
             place = project.own / f"state/found/default/{step}.tfstate"
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -62,18 +93,6 @@ class Found:
 
     def _run(self, verb: str, *more: str) -> Ended:
         return self.project.run(verb, "found", "--json", *more)
-
-    def _plain(self, place: Path) -> Path:
-        shutil.copytree(self.project.root / "modules/object", place)
-        for words in (["init"], ["apply", "-auto-approve", "-var=value=theirs"]):
-            subprocess.run(
-                ["terraform", *words],
-                cwd=place,
-                env=self.project.environ,
-                check=True,
-                capture_output=True,
-            )
-        return place / "terraform.tfstate"
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +150,41 @@ def test_an_adopted_step_lives_on_like_any_other(found: Found) -> None:
     assert (found.applied.code, found.destroyed.code) == (0, 0)
     assert [entry["status"] for entry in found.after_apply] == ["ok", "ok"]
     assert found.project.record("same")["status"] == "destroyed"
+
+
+def test_roots_made_by_hand_come_under_one_blueprint(tmp_path: Path) -> None:
+    """
+    Each step names where its state lies. What is as described is `ok`; what an apply would change
+    is refused, and with a reason `error`, unapplied, exit 0, with the reason; that apply makes it
+    `ok`, in place.
+    """
+    project = Project(tmp_path / "project", engine=require_engine("terraform"))
+    project.write("modules/object/main.tf", MODULE)
+    project.write("blueprints/roots.yaml", ROOTS)
+    state = plain(project, tmp_path / "plain")
+    places = ("legacy/network", "legacy/deep/servers", "other/dns")
+    for place in places:
+        file = project.root / f"{place}.tfstate"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(state, file)
+
+    refused = project.run("adopt", "roots", "--json")
+    accepted = project.run("adopt", "roots", "--json", "--accept-changes", "ticket 7")
+
+    assert (refused.code, row(refused, "third")["error"]["code"]) == (4, "not_as_described")
+    assert (accepted.code, row(accepted, "second")["status"]) == (0, "skipped")
+    records = {step: project.record(step) for step in ("first", "second", "third")}
+    assert [record["status"] for record in records.values()] == ["ok", "ok", "error"]
+    assert [record["provider_state"]["location"] for record in records.values()] == [
+        f"{place}.tfstate" for place in places
+    ]
+    fault = records["third"]["error"]
+    assert (fault["code"], fault["phase"]) == ("unapplied", "surgery")
+    assert "update terraform_data.object; accepted: ticket 7" in fault["summary"]
+
+    project.ok("apply", "roots", "--yes")
+
+    last = project.record("third")
+    assert (last["status"], last["outputs"]) == ("ok", {"value": "ours"})
+    assert last["resources"]["updated"] == ["terraform_data.object"]
+    assert last["resources"]["inventory"] == records["third"]["resources"]["inventory"]

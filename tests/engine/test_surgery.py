@@ -27,9 +27,14 @@ WEB = "fakecloud_server.this"
 SPARE = 'fakecloud_server.more["spare"]'
 
 
-@pytest.fixture(params=ENGINES)
+#: For the telling cases; the others run on one engine.
+both_engines = pytest.mark.parametrize("project", ENGINES, indirect=True)
+
+
+@pytest.fixture
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine(request.param))
+    kind = getattr(request, "param", "terraform")
+    found = Project(tmp_path / "project", engine=require_engine(kind))
     found.write("blueprints/shop.yaml", TEXT)
     return found
 
@@ -54,6 +59,7 @@ def lost_create(project: Project, cloud: Cloud) -> None:
     assert project.run("apply", "shop", "--yes").code == 11
 
 
+@both_engines
 def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     """
     Laws 1 and 4: a marker with what is imported, then the status and error from before with the
@@ -111,3 +117,227 @@ def test_an_id_that_does_not_exist_adopts_nothing(project: Project, cloud: Cloud
     assert (attempt["mutated"], attempt["error"]["phase"]) == (False, "surgery")
     assert "non-existent" in attempt["error"]["summary"]
     assert row(ended)["status"] == "error"
+
+
+def test_the_object_of_another_address_is_not_adopted(project: Project, cloud: Cloud) -> None:
+    """
+    An id that the provider state manages already is refused before anything is marked.
+    """
+    lost_create(project, cloud)
+    before = project.entries(STEP)
+
+    ended = project.run(
+        "reconcile", "shop", "--yes", "--json", "--adopt", f"{SPARE}={ids(cloud)['web']}"
+    )
+
+    assert ended.code == 4
+    assert row(ended)["error"]["code"] == "managed_already"
+    assert project.entries(STEP) == before
+
+
+def test_what_is_not_in_doubt_is_not_adopted(project: Project, cloud: Cloud) -> None:
+    """
+    Nor untainted where it is not tainted: input errors that name what could be, nothing recorded.
+    """
+    lost_create(project, cloud)
+    before = project.entries(STEP)
+
+    adopted = project.run("reconcile", "shop", "--yes", "--adopt", f"{WEB}=srv-1")
+    untainted = project.run("reconcile", "shop", "--yes", "--untaint", WEB)
+    malformed = project.run("reconcile", "shop", "--yes", "--adopt", "srv-1")
+
+    assert (adopted.code, untainted.code, malformed.code) == (3, 3, 64)
+    assert f"{WEB} is not in doubt" in adopted.said
+    assert SPARE in adopted.said
+    assert f"{WEB} is not tainted" in untainted.said
+    assert "ADDRESS=ID" in malformed.said
+    assert project.entries(STEP) == before
+
+
+@both_engines
+def test_a_tainted_object_that_is_sound_is_untainted(project: Project, cloud: Cloud) -> None:
+    """
+    Half made by the provider, whole in truth: untainted under the marker, the error stays, and the
+    apply that makes it `ok` has only outputs to change: nothing is replaced.
+    """
+    cloud.arm("create", "spare", "error_after_partial")
+    project.run("apply", "shop", "--yes")
+    made = ids(cloud)
+
+    ended = project.run("reconcile", "shop", "--yes", "--untaint", SPARE)
+
+    assert ended.code == 0, ended.said
+    _, marker, restored, last = project.history(STEP)[1:]
+    assert (marker["status"], marker["active_command"]) == ("running", "untaint")
+    assert (restored["status"], restored["resources"]["tainted"]) == ("error", [])
+    assert last["status"] == "error"
+    project.ok("apply", "shop", "--yes")
+    assert project.record(STEP)["status"] == "ok"
+    assert ids(cloud) == made
+
+
+@both_engines
+def test_an_import_comes_before_the_first_apply(project: Project, cloud: Cloud) -> None:
+    """
+    A step without a record that an object is imported into is `error`, unapplied, with exit 0: the
+    command did what it was asked for. The next apply makes the rest, and it is `ok`.
+    """
+    found = cloud.create_out_of_band("fakecloud_server", "web", size="small").id
+    ended = project.run("import", f"shop/default/{STEP}", WEB, found, "--yes", "--json")
+
+    assert ended.code == 0, ended.said
+    marker, record = project.history(STEP)
+    assert (marker["status"], marker["active_command"]) == ("running", "import")
+    assert (record["status"], record["failed_command"]) == ("error", "import")
+    assert (record["error"]["code"], record["error"]["phase"]) == ("unapplied", "surgery")
+    assert [ref["id"] for ref in record["resources"]["inventory"]] == [found]
+
+    applied = project.run("apply", "shop", "--yes", "--json")
+
+    assert row(applied)["created"] == [SPARE]
+    assert project.record(STEP)["status"] == "ok"
+    assert sorted(filter(None, ids(cloud))) == ["spare", "web"]
+    assert ids(cloud)["web"] == found
+
+
+def test_an_import_that_fails_leaves_nothing(project: Project, cloud: Cloud) -> None:
+    """
+    Into a step without a record: `absent`, as after an apply that began nothing (ADR 6); into one
+    that is ok: `ok`, with the attempt beside it. Exit 10 with the engine's own words.
+    """
+    target = f"shop/default/{STEP}"
+
+    first = project.run("import", target, WEB, "srv-none", "--yes")
+
+    assert first.code == 10
+    assert "non-existent" in first.said
+    assert project.record(STEP)["status"] == "absent"
+    project.ok("apply", "shop", "--yes")
+
+    second = project.run("import", target, 'fakecloud_server.more["new"]', "srv-none", "--yes")
+
+    record = project.record(STEP)
+    assert second.code == 10
+    assert (record["status"], record["last_attempt"]["mutated"]) == ("ok", False)
+
+
+# exec
+
+TARGET = f"shop/default/{STEP}"
+
+
+@pytest.fixture
+def applied(project: Project, cloud: Cloud) -> Project:
+    """
+    The project with its step applied, a password among its inputs.
+    """
+    project.write(
+        "blueprints/shop.yaml", TEXT.replace("[spare]", "[spare], password: Zq-hidden-77")
+    )
+    project.ok("apply", "shop", "--yes")
+    return project
+
+
+@both_engines
+def test_a_reading_command_of_the_engine_leaves_no_trace(applied: Project, cloud: Cloud) -> None:
+    """
+    Its output comes as it is, masked; what fails ends 10 with the engine's own words; no run, no
+    entry.
+    """
+    before, runs = applied.entries(STEP), sorted(applied.own.glob("runs/*"))
+
+    listed = applied.ok("exec", TARGET, "--", "state", "list")
+    pulled = applied.ok("exec", TARGET, "--", "state", "pull")
+    planned = applied.run("exec", TARGET, "--", "plan", "-detailed-exitcode")
+    failed = applied.run("exec", TARGET, "--", "state", "show", "a.b")
+
+    assert listed.out.splitlines() == [SPARE, WEB]
+    assert '"password": "(sensitive)"' in pulled.out
+    assert "Zq-hidden-77" not in pulled.said
+    assert (planned.code, "No changes" in planned.out) == (0, True)
+    assert (failed.code, failed.out) == (10, "")
+    assert "No instance found" in failed.err
+    assert (applied.entries(STEP), sorted(applied.own.glob("runs/*"))) == (before, runs)
+
+
+def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cloud) -> None:
+    """
+    Law 1: not without approval; then marker, output, and the status from before. What it took out
+    of the provider state is still known, so that an apply asks before it makes it again (ADR 9).
+    """
+    unapproved = applied.run("exec", TARGET, "--", "state", "rm", SPARE)
+    assert (unapproved.code, len(applied.entries(STEP))) == (5, 2)
+
+    removed = applied.ok("exec", TARGET, "--yes", "--", "state", "rm", SPARE)
+
+    assert "Successfully removed 1 resource" in removed.out
+    marker, record = applied.history(STEP)[2:]
+    assert (marker["status"], marker["active_command"]) == ("running", "exec")
+    assert (record["status"], record["last_attempt"]["command"]) == ("ok", "exec")
+    assert record["provider_state"]["serial"] > marker["provider_state"]["serial"]
+    assert applied.last_run()["arguments"]["words"] == ["state", "rm", SPARE]
+    again = applied.run("apply", "shop", "--yes")
+    assert again.code == 11
+    assert f"create again what has left the provider state: {SPARE}" in " ".join(again.out.split())
+    assert len(ids(cloud)) == 2
+
+
+def test_a_mutating_command_that_fails_is_told_in_its_own_words(
+    applied: Project, cloud: Cloud, tmp_path: Path
+) -> None:
+    """
+    Exit 10; the status from before; the attempt holds what the engine said, and that it changed
+    nothing.
+    """
+    stale = tmp_path / "stale.tfstate"
+    (state,) = applied.own.glob("state/**/*.tfstate")
+    stale.write_text(state.read_text().replace('"serial": ', '"serial": -'))
+
+    ended = applied.run("exec", TARGET, "--yes", "--", "state", "push", str(stale))
+
+    record = applied.record(STEP)
+    assert ended.code == 10
+    assert (record["status"], record["last_attempt"]["mutated"]) == ("ok", False)
+    assert "serial" in record["last_attempt"]["error"]["summary"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["apply"], 4, "orchestrator apply"),
+        (["destroy", "-auto-approve"], 4, "orchestrator destroy"),
+        (["init", "-migrate-state"], 4, "initialised"),
+        (["workspace", "select", "other"], 4, "one provider state"),
+        (["plan", "-out=x"], 4, "orchestrator plan --out"),
+        (["state", "rm", "-state=other", WEB], 4, "own provider state"),
+        ([], 64, "-- state list"),
+    ],
+)
+def test_what_is_not_run_by_exec_is_refused(
+    words: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    """
+    What keeps a journal, changes where the state is, or works on another one: refused with what to
+    do instead, before anything is loaded.
+    """
+    ended = Project(tmp_path).run("exec", TARGET, "--", *words)
+
+    assert ended.code == code
+    assert said in ended.err
+
+
+def test_what_was_shown_masked_is_not_pushed(
+    applied: Project, cloud: Cloud, tmp_path: Path
+) -> None:
+    """
+    A state that exec printed has lost its secrets: pushing it back is refused.
+    """
+    shown = tmp_path / "shown.tfstate"
+    shown.write_text(applied.ok("exec", TARGET, "--", "state", "pull").out)
+    before = applied.entries(STEP)
+
+    ended = applied.run("exec", TARGET, "--yes", "--", "state", "push", str(shown))
+
+    assert ended.code == 4
+    assert "masked values" in ended.said
+    assert applied.entries(STEP) == before

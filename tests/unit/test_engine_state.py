@@ -143,3 +143,36 @@ def test_keys_are_quoted_like_terraform(key: int | str | None, printed: str) -> 
     Instance keys read as in the engine's own addresses.
     """
     assert instance_key(key) == printed
+
+
+def test_the_sensitive_values_of_objects_are_known() -> None:
+    """
+    By the paths that the state calls sensitive: through maps and lists; one that leads nowhere adds
+    no secret.
+    """
+    attributes = {"password": "hunter22", "tags": {"token": "abcd1234"}, "keys": ["k-0", "k-1"]}
+    paths = [
+        [{"type": "get_attr", "value": "password"}],
+        [
+            {"type": "get_attr", "value": "tags"},
+            {"type": "index", "value": {"value": "token", "type": "string"}},
+        ],
+        [
+            {"type": "get_attr", "value": "keys"},
+            {"type": "index", "value": {"value": 1, "type": "number"}},
+        ],
+        [{"type": "get_attr", "value": "gone"}],
+    ]
+    instance = {"attributes": attributes, "sensitive_attributes": paths}
+    resource = {
+        "mode": "managed",
+        "type": "t",
+        "name": "n",
+        "provider": "p",
+        "instances": [instance],
+    }
+    raw = {"version": 4, "serial": 1, "lineage": "l", "resources": [resource]}
+
+    found = parse_state(json.dumps(raw).encode())
+
+    assert found.secrets == ("hunter22", "abcd1234", "k-1")

@@ -1,0 +1,87 @@
+"""
+``orchestrator exec``.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from orchestrator.domain.engine_commands import EngineCommand
+
+
+@click.command(
+    "exec",
+    short_help="Run a command of the engine in a target's directory.",
+)
+@click.argument("target", metavar="TARGET")
+@click.argument("words", metavar="-- ARGS", nargs=-1, type=click.UNPROCESSED)
+@options.inputs
+@options.approval
+@options.engine
+@options.wait
+@options.takeover
+@options.reason
+@options.verbose
+@click.pass_obj
+def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **given: Any) -> int:
+    """
+    Run a command of the engine in the directory of TARGET (<blueprint>/<environment>/<step>), with
+    its recorded inputs. What may change provider state needs --yes and is recorded before and
+    after; apply and destroy are refused. Paths are from that directory. What is shown is masked:
+    `state pull` by it is no backup.
+
+    \b
+    Example:
+      orchestrator exec web-service/staging/server -- state list
+      orchestrator exec web-service/staging/server --yes -- state mv aws_a.old aws_a.new
+    """
+    from orchestrator.app.execute import execute
+    from orchestrator.cli.running import carry_out
+    from orchestrator.domain.engine_commands import EngineCommand
+    from orchestrator.loading.values import Need
+
+    wanted = EngineCommand.parse(words)
+    chosen = given | options.target(target) | {"words": words, "jobs": 1, "as_json": False}
+    if wanted.mutates:
+        return carry_out(invocation, "exec", execute, chosen, need=Need.AVAILABLE)
+    return _look(invocation, wanted, chosen)
+
+
+def _look(invocation: Invocation, wanted: EngineCommand, given: dict[str, Any]) -> int:
+    from orchestrator import wiring
+    from orchestrator.app.execute import look
+    from orchestrator.cli.approval import Nobody
+    from orchestrator.cli.signals import StopSignals
+    from orchestrator.loading.values import Need
+
+    where = invocation.place()
+    deployment = wiring.deployment(where, options.choice(given), Need.AVAILABLE)
+    (step,) = deployment.graph.select(given["steps"], ())
+    with (
+        StopSignals().installed() as stop,
+        wiring.services(
+            where,
+            deployment,
+            engine=given["engine"],
+            sink=invocation.quiet_sink(),
+            stop=stop,
+            approver=Nobody(),
+            check_module_versions=False,
+        ) as services,
+    ):
+        return look(
+            services,
+            deployment,
+            step,
+            wanted,
+            say=partial(click.echo, file=sys.stdout),
+            say_error=partial(click.echo, err=True),
+        )

@@ -1,0 +1,109 @@
+"""
+What a command of the engine does, by its words: read, change provider state, or what another verb
+of this tool does with a journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import Refused, Usage
+
+#: Commands that change nothing. What is in none of these tables counts as mutating.
+READS = frozenset(
+    {
+        "graph", "modules", "output", "plan", "providers", "providers schema", "show",
+        "state identities", "state list", "state pull", "state show", "validate", "version",
+        "workspace list", "workspace show",
+    }
+)  # fmt: skip
+
+#: Commands that are not run by hand, and what to do instead.
+INSTEAD: Mapping[str, str] = {
+    "apply": "`orchestrator apply` keeps a journal of it",
+    "destroy": "`orchestrator destroy` keeps a journal of it",
+    "test": "it makes and destroys objects of which nobody would know; run it elsewhere",
+    "init": "the directory is initialised whenever that is needed",
+    "console": "it needs a terminal; run it in the directory that `orchestrator status` shows",
+    "login": "log in with the engine itself",
+    "logout": "log out with the engine itself",
+    "workspace new": "a target has one provider state; use an environment",
+    "workspace select": "a target has one provider state; use an environment",
+    "workspace delete": "a target has one provider state; use an environment",
+}
+
+#: Options by which a command would work on something else than the target as it is recorded.
+_ELSEWHERE: Mapping[str, str] = {
+    "-chdir": "it runs in the target's directory",
+    "-state": "it works on the target's own provider state",
+    "-state-out": "it works on the target's own provider state",
+    "-var": "the recorded inputs are used",
+    "-var-file": "the recorded inputs are used",
+    "-out": "a plan to carry out is made by `orchestrator plan --out`",
+    "-generate-config-out": "it would write into the target's directory",
+    "-force": "provider state of another lineage, or an older one, is not pushed (law 21)",
+}
+
+_FAMILIES = ("metadata", "providers", "state", "workspace")
+_TAKE_VARIABLES = ("import", "plan", "refresh")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """
+    A command to pass on: its verb in one or two words, and the rest.
+
+    >>> EngineCommand.parse(["state", "mv", "a.b", "a.c"])
+    EngineCommand(verb=('state', 'mv'), rest=('a.b', 'a.c'))
+    """
+
+    verb: tuple[str, ...]
+    rest: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> EngineCommand:
+        """
+        The command in ``words``; Usage where there is none, Refused where it is not run by hand.
+        """
+        if not words:
+            raise Usage("no command for the engine", hint="put it after --, such as -- state list")
+        family = words[0] in _FAMILIES and len(words) > 1 and not words[1].startswith("-")
+        size = 2 if family else 1
+        command = cls(tuple(words[:size]), tuple(words[size:]))
+        if command.name in INSTEAD:
+            raise Refused(
+                "not_by_exec",
+                f"`{command.name}` is not run by exec",
+                hint=INSTEAD[command.name],
+            )
+        for word in words:
+            option = word.partition("=")[0].replace("--", "-", 1)
+            if option in _ELSEWHERE and not (option == "-force" and command.name != "state push"):
+                raise Refused(
+                    "not_by_exec",
+                    f"{option} is not passed on by exec",
+                    hint=_ELSEWHERE[option],
+                )
+        return command
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.verb)
+
+    @property
+    def mutates(self) -> bool:
+        """
+        Whether it may change provider state, or is not known.
+        """
+        return self.name not in READS
+
+    @property
+    def takes_variables(self) -> bool:
+        return self.name in _TAKE_VARIABLES
+
+    def words(self, *options: str) -> tuple[str, ...]:
+        """
+        All of it, with options of ours after the verb.
+        """
+        return (*self.verb, *options, *self.rest)
