@@ -139,9 +139,9 @@ class OperationStore(Protocol):
         to our own write was lost.
         """
 
-    def history(self, target: Target, *, limit: int | None = None) -> list[OperationRecord]:
+    def history(self, target: Target) -> list[OperationRecord]:
         """
-        The entries of the target, newest first: all of them, or at most ``limit``.
+        All entries of the target, newest first.
         """
 
     def records(

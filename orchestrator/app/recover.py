@@ -11,6 +11,7 @@ from orchestrator.app.queries import Reader, orphaned
 from orchestrator.app.survey import Survey, fault_of
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.hints import hint_of
+from orchestrator.domain.lineage import APPLYING
 from orchestrator.domain.offers import command_of, message_of, window_of
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import NextCommand, OperationRecord, RunRecord
@@ -28,8 +29,6 @@ from orchestrator.domain.recovery_document import (
     UncertainObject,
 )
 from orchestrator.domain.states import StepStatus, verdict
-
-_APPLYING = ("apply", "retry", "redeploy", "rollback")
 
 
 def recover(
@@ -158,6 +157,7 @@ def _uncertain(record: OperationRecord) -> Iterator[UncertainObject]:
             before=before,
             id=doubt.id,
             why=doubt.why,
+            readback=doubt.readback,
         )
 
 
@@ -206,7 +206,7 @@ def _gap(outline: Outline, runs: Sequence[RunRecord]) -> ManualGap:
 def _ended_ok(run: RunRecord) -> bool:
     fine = (StepStatus.OK, StepStatus.RETAINED, StepStatus.SKIPPED)
     return (
-        run.command in _APPLYING
+        run.command in APPLYING
         and run.exit_code == 0
         and any(row.status is StepStatus.OK for row in run.steps)
         and all(row.status in fine for row in run.steps)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,17 @@ from pathlib import Path
 from orchestrator.app.conditions import Signs
 from orchestrator.app.earlier import find_run
 from orchestrator.app.queries import Reader
+from orchestrator.domain.lineage import (
+    APPLYING,
+    LeftAlone,
+    Obstacle,
+    deployment_blob,
+    failed_run,
+    retry_obstacle,
+    rollback_obstacle,
+    run_obstacle,
+    snapshot_blob,
+)
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import (
     Fault,
@@ -24,7 +36,7 @@ from orchestrator.domain.record import (
     UnreadableRecord,
     parse_record,
 )
-from orchestrator.domain.recovery import Earlier, Facts, Position
+from orchestrator.domain.recovery import Facts, Position, Remedy
 from orchestrator.domain.references import Template
 from orchestrator.domain.states import (
     NOTHING_THERE,
@@ -36,8 +48,8 @@ from orchestrator.domain.states import (
 )
 from orchestrator.errors import StoreUnavailable
 
-#: How far back is looked: runs for the last verified one, entries of a step for an earlier one.
-RUNS, ENTRIES = 50, 30
+#: How many runs are looked back for the last verified one, and for one to roll back to.
+RUNS = 50
 _ERRORED = "errored.tfstate"
 
 
@@ -61,7 +73,6 @@ class Survey:
             for step, record in {**self.records, **self.waiting}.items()
             if record.status is Status.RUNNING
         }
-        self._stored: dict[str, bool] = {}
 
     def newest(self, step: str) -> OperationRecord | None:
         return self.waiting.get(step) or self.records.get(step)
@@ -137,6 +148,9 @@ class Survey:
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
         last = self.last_run(step)
+        failed, no_retry = self._retry(step, record)
+        earlier, no_rollback = self._rollback(step, record)
+        obstacles = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
         return Facts(
             condition=condition,
             claimed_by=claimed_by,
@@ -144,11 +158,12 @@ class Survey:
             spooled=step in self.waiting,
             settling=self._settling(record),
             unsaved=self._unsaved(step) if record else None,
+            unanswered=self._unanswered(record),
             lock=_lock(record, last),
-            snapshot=self._has_snapshot(record),
-            inputs=self._has_inputs(record),
+            failed_run=failed,
+            earlier_run=earlier,
+            obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
             given_inputs=self._given_inputs(record),
-            earlier=self._earlier(record),
             compensates=outlined.compensate,
             scope=_scope(outlined.providers),
         )
@@ -183,6 +198,19 @@ class Survey:
         ]
         return round(max(self.settle - min(ages), 0.0), 1) if ages else 0.0
 
+    def _unanswered(self, record: OperationRecord | None) -> frozenset[str]:
+        """
+        The addresses of which the provider was asked when nothing could be under way any more, and
+        could not tell.
+        """
+        found = set()
+        for doubt in record.resources.in_doubt if record else ():
+            asked, since = doubt.readback, doubt.at or (record.updated_at if record else self.now)
+            late = asked is not None and (asked.at - since).total_seconds() >= self.settle
+            if asked is not None and late and asked.verdict == "unknown":
+                found.add(doubt.address)
+        return frozenset(found)
+
     def _directory(self, step: str) -> Path:
         return self.reader.work / self.outline.blueprint / self.outline.environment / step
 
@@ -196,41 +224,70 @@ class Survey:
                 return str(Path(place) / _ERRORED)
         return None
 
-    def _has_snapshot(self, record: OperationRecord | None) -> bool:
-        digest = record.module_digest if record else None
-        return digest is not None and self._is_stored(f"snapshots/{digest}")
-
-    def _has_inputs(self, record: OperationRecord | None) -> bool:
-        name = record.resolved_inputs_file if record else None
-        return name is not None and self._is_stored(name)
-
-    def _is_stored(self, name: str) -> bool:
-        """
-        Whether the store holds the blob; each name is looked up once.
-        """
-        if name not in self._stored:
-            self._stored[name] = name in self.reader.store.blobs(name)
-        return self._stored[name]
-
     def _given_inputs(self, record: OperationRecord | None) -> str | None:
         if record is None:
             return None
         file = self.reader.files.directory(record.run_id) / "rerun-inputs.yml"
         return str(file) if file.exists() else None
 
-    def _earlier(self, record: OperationRecord | None) -> Earlier | None:
+    @cached_property
+    def stored(self) -> frozenset[str]:
         """
-        The newest earlier run in which the step ended ok and verified, else ended ok.
+        The names of what the operation store keeps to do runs again.
         """
-        if record is None:
-            return None
-        entries = self.reader.store.history(record.target.target, limit=ENTRIES)
-        fine = [e for e in entries if e.status in READY and e.run_id != record.run_id]
-        verified = [e for e in fine if e.verification and e.verification.verdict == "verified"]
-        for entry in (*verified, *fine):
-            stored = self._has_snapshot(entry) and self._has_inputs(entry)
-            return Earlier(entry.run_id, verified=entry in verified, stored=stored)
+        blobs = self.reader.store.blobs
+        return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
+
+    def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Obstacle | None:
+        place = {"blueprint": self.outline.blueprint, "environment": self.outline.environment}
+        return run_obstacle(run_id, run, self.stored, **place)
+
+    def _retry(
+        self, step: str, record: OperationRecord | None
+    ) -> tuple[str | None, Obstacle | None]:
+        """
+        The failed run that the step can be retried from, and what stands against it.
+        """
+        last = self.last_run(step)
+        run_id = failed_run(record) if record else None
+        if record is None and last is not None and last[0].command in APPLYING:
+            run_id = last[0].run_id
+        if run_id is None:
+            return None, None
+        run = self._run(run_id)
+        obstacle = self._run_obstacle(run_id, run)
+        if run is None or obstacle is not None:
+            return run_id, obstacle
+        found = retry_obstacle(run, step, record, self.stored)
+        return (None, None) if isinstance(found, LeftAlone) else (run_id, found)
+
+    def _run(self, run_id: str) -> RunRecord | None:
+        """
+        A run, however long ago; None where nobody knows it, or its record cannot be read.
+        """
+        known = next((run for run in self.runs if run.run_id == run_id), None)
+        with suppress(StoreUnavailable):
+            return known or find_run(self.reader.files, self.reader.store, run_id)
         return None
+
+    def _rollback(
+        self, step: str, record: OperationRecord | None
+    ) -> tuple[str | None, Obstacle | None]:
+        """
+        The newest earlier run that the step can be rolled back to, or what stands against the
+        newest in which it ended ok.
+        """
+        nearest = None
+        for run in self.runs:
+            if record is None or run.run_id >= record.run_id:
+                continue
+            found = self._run_obstacle(run.run_id, run)
+            found = found or rollback_obstacle(run, step, self.stored, unverified=False)
+            if found is None:
+                return run.run_id, None
+            if nearest is None and found.reason in ("unverified", "snapshot_missing"):
+                nearest = (run.run_id, found)
+        return nearest or (None, None)
 
     def in_flight(self, step: str) -> tuple[InFlight, ...]:
         """

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from orchestrator.domain.commands import command_line
+from orchestrator.domain.lineage import failed_run
 from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.recovery import Choice, Remedy, Situation, Subject
 
@@ -17,8 +18,8 @@ OFFERED: Mapping[Remedy, str] = {
     Remedy.RECONCILE: "looks again: `ok` where a plan with the inputs of then is empty and the "
     "checks hold; only the record changes",
     Remedy.VERIFY: "runs the checks and records their verdict; nothing else changes",
-    Remedy.RETRY: "applies again what run {run} meant to: its module snapshot and its inputs, with "
-    "the secrets of today",
+    Remedy.RETRY: "applies again what run {failed} meant to: its module snapshot and its inputs, "
+    "with the secrets of today",
     Remedy.REDEPLOY: "applies the module, blueprint and inputs of today: a new attempt",
     Remedy.ROLLBACK: "applies what run {earlier} applied, the newest in which the step was "
     "verified, and checks it again",
@@ -39,6 +40,10 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     ): "records the outcome that waits on disk, and looks again",
     (Remedy.RECONCILE, Situation.UNSAVED): "pushes {unsaved} to the backend, if lineage and serial "
     "fit, and looks again",
+    (
+        Remedy.RECONCILE,
+        Situation.FOUND,
+    ): "adopts what the provider has of {doubts}, and looks again",
     (Remedy.RECONCILE, Situation.IN_DOUBT): "asks provider state, a plan and the provider what "
     "became of {doubts}; only the record changes",
     (Remedy.RECONCILE, Situation.UNANSWERABLE): "looks again: {doubts} may be back in the provider "
@@ -50,10 +55,11 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.REDEPLOY, Situation.TARGETED): "applies all of it, and not only {targets}",
     (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then takes down what exists; it "
     "ends `error`, not `destroyed`, while anything stays in doubt",
-    (Remedy.DESTROY, Situation.IN_DOUBT): "takes down what the provider state holds ({objects}); "
-    "it ends `error`, not `destroyed`, while {doubts} stays in doubt",
-    (Remedy.DESTROY, Situation.UNANSWERABLE): "takes down what the provider state holds "
-    "({objects}); it ends `error`, not `destroyed`, while {doubts} stays in doubt",
+    **{
+        (Remedy.DESTROY, situation): "takes down what the provider state holds ({objects}); it "
+        "ends `error`, not `destroyed`, while {doubts} stays in doubt"
+        for situation in (Situation.FOUND, Situation.IN_DOUBT, Situation.UNANSWERABLE)
+    },
     (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left ({objects})",
     (
         Remedy.MANUAL,
@@ -75,11 +81,7 @@ REFUSED: Mapping[str, str] = {
     "in_doubt": "in doubt: {doubts}; settle that first",
     "nothing_there": "nothing of it is there ({status})",
     "upstream": "it needs {unready}: recover that first",
-    "snapshot_missing": "the module snapshot or the inputs of run {source} are not in the store",
-    "inputs_missing": "the inputs of run {run} are not in the operation store",
-    "no_earlier_run": "no earlier run is recorded in which it ended ok",
-    "unverified": "the newest earlier run that ended ok, {earlier}, was not verified; it takes a "
-    "reason: `{unverified}`",
+    "unknown_run": "no earlier run is known in which it ended ok",
     "none_declared": "the step declares no compensation",
     "dependents": "alive and in need of it: {dependents}; take them down first, or together: "
     "`{together}`",
@@ -99,10 +101,16 @@ def message_of(subject: Subject, choice: Choice, situation: Situation) -> str:
     """
     The reason of a choice as a sentence.
     """
-    if not choice.available:
-        return REFUSED[choice.code].format_map(_words(subject, choice.remedy))
-    said = SPECIAL.get((choice.remedy, situation), OFFERED[choice.remedy])
-    return "; ".join([said.format_map(_words(subject, choice.remedy)), *_notes(subject, choice)])
+    if choice.available:
+        said = SPECIAL.get((choice.remedy, situation), OFFERED[choice.remedy])
+        return "; ".join([said.format_map(_words(subject)), *_notes(subject, choice)])
+    if choice.code in REFUSED:
+        return REFUSED[choice.code].format_map(_words(subject))
+    obstacle = subject.facts.obstacles[choice.remedy]
+    said = f"{obstacle.message}; {obstacle.hint}" if obstacle.hint else obstacle.message
+    if choice.remedy is Remedy.ROLLBACK and choice.code == "unverified":
+        said += f": `{_rollback(subject, '--unverified', 'WHY')}`"
+    return said
 
 
 def command_of(subject: Subject, choice: Choice, situation: Situation) -> str | None:
@@ -111,33 +119,31 @@ def command_of(subject: Subject, choice: Choice, situation: Situation) -> str | 
     """
     if not choice.available:
         return None
-    sequence = subject.record.sequence if subject.record else 0
-    at, why = ("--at", str(sequence)), ("--reason", "WHY")
+    at, why = _at(subject), ("--reason", "WHY")
     facts = subject.facts
     takeover = ("--takeover", "WHY") if facts.unproven else ()
     match choice.remedy:
         case Remedy.WAIT:
             return _command(subject, "reconcile", "--wait")
         case Remedy.RECONCILE:
-            push = ("--push-errored-state", *why) if situation is Situation.UNSAVED else ()
-            return _command(subject, "reconcile", *at, *takeover, *push)
+            return _command(subject, "reconcile", *at, *takeover, *_surgery(subject, situation))
         case Remedy.VERIFY:
             return _command(subject, "verify", *at, *takeover)
         case Remedy.RETRY:
-            return _command(subject, "retry", *at, *takeover)
+            named = subject.record and failed_run(subject.record) == facts.failed_run
+            of = () if named or not facts.failed_run else ("--from-run", facts.failed_run)
+            return _command(subject, "retry", *of, *at, *takeover)
         case Remedy.REDEPLOY:
             given = ("--input-file", facts.given_inputs) if facts.given_inputs else ()
             verb = "apply" if situation is Situation.NEVER else "redeploy"
             return _command(subject, verb, *given, *at, *takeover)
         case Remedy.ROLLBACK:
-            to = ("--to", facts.earlier.run_id) if facts.earlier else ()
-            return _command(subject, "rollback", *to, *at, *why, *takeover)
+            return _rollback(subject, *takeover)
         case Remedy.COMPENSATE:
             return _command(subject, "compensate", *at, *why, *takeover)
         case Remedy.DESTROY:
-            left = _doubts(subject)
-            gone = left and not subject.answerable and situation is not Situation.INTERRUPTED
-            accept = ("--accept-vanished", "WHY") if gone else ()
+            left = any(doubt.action == "forget" for doubt in subject.doubts)
+            accept = ("--accept-vanished", "WHY") if left else ()
             return _command(subject, "destroy", *at, *accept, *takeover)
         case Remedy.MANUAL:
             return _by_hand(subject, situation, *at)
@@ -153,9 +159,44 @@ def _by_hand(subject: Subject, situation: Situation, *at: str) -> str:
         case Situation.UNSAVED:
             return _command(subject, "reconcile", *at, "--dismiss-errored-state", "WHY")
         case _:
-            names = dict.fromkeys(doubt.address for doubt in _doubts(subject))
+            found = [doubt.address for doubt in subject.doubts if _found_id(doubt) is None]
+            names = dict.fromkeys(found or [doubt.address for doubt in subject.doubts])
             forget = [word for name in names for word in ("--forget", name)]
             return _command(subject, "reconcile", *at, *forget, "--reason", "WHY")
+
+
+def _rollback(subject: Subject, *options: str) -> str:
+    to = subject.facts.earlier_run or ""
+    return _command(subject, "rollback", "--to", to, *_at(subject), "--reason", "WHY", *options)
+
+
+def _at(subject: Subject) -> tuple[str, str]:
+    return "--at", str(subject.record.sequence if subject.record else 0)
+
+
+def _surgery(subject: Subject, situation: Situation) -> tuple[str, ...]:
+    """
+    What ``reconcile`` must be told beside the step.
+    """
+    options: list[str] = []
+    match situation:
+        case Situation.UNSAVED:
+            options = ["--push-errored-state"]
+        case Situation.FOUND:
+            for doubt in subject.doubts:
+                if (found := _found_id(doubt)) is not None:
+                    options += ["--adopt", f"{doubt.address}={found}"]
+        case _:
+            return ()
+    return (*options, "--reason", "WHY")
+
+
+def _found_id(doubt: Doubt) -> str | None:
+    """
+    The id of the object in doubt that the provider has.
+    """
+    known = doubt.readback
+    return known.ids[0] if known and known.verdict == "exists" and known.ids else None
 
 
 def _command(subject: Subject, verb: str, *options: str) -> str:
@@ -185,10 +226,6 @@ def _notes(subject: Subject, choice: Choice) -> list[str]:
     return notes
 
 
-def _doubts(subject: Subject) -> tuple[Doubt, ...]:
-    return subject.record.resources.in_doubt if subject.record else ()
-
-
 def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, datetime]:
     """
     Between which times the object in doubt was made, changed or removed; the first is None where
@@ -197,21 +234,20 @@ def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, d
     return doubt.started_at or record.started_at, doubt.at or record.updated_at
 
 
-def _words(subject: Subject, remedy: Remedy) -> dict[str, str]:
+def _words(subject: Subject) -> dict[str, str]:
     """
     What the sentences fill in.
     """
     record, facts, position = subject.record, subject.facts, subject.position
-    doubts = _doubts(subject)
-    earlier = facts.earlier.run_id if facts.earlier else ""
+    doubts = subject.doubts
     run = record.run_id if record else ""
     number = len(record.resources.inventory) if record else 0
     doing = record.active_command if record else None
     working = f"{doing or 'a command'} of run {run} is going on"
     return {
         "run": run,
-        "source": earlier if remedy is Remedy.ROLLBACK else run,
-        "earlier": earlier,
+        "failed": facts.failed_run or "",
+        "earlier": facts.earlier_run or "",
         "working": facts.claimed_by or working,
         "unproven": facts.unproven or "",
         "unsaved": facts.unsaved or "",
@@ -228,9 +264,6 @@ def _words(subject: Subject, remedy: Remedy) -> dict[str, str]:
             subject.place,
             "destroy",
             *(word for name in (subject.step, *position.dependents) for word in ("--step", name)),
-        ),
-        "unverified": _command(
-            subject, "rollback", "--to", earlier, "--unverified", "WHY", "--reason", "WHY"
         ),
     }
 

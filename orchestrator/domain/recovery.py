@@ -2,8 +2,10 @@
 What may be done about a step now, as data.
 
 ``CASES`` is the table: which situation a step is in, which remedies may be taken there, which is
-recommended. ``BARS`` are further conditions of single remedies. `advise` is the only reader of
-both; the table in docs/ is made from them. Nothing here reads or writes anything.
+recommended. ``BARS`` are further conditions of single remedies; what stands against doing a run
+again comes from `domain.lineage`, so that an action is offered and refused by the same rules.
+`advise` is the only reader of these tables; those in docs/ are made from them. Nothing here reads
+or writes anything.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from orchestrator.domain.commands import Place
-from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.lineage import Obstacle
+from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.states import NOTHING_THERE, Condition, Status
 
 
@@ -44,6 +47,7 @@ class Situation(StrEnum):
     INTERRUPTED = "interrupted"
     SPOOLED = "spooled"
     UNSAVED = "unsaved"
+    FOUND = "found"
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
     NEVER = "never"
@@ -71,18 +75,6 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
-    """
-    The run to roll back to: the newest in which the step ended ok and verified, else the newest in
-    which it ended ok. ``stored``: its snapshot and inputs are in the operation store.
-    """
-
-    run_id: str
-    verified: bool
-    stored: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """
     What is known of a step beside its record.
@@ -90,10 +82,13 @@ class Facts:
     ``claimed_by`` names the live run that works on other steps of the blueprint; ``unproven`` the
     process of which nobody can tell from here whether it is dead, and that holds the claim or runs
     the step. ``settling`` are the seconds for which a request of a dead engine may still be under
-    way. ``unsaved`` is the provider state that the engine could not save. ``lock`` is what was said
-    of a state lock, where the newest attempt met one. ``snapshot`` and ``inputs`` tell whether
-    those of the record are in the operation store. ``given_inputs`` is the file with the inputs
-    that the command line of the record's run named, ``scope`` the provider configuration that the
+    way. ``unanswered`` are the addresses in doubt of which the provider was asked after that time
+    and could not tell. ``unsaved`` is the provider state that the engine could not save. ``lock``
+    is what was said of a state lock, where the newest attempt met one.
+
+    ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
+    ``obstacles`` say what stands against that. ``given_inputs`` is the file with the inputs that
+    the command line of the record's run named, ``scope`` the provider configuration that the
     blueprint gives the step, with its references as they are written.
     """
 
@@ -102,12 +97,13 @@ class Facts:
     unproven: str | None = None
     spooled: bool = False
     settling: float = 0.0
+    unanswered: frozenset[str] = frozenset()
     unsaved: str | None = None
     lock: str | None = None
-    snapshot: bool = True
-    inputs: bool = True
+    failed_run: str | None = None
+    earlier_run: str | None = None
+    obstacles: Mapping[Remedy, Obstacle] = field(default_factory=dict)
     given_inputs: str | None = None
-    earlier: Earlier | None = None
     compensates: bool = False
     scope: str = ""
 
@@ -129,12 +125,29 @@ class Subject:
         return self.record.status if self.record else None
 
     @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        return self.record.resources.in_doubt if self.record else ()
+
+    @property
+    def found(self) -> bool:
+        """
+        Whether the provider has an object that is in doubt: it can be adopted.
+        """
+        return any(
+            doubt.readback and doubt.readback.verdict == "exists" and doubt.readback.ids
+            for doubt in self.doubts
+        )
+
+    @property
     def answerable(self) -> bool:
         """
-        Whether evidence can still settle one of its doubts: not what left the provider state.
+        Whether evidence can still settle one of its doubts: not what left the provider state, and
+        not what the provider was asked for in vain.
         """
-        doubts = self.record.resources.in_doubt if self.record else ()
-        return any(doubt.action != "forget" for doubt in doubts)
+        return any(
+            doubt.action != "forget" and doubt.address not in self.facts.unanswered
+            for doubt in self.doubts
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +217,6 @@ def _phase(phase: str) -> Callable[[Subject], bool]:
     )
 
 
-def _in_doubt(subject: Subject) -> bool:
-    return bool(subject.record and subject.record.resources.in_doubt)
-
-
 _R = Remedy
 _AGAIN = (_R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY)
 
@@ -262,6 +271,14 @@ CASES: tuple[Case, ...] = (
         blocks="errored_state",
     ),
     Case(
+        Situation.FOUND,
+        "objects are in doubt, and the provider has one of them",
+        lambda subject: subject.found,
+        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.RECONCILE,),
+        blocks="in_doubt",
+    ),
+    Case(
         Situation.IN_DOUBT,
         "objects are in doubt, and evidence can still tell",
         lambda subject: subject.answerable,
@@ -272,7 +289,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.UNANSWERABLE,
         "objects are in doubt, and nothing but a person can tell",
-        _in_doubt,
+        lambda subject: bool(subject.doubts),
         may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL,),
         blocks="in_doubt",
@@ -281,7 +298,7 @@ CASES: tuple[Case, ...] = (
         Situation.NEVER,
         "it has no record",
         lambda subject: subject.record is None,
-        may=(_R.REDEPLOY,),
+        may=(_R.RETRY, _R.REDEPLOY),
         prefers=(_R.REDEPLOY,),
         blocks="nothing_there",
     ),
@@ -296,13 +313,13 @@ CASES: tuple[Case, ...] = (
         Situation.RETAINED,
         "it is `retained`",
         _recorded(Status.RETAINED),
-        may=(_R.VERIFY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE),
+        may=(_R.VERIFY, _R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE),
     ),
     Case(
         Situation.OK,
         "it is `ok`",
         _recorded(Status.OK),
-        may=(_R.VERIFY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
+        may=(_R.VERIFY, *_AGAIN),
     ),
     Case(
         Situation.CHECKS,
@@ -351,24 +368,9 @@ CASES: tuple[Case, ...] = (
 _UNREADY = Bar("upstream", lambda subject: bool(subject.position.unready))
 
 BARS: Mapping[Remedy, tuple[Bar, ...]] = {
-    Remedy.RETRY: (
-        _UNREADY,
-        Bar("snapshot_missing", lambda subject: not subject.facts.snapshot),
-        Bar("inputs_missing", lambda subject: not subject.facts.inputs),
-    ),
+    Remedy.RETRY: (Bar("not_failed", lambda subject: not subject.facts.failed_run), _UNREADY),
     Remedy.REDEPLOY: (_UNREADY,),
-    Remedy.ROLLBACK: (
-        _UNREADY,
-        Bar("no_earlier_run", lambda subject: subject.facts.earlier is None),
-        Bar(
-            "snapshot_missing",
-            lambda subject: not (subject.facts.earlier and subject.facts.earlier.stored),
-        ),
-        Bar(
-            "unverified",
-            lambda subject: not (subject.facts.earlier and subject.facts.earlier.verified),
-        ),
-    ),
+    Remedy.ROLLBACK: (Bar("unknown_run", lambda subject: not subject.facts.earlier_run), _UNREADY),
     Remedy.COMPENSATE: (Bar("none_declared", lambda subject: not subject.facts.compensates),),
     Remedy.DESTROY: (
         Bar("retained", _recorded(Status.RETAINED)),
@@ -406,6 +408,7 @@ def _choice(case: Case, remedy: Remedy, subject: Subject) -> Choice:
     if remedy not in case.may:
         alone = case.blocks is None or remedy in (Remedy.WAIT, Remedy.MANUAL)
         return Choice(remedy, available=False, code=UNCALLED[remedy] if alone else str(case.blocks))
-    bars = (bar.code for bar in BARS.get(remedy, ()) if bar.holds(subject))
-    barred = next(bars, None)
+    barred = next((bar.code for bar in BARS.get(remedy, ()) if bar.holds(subject)), None)
+    if barred is None and remedy in subject.facts.obstacles:
+        barred = subject.facts.obstacles[remedy].reason
     return Choice(remedy, available=barred is None, code=barred or str(case.situation))

@@ -18,6 +18,7 @@ from orchestrator.domain.record import (
     InFlight,
     Lineage,
     NextCommand,
+    Readback,
     Retained,
     Verification,
 )
@@ -49,7 +50,8 @@ class OfferedAction(Part):
 class UncertainObject(Part):
     """
     An object in doubt. What was done to it was done between ``after`` (None: nothing tells) and
-    ``before``; ``id`` is known where the engine or an earlier state told it.
+    ``before``; ``id`` is known where the engine or an earlier state told it; ``readback`` is what
+    the provider answered, where it was asked.
     """
 
     address: str
@@ -58,6 +60,7 @@ class UncertainObject(Part):
     before: datetime
     id: str | None = None
     why: str
+    readback: Readback | None = None
 
 
 class ProcessSeen(Part):

@@ -56,11 +56,10 @@ class MemoryStore:
             if rival is None or rival.entry_id != record.entry_id:
                 raise fenced(record, rival)
 
-    def history(self, target: Target, *, limit: int | None = None) -> list[OperationRecord]:
+    def history(self, target: Target) -> list[OperationRecord]:
         with self._lock:
             count = len(self._entries.get(target, ()))
-            wanted = range(count, 0, -1)[:limit]
-            return [self._entry(target, sequence) for sequence in wanted]
+            return [self._entry(target, sequence) for sequence in range(count, 0, -1)]
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

@@ -88,9 +88,8 @@ class SqliteStore:
             if rival is None or rival.entry_id != record.entry_id:
                 raise fenced(record, rival)
 
-    def history(self, target: Target, *, limit: int | None = None) -> list[OperationRecord]:
-        parameters = _key(target) | {"limit": -1 if limit is None else limit}  # -1: no limit
-        return [self._entry(target, *row) for row in self._select("history", parameters)]
+    def history(self, target: Target) -> list[OperationRecord]:
+        return [self._entry(target, *row) for row in self._select("history", _key(target))]
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

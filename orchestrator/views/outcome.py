@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from orchestrator.domain.hints import hint_of
-from orchestrator.domain.record import Diagnostic, Doubt, Fault, StepRun
+from orchestrator.domain.record import Diagnostic, Doubt, Fault, Readback, StepRun
 from orchestrator.domain.states import StepStatus
 from orchestrator.errors import Reason
 from orchestrator.views.page import Page, Part
@@ -220,7 +220,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = ()) -
             rows.append([("tainted", "warn"), text])
         for item in doubts:
             rows.append([("in doubt", "bad"), doubt_words(item)])
-            rows += [[("", "dim"), words] for words in readback_words(item)]
+            rows += [[("", "dim"), words] for words in readback_words(item.readback)]
         if not rows:
             continue
         if not begun:
@@ -240,11 +240,10 @@ def doubt_words(item: Doubt) -> str:
     return f"{SYMBOLS[item.action]} {name}{since}: {item.why}"
 
 
-def readback_words(item: Doubt) -> list[str]:
+def readback_words(readback: Readback | None) -> list[str]:
     """
     What the provider said of an object in doubt, and where a person may look for it.
     """
-    readback = item.readback
     if readback is None:
         return []
     ids = " or ".join(readback.ids)

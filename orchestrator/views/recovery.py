@@ -15,7 +15,7 @@ from orchestrator.domain.recovery_document import (
     UncertainObject,
 )
 from orchestrator.domain.states import Liveness, StepStatus, Verdict
-from orchestrator.views.outcome import fault_words
+from orchestrator.views.outcome import fault_words, readback_words
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import commands
 from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
@@ -29,7 +29,7 @@ _PLAIN = (
     "not_failed",
     "none_declared",
     "nothing_missing",
-    "no_earlier_run",
+    "unknown_run",
 )
 _PROCESS = {
     Liveness.ALIVE: "alive",
@@ -138,6 +138,8 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         )
     for doubt in found.in_doubt:
         yield "in doubt", "bad", _doubt(doubt)
+        for words in readback_words(doubt.readback):
+            yield "", "dim", words
     for item in found.in_flight:
         yield "under way", "bad" if step.recommended != "wait" else "cyan", _flight(item)
     for process in found.processes:

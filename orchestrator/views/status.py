@@ -136,7 +136,7 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
         rows.append((("cause", "bad"), step.last_error))
     for item in step.in_doubt:
         rows.append((("in doubt", "bad"), doubt_words(item)))
-        rows += [(("", "dim"), words) for words in readback_words(item)]
+        rows += [(("", "dim"), words) for words in readback_words(item.readback)]
     for flight in step.in_flight:
         since = f"since {utc(flight.started_at)}"
         text = f"{SYMBOLS[flight.action]} {flight.address}, {DOING[flight.action]} {since}"

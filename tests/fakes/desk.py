@@ -46,11 +46,12 @@ def outline(**changes: Json) -> Outline:
 
 class Desk:
     """
-    A reader over stores of its own.
+    A reader over stores of its own. ``seconds`` is the clock of the operation store.
     """
 
     def __init__(self, place: Path) -> None:
-        self.store = MemoryStore()
+        self.seconds = 0.0
+        self.store = MemoryStore(lambda: self.seconds)
         self.spool = DirectorySpool(place / "spool")
         self.reader = Reader(
             project="acme",

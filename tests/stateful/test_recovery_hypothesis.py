@@ -11,10 +11,10 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.offers import command_of, message_of
-from orchestrator.domain.record import Action, Command, Doubt, Fault, Phase, Resources
+from orchestrator.domain.record import Action, Command, Doubt, Fault, Phase, Readback, Resources
 from orchestrator.domain.recovery import (
-    Earlier,
     Facts,
     Position,
     Remedy,
@@ -23,6 +23,7 @@ from orchestrator.domain.recovery import (
     advise,
 )
 from orchestrator.domain.states import NOTHING_THERE, Condition, Status
+from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 
@@ -51,6 +52,15 @@ doubts = st.builds(
     address=texts,
     action=st.sampled_from(get_args(Action)),
     why=st.just("unknown"),
+    readback=st.none()
+    | st.builds(
+        Readback,
+        verdict=st.sampled_from(["exists", "absent", "unknown"]),
+        method=st.just("search"),
+        ids=st.lists(texts, max_size=1).map(tuple),
+        why=st.just("asked"),
+        at=st.just(START),
+    ),
 )
 faults = st.none() | st.builds(
     Fault,
@@ -84,6 +94,11 @@ positions = st.builds(
 )
 
 
+obstacles = st.builds(
+    Obstacle, st.sampled_from(["unverified", "snapshot_missing"]), st.just("no"), st.just("hint")
+)
+
+
 @st.composite
 def subjects(draw: st.DrawFn) -> Subject:
     """
@@ -99,10 +114,13 @@ def subjects(draw: st.DrawFn) -> Subject:
         settling=draw(st.sampled_from([0.0, 30.0])),
         unsaved=draw(seldom),
         lock=draw(maybe),
-        snapshot=draw(st.booleans()),
-        inputs=draw(st.booleans()),
+        unanswered=draw(st.frozensets(texts)),
+        failed_run=draw(maybe),
+        earlier_run=draw(maybe),
+        obstacles=draw(
+            st.dictionaries(st.sampled_from([Remedy.RETRY, Remedy.ROLLBACK]), obstacles)
+        ),
         given_inputs=draw(maybe),
-        earlier=draw(st.none() | st.builds(Earlier, texts, st.booleans(), st.booleans())),
         compensates=draw(st.booleans()),
     )
     return Subject(Web(), "compute", record, draw(positions), facts)

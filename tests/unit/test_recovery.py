@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from orchestrator.domain.hints import HINTS, hint_of
+from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL, command_of, message_of
 from orchestrator.domain.record import (
     Doubt,
@@ -19,6 +20,7 @@ from orchestrator.domain.record import (
     Json,
     OperationRecord,
     Phase,
+    Readback,
     Resources,
     Retained,
 )
@@ -27,7 +29,6 @@ from orchestrator.domain.recovery import (
     CASES,
     UNCALLED,
     Advice,
-    Earlier,
     Facts,
     Position,
     Remedy,
@@ -60,8 +61,16 @@ LOST = Doubt(
     why="its create ended in an error",
 )
 LEFT = Doubt(address="aws_eip.this", action="forget", id="eip-1", why="it left the state")
-VERIFIED = Earlier("R0", verified=True, stored=True)
-FULL = Facts(earlier=VERIFIED, compensates=True)
+FOUND = LOST.model_copy(
+    update={
+        "readback": Readback(
+            verdict="exists", method="search", ids=("i-1",), why="it has the tag", at=START
+        )
+    }
+)
+FULL = Facts(failed_run="R1", earlier_run="R0", compensates=True)
+MISSING = Obstacle("snapshot_missing", "it is not in the store", "redeploy")
+UNVERIFIED = Obstacle("unverified", "R0 was not verified", "--unverified")
 DOUBTFUL = Resources(in_doubt=(LOST,), inventory=refs("aws_vpc.this vpc-1"))
 
 
@@ -136,7 +145,7 @@ ROWS = (
         S.INTERRUPTED,
         "reconcile",
         "reconcile destroy",
-        Facts(condition=Condition.INTERRUPTED, compensates=True, earlier=VERIFIED),
+        Facts(condition=Condition.INTERRUPTED, compensates=True, failed_run="R1", earlier_run="R0"),
         codes={"retry": "interrupted", "rollback": "interrupted", "compensate": "interrupted"},
     ),
     Row(
@@ -172,6 +181,22 @@ ROWS = (
         },
     ),
     Row(
+        "what the provider has is adopted before anything makes it twice",
+        failed(resources=Resources(in_doubt=(FOUND, LEFT))),
+        S.FOUND,
+        "reconcile",
+        "reconcile destroy manual",
+        codes={"retry": "in_doubt", "redeploy": "in_doubt"},
+    ),
+    Row(
+        "what the provider was asked for in vain can only be told by a person",
+        failed(resources=DOUBTFUL),
+        S.UNANSWERABLE,
+        "manual",
+        "reconcile destroy manual",
+        Facts(unanswered=frozenset({LOST.address})),
+    ),
+    Row(
         "what left the provider state can only be told by a person",
         entry(resources=Resources(in_doubt=(LEFT,))),
         S.UNANSWERABLE,
@@ -184,7 +209,15 @@ ROWS = (
         S.NEVER,
         "redeploy",
         "redeploy",
-        codes={"destroy": "nothing_there", "retry": "nothing_there", "manual": "nothing_missing"},
+        Facts(),
+        codes={"destroy": "nothing_there", "retry": "not_failed", "manual": "nothing_missing"},
+    ),
+    Row(
+        "what a failed run did not get to can be done as that run meant it",
+        None,
+        S.NEVER,
+        "redeploy",
+        "retry redeploy",
     ),
     Row(
         "an upstream that is not ready comes first",
@@ -212,6 +245,7 @@ ROWS = (
         S.RETAINED,
         None,
         "verify redeploy rollback compensate",
+        Facts(earlier_run="R0", compensates=True),
         codes={"destroy": "retained", "retry": "not_failed"},
     ),
     Row(
@@ -220,7 +254,17 @@ ROWS = (
         S.OK,
         None,
         "verify redeploy rollback compensate destroy",
+        Facts(earlier_run="R0", compensates=True),
         codes={"reconcile": "nothing_uncertain", "retry": "not_failed"},
+    ),
+    Row(
+        "without an earlier run there is nothing to roll back to",
+        entry(),
+        S.OK,
+        None,
+        "verify redeploy destroy",
+        Facts(),
+        codes={"rollback": "unknown_run", "compensate": "none_declared"},
     ),
     Row(
         "what others need is not taken down alone",
@@ -228,6 +272,7 @@ ROWS = (
         S.OK,
         None,
         "verify redeploy rollback compensate",
+        Facts(earlier_run="R0", compensates=True),
         position=Position(dependents={"server": "ok"}),
         codes={"destroy": "dependents"},
     ),
@@ -275,35 +320,30 @@ ROWS = (
         "reconcile retry redeploy rollback compensate destroy",
     ),
     Row(
-        "what cannot be repeated as it was is a new attempt",
+        "what is not stored can neither be repeated nor gone back to",
         failed(),
         S.FAILED,
         "redeploy",
         "reconcile redeploy destroy",
-        Facts(snapshot=False),
+        Facts(
+            failed_run="R1",
+            earlier_run="R0",
+            obstacles={Remedy.RETRY: MISSING, Remedy.ROLLBACK: MISSING},
+        ),
         codes={
             "retry": "snapshot_missing",
-            "rollback": "no_earlier_run",
+            "rollback": "snapshot_missing",
             "compensate": "none_declared",
         },
     ),
     Row(
-        "nor without its inputs",
-        failed(),
-        S.FAILED,
-        "redeploy",
-        "reconcile redeploy destroy",
-        Facts(inputs=False, earlier=Earlier("R0", verified=False, stored=True)),
-        codes={"retry": "inputs_missing", "rollback": "unverified"},
-    ),
-    Row(
-        "nobody rolls back to what is no longer stored",
-        failed(),
-        S.FAILED,
-        "retry",
-        "reconcile retry redeploy destroy",
-        Facts(earlier=Earlier("R0", verified=True, stored=False)),
-        codes={"rollback": "snapshot_missing"},
+        "an attempt that changed nothing can be repeated although the step is ok",
+        entry(),
+        S.OK,
+        None,
+        "verify retry redeploy destroy",
+        Facts(failed_run="R1", earlier_run="R0", obstacles={Remedy.ROLLBACK: UNVERIFIED}),
+        codes={"rollback": "unverified"},
     ),
     Row(
         "after a failure, too, an upstream comes first",
@@ -387,7 +427,7 @@ def offered(remedy: str, record: OperationRecord | None, **facts: Json) -> tuple
     """
     Sentence and command of an action that must be available.
     """
-    filled: dict[str, Json] = {"earlier": VERIFIED, **facts}
+    filled: dict[str, Json] = {"failed_run": "R1", "earlier_run": "R0", **facts}
     given = Subject(Web(), "compute", record, facts=Facts(**filled))
     found = advise(given)
     choice = next(item for item in found.choices if item.remedy == remedy)
@@ -449,6 +489,13 @@ def test_a_claim_that_nobody_can_prove_dead_takes_a_reason() -> None:
         ("rollback", failed(), {}, "rollback --to R0 --reason"),
         ("redeploy", failed(), {"given_inputs": "runs/R1/in.yml"}, "--input-file runs/R1/in.yml"),
         ("redeploy", None, {}, "apply --at 0"),
+        ("retry", None, {}, "retry --from-run R1 --at 0"),
+        (
+            "reconcile",
+            failed(resources=Resources(in_doubt=(FOUND,))),
+            {},
+            "--adopt --reason WHY",
+        ),
         ("wait", running(), {"condition": Condition.LIVE}, "reconcile --wait"),
         ("reconcile", running(), {"condition": Condition.SILENT, "unproven": "R1"}, "--takeover"),
         (
@@ -469,17 +516,29 @@ def test_a_command_says_all_that_it_needs(
     assert set(words.split()) <= set(shlex.split(command))
 
 
+def test_what_was_found_is_adopted_by_the_command_shown() -> None:
+    """
+    DESIGN 10: the provider's answer is in the command, safe to paste.
+    """
+    _, command = offered("reconcile", failed(resources=Resources(in_doubt=(FOUND, LEFT))))
+    words = shlex.split(command)
+    assert words[words.index("--adopt") + 1] == 'aws_instance.this["a b"]=i-1'
+    _, command = offered("manual", failed(resources=Resources(in_doubt=(FOUND, LEFT))))
+    words = shlex.split(command)
+    assert [word for word in words if word.startswith("aws_")] == [LEFT.address]
+
+
 def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
     """
     DESIGN 10: what nobody verified is not offered, and the command that insists is told.
     """
-    given = Subject(
-        Web(), "compute", failed(), facts=Facts(earlier=Earlier("R0", verified=False, stored=True))
-    )
+    facts = Facts(earlier_run="R0", obstacles={Remedy.ROLLBACK: UNVERIFIED})
+    given = Subject(Web(), "compute", failed(), facts=facts)
     found = advise(given)
     choice = next(item for item in found.choices if item.remedy is Remedy.ROLLBACK)
     said = message_of(given, choice, found.situation)
-    assert "orchestrator rollback web -e prod --step compute --to R0 --unverified WHY" in said
+    assert "`orchestrator rollback web -e prod --step compute --to R0 --at 6" in said
+    assert "--unverified WHY`" in said
 
 
 def test_every_code_has_a_sentence_and_every_sentence_is_used() -> None:

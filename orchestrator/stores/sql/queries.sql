@@ -19,7 +19,7 @@ AND sequence = :sequence;
 -- name: history
 SELECT sequence, record FROM entries
 WHERE blueprint = :blueprint AND environment = :environment AND step = :step
-ORDER BY sequence DESC LIMIT :limit;
+ORDER BY sequence DESC;
 
 -- name: records
 SELECT blueprint, environment, step, sequence, record

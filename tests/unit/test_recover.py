@@ -1,0 +1,444 @@
+"""
+What `recover` sees: records, processes, runs and files, and what follows from them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app.recover import recover
+from orchestrator.domain.lineage import deployment_blob, snapshot_blob
+from orchestrator.domain.outline import Outline, OutlinedStep
+from orchestrator.domain.record import (
+    Attempt,
+    Doubt,
+    Fault,
+    Identity,
+    InFlight,
+    Json,
+    Lease,
+    Readback,
+    Resources,
+    RunRecord,
+    Source,
+    StepRun,
+    Verification,
+)
+from orchestrator.domain.recovery_document import OfferedAction, RecoveryDocument, RecoveryStep
+from orchestrator.domain.references import Template
+from orchestrator.domain.states import Condition, Liveness, StepStatus
+from orchestrator.engine.process import SystemProcesses
+from tests.fakes.clock import START
+from tests.fakes.desk import NEEDS, Desk, outline
+from tests.fakes.entries import ACTOR, OWNER, claim, entry
+
+NOW = START + timedelta(minutes=3)
+FIRST, SECOND, THIRD = (f"2030010{n}T000000000Z-aaaaaa" for n in (1, 2, 3))
+FAILED = Fault(code="engine_failed", phase="apply", summary="no capacity")
+LOST = Doubt(address="aws_instance.this", action="create", at=START, why="its create errored")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def look(desk: Desk, found: Outline | None = None, now: datetime = NOW) -> RecoveryDocument:
+    return recover(desk.reader, found or outline(), now=now, settle=60.0)
+
+
+def row(desk: Desk, step: str = "network", now: datetime = NOW) -> RecoveryStep:
+    return next(item for item in look(desk, now=now).steps if item.step == step)
+
+
+def action(found: RecoveryStep, name: str) -> OfferedAction:
+    return next(item for item in found.actions if item.action == name)
+
+
+def ran(desk: Desk, run_id: str, *rows: StepRun, stored: bool = True, **fields: Json) -> RunRecord:
+    """
+    A run with its record in the store, and what it meant to do unless it is not ``stored``.
+    """
+    filled: dict[str, Json] = {
+        "run_id": run_id,
+        "project": "acme",
+        "blueprint": "web",
+        "environment": "prod",
+        "command": "apply",
+        "actor": ACTOR,
+        "source": Source(blueprint_path="blueprints/web.yaml"),
+        "started_at": START,
+        "exit_code": 0,
+        "deployment": "sha256:d",
+        "steps": rows,
+    }
+    run = RunRecord.model_validate(filled | fields)
+    desk.store.put_blob(f"runs/{run_id}/run.json", run.to_json().encode())
+    if stored:
+        desk.store.put_blob(deployment_blob("sha256:d"), b"{}")
+        desk.store.put_blob(snapshot_blob("sha256:m"), b"tar")
+    return run
+
+
+def ended(step: str = "network", status: str = "ok", verdict: str = "verified") -> StepRun:
+    return StepRun(
+        step=step,
+        target=f"web/prod/{step}",
+        status=StepStatus(status),
+        module_digest="sha256:m",
+        verification=Verification.model_validate({"verdict": verdict, "at": START}),
+        error=FAILED if status == "error" else None,
+    )
+
+
+def error(desk: Desk, step: str = "network", **fields: Json) -> None:
+    filled: dict[str, Json] = {
+        "status": "error",
+        "failed_command": "apply",
+        "error": FAILED,
+        "last_error": FAILED.summary,
+        "run_id": THIRD,
+    }
+    desk.has(step, **(filled | fields))
+
+
+def test_a_failed_step_is_retried_and_its_dependents_wait(desk: Desk) -> None:
+    """
+    The failed run is in the store: retry is recommended; steps that need it wait for it, and never
+    read as failed.
+    """
+    ran(desk, THIRD, ended(status="error"), ended("server", "pending"), exit_code=10)
+    error(desk)
+    found = {item.step: item for item in look(desk).steps}
+    assert found["network"].recommended == "retry"
+    assert found["network"].evidence.error == FAILED
+    assert found["network"].hint is not None
+    server = found["server"]
+    assert (server.status, server.recommended, server.blocked_by) == (
+        StepStatus.PENDING,
+        None,
+        ("network",),
+    )
+    assert action(server, "redeploy").reason.code == "upstream"
+
+
+def test_a_failed_run_that_is_not_in_the_store_is_deployed_anew(desk: Desk) -> None:
+    """
+    Retry is never guessed: without what the run meant to do it is not available, with the code that
+    the verb itself would refuse with.
+    """
+    ran(desk, THIRD, ended(status="error"), stored=False, exit_code=10)
+    error(desk)
+    found = row(desk)
+    assert action(found, "retry").reason.code == "snapshot_missing"
+    assert found.recommended == "redeploy"
+
+
+def test_a_failure_before_any_entry_is_told_from_the_run(desk: Desk) -> None:
+    """
+    Law 3: a failed plan leaves no entry; the newest run tells of it, and the hint is for its phase.
+    """
+    fault = FAILED.model_copy(update={"phase": "plan", "summary": "bad value"})
+    failed = ended(status="error").model_copy(update={"error": fault})
+    ran(desk, THIRD, failed, exit_code=10)
+    desk.has("network", run_id=SECOND)
+    found = row(desk)
+    assert found.evidence.last_run is not None and found.evidence.last_run.error == fault
+    assert found.hint is not None and found.hint.startswith("fix the input")
+
+
+def test_the_newest_verified_run_is_where_to_roll_back_to(desk: Desk) -> None:
+    """
+    Rollback names the newest earlier run in which the step was verified; never a later one, and
+    never one without checks while there is a verified one.
+    """
+    ran(desk, "20300101T000000000Z-000000", ended())
+    ran(desk, FIRST, ended())
+    ran(desk, SECOND, ended(verdict="unverified"))
+    ran(desk, THIRD, ended(status="error"), exit_code=10)
+    error(desk)
+    command = action(row(desk), "rollback").command
+    assert command is not None and f"--to {FIRST} " in command
+
+
+def test_an_unverified_run_is_named_but_not_offered(desk: Desk) -> None:
+    """
+    DESIGN 10: what no check vouches for takes a reason.
+    """
+    ran(desk, SECOND, ended(verdict="unverified"))
+    ran(desk, THIRD, ended(status="error"), exit_code=10)
+    error(desk)
+    found = action(row(desk), "rollback")
+    assert (found.available, found.reason.code) == (False, "unverified")
+    assert f"--to {SECOND}" in found.reason.message
+
+
+@pytest.mark.parametrize(
+    ("runs", "verified", "gap"),
+    [
+        ([], None, "no_run"),
+        ([(FIRST, 10, "error", "failed")], None, "no_run"),
+        ([(FIRST, 0, "ok", "unverified")], None, "unverified"),
+        ([(FIRST, 0, "ok", "verified"), (SECOND, 0, "ok", "unverified")], FIRST, None),
+        ([(FIRST, 0, "ok", "verified"), (SECOND, 0, "ok", "verified")], SECOND, None),
+        ([(FIRST, 0, "ok", "verified"), (SECOND, 12, "error", "failed")], FIRST, None),
+    ],
+)
+def test_either_a_verified_run_or_an_explicit_gap(
+    desk: Desk, runs: list[tuple[str, int, str, str]], verified: str | None, gap: str | None
+) -> None:
+    """
+    ``last_verified_run`` is the newest run in which everything ended ok and verified; where there
+    is none that is said, and why.
+    """
+    for run_id, code, status, verdict in runs:
+        ran(desk, run_id, ended(status=status, verdict=verdict), exit_code=code)
+    found = look(desk)
+    assert found.last_verified_run == verified
+    assert (found.manual_gap.code if found.manual_gap else None) == gap
+
+
+def test_runs_of_others_are_not_ours(desk: Desk) -> None:
+    """
+    Neither another environment nor another blueprint vouches for this one.
+    """
+    ran(desk, FIRST, ended(), environment="staging")
+    ran(desk, SECOND, ended(), blueprint="shop")
+    assert look(desk).last_verified_run is None
+
+
+class Seen(SystemProcesses):
+    """
+    Every process is as the test says.
+    """
+
+    def __init__(self, state: Liveness) -> None:
+        self.state = state
+
+    def liveness(self, identity: Identity) -> Liveness:
+        return self.state
+
+
+def marked(desk: Desk, state: Liveness, *, age: float) -> None:
+    """
+    A running record whose run holds the claim and has an old or fresh heartbeat.
+    """
+    flying = InFlight(
+        target="web/prod/network", address="aws_vpc.this", action="create", started_at=START
+    )
+    lease = Lease(run_id=THIRD, owner=OWNER, in_flight=(flying,))
+    desk.store.put_lease(lease)
+    desk.seconds += age
+    assert desk.store.take_claim(claim(THIRD)) is None
+    desk.has("network", status="running", active_command="apply", run_id=THIRD)
+    object.__setattr__(desk.reader, "processes", Seen(state))
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "condition", "recommended"),
+    [
+        (Liveness.ALIVE, 90, Condition.LIVE, "wait"),
+        (Liveness.UNKNOWN, 5, Condition.LIVE, "wait"),
+        (Liveness.UNKNOWN, 90, Condition.SILENT, "manual"),
+        (Liveness.GONE, 90, Condition.INTERRUPTED, "reconcile"),
+    ],
+)
+def test_who_is_alive_decides(
+    desk: Desk, state: Liveness, age: float, condition: Condition, recommended: str
+) -> None:
+    """
+    DESIGN 3: live waits, interrupted is reconciled, silent needs a person; what was in flight at
+    the last heartbeat and the process are evidence.
+    """
+    marked(desk, state, age=age)
+    found = row(desk)
+    assert (found.condition, found.recommended) == (condition, recommended)
+    assert [item.address for item in found.evidence.in_flight] == ["aws_vpc.this"]
+    assert [item.pid for item in found.evidence.processes] == [OWNER.pid]
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "situation", "takeover"),
+    [
+        (Liveness.ALIVE, 0, "claimed", False),
+        (Liveness.UNKNOWN, 90, "failed", True),
+        (Liveness.GONE, 90, "failed", False),
+    ],
+)
+def test_a_claim_holds_for_all_steps(
+    desk: Desk, state: Liveness, age: float, situation: str, takeover: bool
+) -> None:
+    """
+    While a live run holds the claim every mutating command would be refused; one that nobody can
+    prove dead takes a reason; a dead one does not matter.
+    """
+    marked(desk, state, age=age)
+    error(desk, "server")
+    desk.has("network")
+    found = row(desk, "server")
+    command = action(found, "destroy").command
+    assert found.situation == situation
+    assert (command is not None and "--takeover" in command) == takeover
+
+
+def test_a_spooled_outcome_is_recorded_first(desk: Desk) -> None:
+    """
+    Law 8: the outcome on disk is shown, and nothing is offered but to record it.
+    """
+    marker = desk.has("network", status="running", active_command="apply", run_id=THIRD)
+    desk.spool.put(entry(marker.target.target, 2, status="ok", run_id=THIRD))
+    found = row(desk)
+    assert (found.status, found.situation) == (StepStatus.OK, "spooled")
+    assert [item.action for item in found.actions if item.available] == ["reconcile"]
+
+
+def test_an_outcome_that_came_too_late_is_evidence(desk: Desk) -> None:
+    """
+    It is shown with its file, and changes nothing of what is offered.
+    """
+    desk.has("network")
+    late = entry(desk.has("network").target.target, 2, status="error", run_id=FIRST)
+    place = desk.reader.files.directory(FIRST)
+    place.mkdir(parents=True)
+    (place / "late-network-2.json").write_text(late.to_json())
+    (place / "late-server-9.json").write_text("damaged")
+    found = row(desk)
+    assert [(item.run_id, str(item.status)) for item in found.evidence.late] == [(FIRST, "error")]
+    assert found.situation == "ok"
+
+
+def test_a_state_that_could_not_be_saved_is_found_where_the_module_lies(desk: Desk) -> None:
+    """
+    FIELD 8: ``errored.tfstate`` is found wherever in the working directory it lies, and blocks the
+    rest.
+    """
+    error(desk)
+    place = desk.reader.work / "web/prod/network/modules/inner"
+    place.mkdir(parents=True)
+    (place / "errored.tfstate").write_text("{}")
+    found = row(desk)
+    assert found.evidence.errored_state == str(place / "errored.tfstate")
+    assert found.situation == "unsaved"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left", "asked", "situation"),
+    [
+        (10, 50.0, None, "in_doubt"),
+        (90, 0.0, None, "in_doubt"),
+        (90, 0.0, 10, "in_doubt"),
+        (90, 0.0, 70, "unanswerable"),
+    ],
+)
+def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
+    desk: Desk, seconds: int, left: float, asked: int | None, situation: str
+) -> None:
+    """
+    DESIGN 10: what was asked for in the settling time may still appear; what was asked for after it
+    in vain is a person's.
+    """
+    readback = None
+    if asked is not None:
+        at = START + timedelta(seconds=asked)
+        readback = Readback(verdict="unknown", method="search", why="none found", at=at)
+    doubt = LOST.model_copy(update={"readback": readback})
+    error(desk, resources=Resources(in_doubt=(doubt,)))
+    found = row(desk, now=START + timedelta(seconds=seconds))
+    assert (found.evidence.settling, found.situation) == (left, situation)
+
+
+def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:
+    """
+    FIELD 6: an attempt that changed nothing because the state was locked says whose lock it was.
+    """
+    held = Fault(code="state_locked", phase="lock", summary="locked: id 7, who ann@ci")
+    tried = Attempt(command="apply", run_id=THIRD, at=START, error=held)
+    desk.has("network", last_attempt=tried, run_id=SECOND)
+    found = row(desk)
+    assert found.evidence.lock == "locked: id 7, who ann@ci"
+    assert found.hint is not None and "unlock" in found.hint
+
+
+def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
+    """
+    Law 12: an owned child is no dependent that keeps its parent from being destroyed.
+    """
+    steps = {
+        name: OutlinedStep(
+            name=name,
+            module_ref="m",
+            needs=frozenset(needs),
+            owned_by="network" if name == "server" else None,
+        )
+        for name, needs in NEEDS.items()
+    }
+    desk.has("network")
+    desk.has("server")
+    parent = look(desk, outline(steps=steps)).steps[0]
+    assert parent.evidence.children == ("server",)
+    assert "server goes with it" in action(parent, "destroy").reason.message
+    desk.has("dns")
+    parent = look(desk, outline(steps=steps)).steps[0]
+    assert action(parent, "destroy").reason.code == "dependents"
+
+
+def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> None:
+    """
+    Where to look by hand: account and region as the blueprint gives them, references unresolved.
+    """
+    provider = Template({"region": "eu-west-1", "token": "${env.TOKEN}"})
+    steps = {
+        name: OutlinedStep(
+            name=name, module_ref="m", needs=frozenset(needs), providers={"aws": provider}
+        )
+        for name, needs in NEEDS.items()
+    }
+    left = LOST.model_copy(update={"action": "forget"})
+    error(desk, resources=Resources(in_doubt=(left,)))
+    found = look(desk, outline(steps=steps)).steps[0]
+    assert 'aws {"region": "eu-west-1", "token": "${env.TOKEN}"}' in (
+        action(found, "manual").reason.message
+    )
+
+
+def test_orphans_are_listed_with_the_command_that_takes_them_down(desk: Desk) -> None:
+    """
+    FIELD 19: what left the blueprint and may be alive stays in sight.
+    """
+    desk.has("cache")
+    found = look(desk)
+    assert found.orphaned == ("web/prod/cache",)
+    assert found.next[-1].command == "orchestrator destroy web -e prod --orphaned"
+
+
+def test_only_the_named_steps_are_listed_and_others_still_count(desk: Desk) -> None:
+    """
+    ``--step``: exactly these; whether an upstream is ready is seen all the same.
+    """
+    desk.has("network")
+    found = recover(desk.reader, outline(), ["server"], now=NOW, settle=60.0)
+    assert [item.step for item in found.steps] == ["server"]
+    assert found.steps[0].recommended == "redeploy"
+
+
+def test_it_changes_nothing(desk: Desk, tmp_path: Path) -> None:
+    """
+    Law 16: `recover` reads; neither records nor files are touched or made.
+    """
+    ran(desk, THIRD, ended(status="error"), exit_code=10)
+    error(desk)
+    before = (desk.store.records(), desk.store.blobs(""), sorted(tmp_path.rglob("*")))
+    look(desk)
+    assert (desk.store.records(), desk.store.blobs(""), sorted(tmp_path.rglob("*"))) == before
+
+
+def test_a_run_whose_record_is_damaged_hides_nothing(desk: Desk) -> None:
+    """
+    The operation records stand for themselves.
+    """
+    desk.store.put_blob(f"runs/{THIRD}/run.json", b"damaged")
+    error(desk)
+    assert row(desk).status is StepStatus.ERROR
