@@ -13,6 +13,7 @@ from functools import partial
 
 from orchestrator.app.bench import as_it_is
 from orchestrator.app.crew import Crew
+from orchestrator.app.freezing import keep_deployment
 from orchestrator.app.orders import Order
 from orchestrator.app.pipeline import Pipeline
 from orchestrator.app.run import run
@@ -32,6 +33,7 @@ def adopt(services: Services, deployment: Deployment, order: Order) -> int:
 
 def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.read_records()
+    keep_deployment(crew)
     graph, bench = crew.deployment.graph, crew.bench
     todo = [step for step in selected if bench.status(step) in (None, *NOTHING_THERE)]
     for step in selected:

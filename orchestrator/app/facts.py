@@ -98,6 +98,8 @@ class Facts:
                 "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
                 "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
                 "parent": str(deployment.target(owner)) if owner else None,
+                "needs": tuple(sorted(deployment.graph.needs(step.name))),
+                "deployment": self._session.run.deployment,
             }
         return facts
 

@@ -311,6 +311,8 @@ class OperationRecord(Frozen):
     absence: Absence | None = None
     lineage: Lineage | None = None
     settled: tuple[Settled, ...] = ()
+    needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
+    deployment: str | None = None  # the digest of what was applied (`domain.frozen`)
     targets: tuple[str, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
 
     def to_json(self) -> str:

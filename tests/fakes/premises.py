@@ -1,0 +1,155 @@
+"""
+Everything a use case works with, without processes: the fake engine, a store in memory, and real
+directories, in memory too where the machine has such.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.checks import SystemChecks
+from orchestrator.cli.approval import Nobody
+from orchestrator.domain.blueprint import Backend, Deployment, EngineWish, Module, Step
+from orchestrator.domain.events import Event
+from orchestrator.domain.graph import Graph
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.record import Json, ObjectRef, OperationRecord, ProviderState, Resources
+from orchestrator.domain.references import Template
+from orchestrator.domain.states import NOTHING_THERE
+from orchestrator.domain.target import Target
+from orchestrator.engine.process import SystemProcesses
+from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.runs import RunDirectory
+from orchestrator.stores.spool import DirectorySpool
+from tests.fakes.clock import CountedIds, SetClock, SetStop
+from tests.fakes.engine import PROVIDER, FakeEngine, FakeRoot, FakeWorld, Thing
+from tests.fakes.entries import ACTOR, entry
+
+MEMORY = Path("/dev/shm")
+
+
+class Told:
+    """
+    A sink that keeps what it is told.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Premises:
+    """
+    The blueprint ``web`` of project ``acme``, with one object in each step that was applied.
+
+    ``needs`` maps steps to those they need; ``owned`` steps to their parents.
+    """
+
+    def __init__(
+        self, needs: Mapping[str, list[str]], owned: Mapping[str, str] | None = None
+    ) -> None:
+        owned = owned or {}
+        memory = MEMORY if MEMORY.is_dir() else None
+        self.place = Path(tempfile.mkdtemp(prefix="premises-", dir=memory))
+        module = self.place / "module"
+        module.mkdir()
+        self.store = MemoryStore()
+        self.world = FakeWorld()
+        self.told = Told()
+        self.work = self.place / "work"
+        self.deployment = Deployment(
+            project="acme",
+            blueprint="web",
+            environment="default",
+            root=str(self.place),
+            path="blueprints/web.yaml",
+            inputs={},
+            steps={
+                name: Step(
+                    name=name,
+                    module_ref="module",
+                    module=Module(directory=str(module), variables={}, outputs={}),
+                    inputs={},
+                    needs=frozenset(ups),
+                    backend=Backend("local", Template({"path": f"state/{name}.tfstate"})),
+                    providers={},
+                    owned_by=owned.get(name),
+                )
+                for name, ups in needs.items()
+            },
+            graph=Graph(needs),
+            engine=EngineWish(),
+        )
+        self.services = Services(
+            store=self.store,
+            spool=DirectorySpool(self.place / "spool"),
+            files=RunDirectory(self.place / "runs"),
+            processes=SystemProcesses(),
+            clock=SetClock(),
+            ids=CountedIds(),
+            sink=self.told,
+            engine=FakeEngine(self.world),
+            workdirs=DirectoryWorkDirs(self.work, self.place),
+            checks=SystemChecks(SetClock()),
+            approver=Nobody(),
+            stop=SetStop(),
+            masker=Masker(),
+            actor=ACTOR,
+            source=entry().source,
+            key=b"key",
+            root=self.place,
+        )
+
+    def close(self) -> None:
+        shutil.rmtree(self.place)
+
+    def root(self, step: str) -> FakeRoot:
+        """
+        The engine's side of a step.
+        """
+        return self.world.root(self.work / work_path(Target("web", "default", step)))
+
+    def record(self, step: str) -> OperationRecord | None:
+        return self.store.newest(Target("web", "default", step))
+
+    def history(self, step: str) -> list[OperationRecord]:
+        """
+        The entries of a step, oldest first.
+        """
+        return self.store.history(Target("web", "default", step))[::-1]
+
+    def has(self, step: str, **fields: Json) -> None:
+        """
+        Record the step as ``ok`` unless ``fields`` say otherwise, with the object that it has then.
+        """
+        address, root = f"fake_object.{step}", self.root(step)
+        parent = self.deployment.steps[step].owned_by
+        known: dict[str, Json] = {
+            "parent": str(self.deployment.target(parent)) if parent else None,
+            "needs": tuple(sorted(self.deployment.graph.needs(step))),
+        }
+        if fields.get("status") not in NOTHING_THERE:
+            root.lineage, root.serial = f"lineage-{step}", 1
+            root.things[address] = Thing(1, f"id-{step}")
+            known["provider_state"] = ProviderState(
+                backend="local",
+                location=f"state/{step}.tfstate",
+                lineage=root.lineage,
+                serial=root.serial,
+            )
+            known["resources"] = Resources(
+                inventory=(
+                    ObjectRef(
+                        address=address, type="fake_object", provider=PROVIDER, id=f"id-{step}"
+                    ),
+                )
+            )
+        target = Target("web", "default", step)
+        self.store.append(entry(target, **(known | fields)))

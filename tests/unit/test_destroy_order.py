@@ -1,0 +1,202 @@
+"""
+The order of a destroy, on the use case itself: any graph, with children that parents own, steps
+that are retained, and failures anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.app.destroy import destroy
+from orchestrator.app.orders import Order
+from orchestrator.app.proposal import Wishes
+from orchestrator.app.schedule import OnFailure
+from orchestrator.domain.events import StepFinished
+from orchestrator.domain.record import OperationRecord, Retained, StepRun
+from orchestrator.domain.statelock import StateLock
+from orchestrator.domain.states import NOTHING_THERE, Status
+from orchestrator.ports import Apply, Push
+from tests.fakes.engine import Fault
+from tests.fakes.premises import Premises
+
+GONE = {str(status) for status in NOTHING_THERE}
+RETAINED = Retained(reason="audit", owner="ops", review_by="2999-01-01", was=Status.OK)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """
+    What there is before a destroy, and what goes wrong in it. ``before`` maps steps to the status
+    of their record, ``fails`` steps to how they do.
+    """
+
+    needs: dict[str, list[str]]
+    owned: dict[str, str]
+    before: dict[str, Status]
+    fails: dict[str, str] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.STOP
+
+    def upstreams(self, step: str) -> set[str]:
+        found = set(self.needs[step])
+        for upstream in self.needs[step]:
+            found |= self.upstreams(upstream)
+        return found
+
+    def lineage(self, step: str) -> set[str]:
+        """
+        The parent of a step, its parent, and so on.
+        """
+        parent = self.owned.get(step)
+        return {parent, *self.lineage(parent)} if parent else set()
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    names = [f"s{number}" for number in range(draw(st.integers(2, 6)))]
+    needs: dict[str, list[str]] = {}
+    for at, name in enumerate(names):
+        few = st.lists(st.sampled_from(names[:at] or [name]), unique=True, max_size=2)
+        needs[name] = draw(few) if at else []
+    scene = Scene(needs, {}, {})
+    for name in names:
+        upstreams = sorted(scene.upstreams(name))
+        is_owned = draw(st.booleans())
+        if upstreams and is_owned:
+            scene.owned[name] = draw(st.sampled_from(upstreams))
+        scene.before[name] = draw(
+            st.sampled_from([*[Status.OK] * 5, Status.ERROR, Status.RETAINED, Status.DESTROYED])
+        )
+    for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=2)):
+        scene.fails[name] = draw(st.sampled_from(["refuses", "cannot be planned", "is locked"]))
+    return Scene(
+        needs, scene.owned, scene.before, scene.fails, draw(st.sampled_from(list(OnFailure)))
+    )
+
+
+@contextmanager
+def premises(scene: Scene) -> Iterator[Premises]:
+    found = Premises(scene.needs, scene.owned)
+    try:
+        for step, status in scene.before.items():
+            found.has(step, status=status, retained=RETAINED if status is Status.RETAINED else None)
+            root, how = found.root(step), scene.fails.get(step)
+            root.faults = {f"fake_object.{step}": Fault.REFUSE} if how == "refuses" else {}
+            root.plan_error = "it cannot be planned" if how == "cannot be planned" else None
+            root.locked_by = StateLock(id="lock-1", who="somebody") if how == "is locked" else None
+        yield found
+    finally:
+        found.close()
+
+
+def run(there: Premises, scene: Scene) -> dict[str, StepRun]:
+    """
+    Destroy everything; what was reported of each step last.
+    """
+    there.told.events.clear()
+    order = Order("destroy", on_failure=scene.on_failure, jobs=3, wishes=Wishes(approved=True))
+    destroy(there.services, there.deployment, order)
+    ended = [event for event in there.told.events if isinstance(event, StepFinished)]
+    assert len(ended) == len({event.step for event in ended}), "a step ended twice"
+    return {event.step: event.result for event in ended}
+
+
+def mark(there: Premises, step: str) -> OperationRecord | None:
+    """
+    The entry of a step that told of the mutation to come.
+    """
+    found = [entry for entry in there.history(step) if entry.status is Status.RUNNING]
+    return found[-1] if found else None
+
+
+def kept(scene: Scene) -> set[str]:
+    """
+    What is retained, and all that it needs.
+    """
+    retained = {step for step, status in scene.before.items() if status is Status.RETAINED}
+    return retained | {up for step in retained for up in scene.upstreams(step)}
+
+
+def check_order(there: Premises, scene: Scene) -> None:
+    """
+    Entry ids are numbered over all steps: what was written first has the lower one.
+    """
+    for step in scene.needs:
+        begun = mark(there, step)
+        for dependent in scene.needs:
+            if begun is None or step not in scene.upstreams(dependent):
+                continue
+            if scene.before[dependent] in NOTHING_THERE:
+                continue
+            newest = there.record(dependent)
+            assert newest is not None
+            follows = newest.absence is not None and newest.absence.method == "parent"
+            if step in scene.lineage(dependent) and (follows or newest.status not in NOTHING_THERE):
+                continue
+            assert newest.status in NOTHING_THERE, f"{step} was begun while {dependent} was there"
+            assert newest.entry_id < begun.entry_id, f"{step} was begun before {dependent} was gone"
+
+
+def check_children(there: Premises, scene: Scene) -> None:
+    """
+    What went with a parent did so after it, and no engine was asked to delete it; nor was one asked
+    for a child of what is gone.
+    """
+    applied = {place for place, request in there.world.requests if isinstance(request, Apply)}
+    pushed = {place for place, request in there.world.requests if isinstance(request, Push)}
+    places = {there.work / "web/default" / step: step for step in scene.needs}
+    assert not applied & pushed
+    for place in pushed:
+        step = places[place]
+        begun, parent = mark(there, step), there.record(scene.owned[step])
+        assert begun is not None
+        assert parent is not None
+        assert parent.status in NOTHING_THERE
+        assert scene.before[scene.owned[step]] in NOTHING_THERE or parent.entry_id < begun.entry_id
+    for place in applied:
+        parent_name = scene.owned.get(places[place])
+        assert parent_name is None or scene.before[parent_name] not in NOTHING_THERE
+
+
+def check_reports(scene: Scene, rows: dict[str, StepRun]) -> None:
+    """
+    Every step that is not absent, destroyed or kept was attempted, or is reported as not run.
+    """
+    assert set(rows) == set(scene.needs)
+    for step, row in rows.items():
+        alone = scene.before[step] in NOTHING_THERE or step in kept(scene)
+        if alone:
+            assert row.status == "skipped", f"{step}: {row.status}"
+            continue
+        assert row.status in (*GONE, "error", "pending"), f"{step}: {row.status}"
+        if row.status == "pending":
+            assert row.blocked_by or row.reason, f"{step} is pending, and nobody knows why"
+
+
+@settings(max_examples=60)
+@given(scenes())
+def test_nothing_goes_before_what_needs_it(scene: Scene) -> None:
+    """
+    For any graph and any failure nothing is destroyed before its dependents are confirmed gone,
+    owned children excepted; what is retained stays with all it needs; every other step is attempted
+    or reported; and once the causes are fixed the next destroy ends with the rest gone.
+    """
+    with premises(scene) as there:
+        rows = run(there, scene)
+
+        check_order(there, scene)
+        check_children(there, scene)
+        check_reports(scene, rows)
+        for step in scene.needs:
+            root = there.root(step)
+            root.faults, root.plan_error, root.locked_by = {}, None, None
+        run(there, scene)
+        check_order(there, scene)
+        check_children(there, scene)
+        stays = {s for s in kept(scene) if scene.before[s] not in NOTHING_THERE}
+        left = {s for s in scene.needs if (r := there.record(s)) and str(r.status) not in GONE}
+        assert left == stays
