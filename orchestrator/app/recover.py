@@ -73,6 +73,7 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
     )
     advice = advise(subject)
     fault = fault_of(record, survey.last_run(step))
+    doubtful = bool(subject.doubts)
     waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
     return RecoveryStep(
         step=step,
@@ -84,7 +85,7 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
         updated_at=record.updated_at if record else None,
         situation=advice.situation,
         last_error=record.last_error if record else None,
-        hint=hint_of(fault) if fault else None,
+        hint=hint_of(fault, doubtful=doubtful) if fault else None,
         blocked_by=tuple(subject.position.unready) if waits else (),
         evidence=_evidence(survey, subject),
         actions=tuple(

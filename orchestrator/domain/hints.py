@@ -23,9 +23,8 @@ HINTS: Mapping[Phase, str] = {
     "provider, look at route and credentials. Nothing was changed",
     "lock": "wait for whoever holds the state lock; if that was a run of ours that is dead, unlock "
     "it by its id: `reconcile --unlock LOCK_ID --reason WHY`",
-    "apply": "read what the provider said; then fix the input, retry once what was missing is "
-    "there (capacity, quota, permission), or roll back to a verified run: `recover` says which is "
-    "safe",
+    "apply": "read what the provider said; then fix the input, retry once capacity, quota or "
+    "permission is there, or roll back to a verified run",
     "verify": "everything was applied: look at the service that the check asks, then verify "
     "again; roll back if it stays down",
     "destroy": "look at what still uses the objects that remain, then destroy again",
@@ -38,9 +37,11 @@ HINTS: Mapping[Phase, str] = {
 }
 
 
-def hint_of(fault: Fault) -> str | None:
+def hint_of(fault: Fault, *, doubtful: bool = False) -> str | None:
     """
-    The hint of the fault's phase; None for a refusal, which brings one of its own, and where a
-    person stopped it.
+    The hint of the fault's phase, or of readback where it left objects in doubt; None for a
+    refusal, which brings one of its own, and where a person stopped it.
     """
+    if doubtful:
+        return HINTS["readback"]
     return None if fault.code in (*get_args(Reason), "stopped") else HINTS[fault.phase]

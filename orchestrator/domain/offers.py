@@ -24,7 +24,7 @@ OFFERED: Mapping[Remedy, str] = {
     Remedy.ROLLBACK: "applies what run {earlier} applied, the newest in which the step was "
     "verified, and checks it again",
     Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
-    Remedy.DESTROY: "takes down what exists ({objects})",
+    Remedy.DESTROY: "takes down what the provider state holds: {objects}",
     Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
     "{window}, with the inputs in {inputs}. Once you know, adopt what exists; the command forgets "
     "what does not",
@@ -56,16 +56,18 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then takes down what exists; it "
     "ends `error`, not `destroyed`, while anything stays in doubt",
     **{
-        (Remedy.DESTROY, situation): "takes down what the provider state holds ({objects}); it "
+        (Remedy.DESTROY, situation): "takes down what the provider state holds: {objects}; it "
         "ends `error`, not `destroyed`, while {doubts} stays in doubt"
         for situation in (Situation.FOUND, Situation.IN_DOUBT, Situation.UNANSWERABLE)
     },
-    (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left ({objects})",
+    (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left: {objects}",
     (
         Remedy.MANUAL,
         Situation.SILENT,
     ): "nobody can tell from here whether {unproven} is alive: look "
     "on that machine for it and for its engine",
+    (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
+    "found does not matter: the command forgets {doubts}",
     (Remedy.MANUAL, Situation.UNSAVED): "compare {unsaved} with the provider state; the command "
     "puts it aside where the state is sound without it",
 }
@@ -89,7 +91,7 @@ REFUSED: Mapping[str, str] = {
     "nothing_uncertain": "nothing about it is uncertain",
     "not_applied": "checks are for what is applied",
     "not_failed": "no apply of it has failed",
-    "retained": "it is retained: release it first",
+    "retained": "it is retained; release it first: `{release}`",
     "nothing_missing": "no evidence is missing",
 }
 
@@ -159,8 +161,7 @@ def _by_hand(subject: Subject, situation: Situation, *at: str) -> str:
         case Situation.UNSAVED:
             return _command(subject, "reconcile", *at, "--dismiss-errored-state", "WHY")
         case _:
-            found = [doubt.address for doubt in subject.doubts if _found_id(doubt) is None]
-            names = dict.fromkeys(found or [doubt.address for doubt in subject.doubts])
+            names = dict.fromkeys(doubt.address for doubt in subject.doubts)
             forget = [word for name in names for word in ("--forget", name)]
             return _command(subject, "reconcile", *at, *forget, "--reason", "WHY")
 
@@ -241,7 +242,7 @@ def _words(subject: Subject) -> dict[str, str]:
     record, facts, position = subject.record, subject.facts, subject.position
     doubts = subject.doubts
     run = record.run_id if record else ""
-    number = len(record.resources.inventory) if record else 0
+    objects = _counted(len(record.resources.inventory) if record else 0)
     doing = record.active_command if record else None
     working = f"{doing or 'a command'} of run {run} is going on"
     return {
@@ -255,7 +256,8 @@ def _words(subject: Subject) -> dict[str, str]:
         "window": _window(record) if record and doubts else "",
         "where": f"in the account and region of {facts.scope or 'its provider configuration'}",
         "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",
-        "objects": f"{number} object{'' if number == 1 else 's'} in the provider state",
+        "objects": objects,
+        "release": _command(subject, "release", "--reason", "WHY"),
         "status": str(subject.status or "never applied"),
         "targets": ", ".join(record.targets if record else ()),
         "unready": _listed(position.unready),
@@ -272,9 +274,15 @@ def _window(record: OperationRecord) -> str:
     windows = [window_of(record, doubt) for doubt in record.resources.in_doubt]
     begins = [begin for begin, _ in windows if begin is not None]
     end = max(end for _, end in windows)
+    last = f"{end:%Y-%m-%d %H:%M:%S} UTC"
     if len(begins) < len(windows):
-        return f"before {end:%Y-%m-%d %H:%M:%S} UTC"
-    return f"between {min(begins):%Y-%m-%d %H:%M:%S} and {end:%Y-%m-%d %H:%M:%S} UTC"
+        return f"before {last}"
+    first = f"{min(begins):%Y-%m-%d %H:%M:%S} UTC"
+    return f"at {first}" if first == last else f"between {first} and {last}"
+
+
+def _counted(objects: int) -> str:
+    return f"{objects} object{'s' if objects > 1 else ''}" if objects else "nothing"
 
 
 def _listed(steps: Mapping[str, str]) -> str:

@@ -165,7 +165,7 @@ def failures(page: Page, steps: Iterable[StepRun]) -> None:
         if errors and not fresh:
             page.line("the same error as above", indent=4)
         told.update(fresh)
-        hint = hint_of(fault)
+        hint = hint_of(fault, doubtful=bool(step.in_doubt))
         if hint and hint not in hinted:
             page.line(("first", "bold"), f": {hint}", indent=4, hang=7)
         hinted.add(hint)

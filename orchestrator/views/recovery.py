@@ -122,20 +122,16 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
     """
     What is known, as rows of label, style and text.
     """
-    found = step.evidence
+    found, tried = step.evidence, step.evidence.last_attempt
     if step.last_error:
         yield "cause", "bad", step.last_error
     last = found.last_run
-    if last is not None and last.error is not None and last.run_id != step.run_id:
+    if last is not None and last.error not in (None, found.error):
         said = f"{fault_words(last.error)}: {last.error.summary} ({last.command} {last.run_id})"
         yield "last run", "bad", said
-    elif found.last_attempt is not None and found.last_attempt.error is not None:
-        tried = found.last_attempt
-        yield (
-            "last try",
-            "warn",
-            f"{tried.command} changed nothing: {found.last_attempt.error.summary}",
-        )
+    elif tried is not None and tried.error is not None:
+        how = "failed" if tried.mutated else "failed and changed nothing"
+        yield "last try", "warn", f"{tried.command} {how}: {tried.error.summary}"
     for doubt in found.in_doubt:
         yield "in doubt", "bad", _doubt(doubt)
         for words in readback_words(doubt.readback):
@@ -155,7 +151,7 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "tainted", "warn", f"{', '.join(found.tainted)} (half-made)"
     if found.errored_state:
         yield "unsaved", "bad", found.errored_state
-    if found.lock:
+    if found.lock and not (tried and tried.error and tried.error.summary == found.lock):
         yield "lock", "warn", found.lock
     if found.settling:
         yield (
@@ -176,8 +172,15 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
 
 def _doubt(item: UncertainObject) -> str:
     name = f"{item.address} [{item.id}]" if item.id else item.address
-    begin = f"between {utc(item.after)} and " if item.after else "before "
-    return f"{SYMBOLS[item.action]} {name}, {begin}{utc(item.before)}: {item.why}"
+    when = f"before {utc(item.before)}"
+    if item.after is not None:
+        same = utc(item.after) == utc(item.before)
+        when = (
+            f"at {utc(item.before)}"
+            if same
+            else f"between {utc(item.after)} and {utc(item.before)}"
+        )
+    return f"{SYMBOLS[item.action]} {name}, {when}: {item.why}"
 
 
 def _flight(item: InFlight) -> str:

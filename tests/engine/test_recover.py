@@ -1,33 +1,93 @@
 """
-`recover`, and what it offers, on records that real runs left.
+`recover`, and what it offers, on what real runs left.
+
+The commands that it prints are run as they are printed, until nothing is left to do.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fixtures.fakecloud import Cloud
 from tests.project import Project, require_engine
 
 pytestmark = pytest.mark.engine
+
+WEB = """
+    version: 1
+    name: web
+    steps:
+      server:
+        module: ../modules/server
+        inputs: {name: web, tags: {owner: "${target.id}"}}
+        %s
+      later: {module: ../fixtures/shared/object, inputs: {name: later}, needs: [server]}
+"""
+SEARCH = """search:
+          fakecloud_server.this:
+            data: fakecloud_servers
+            arguments: {tags: {owner: "${target.id}"}}
+            ids: ids"""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     found = Project(tmp_path / "project", engine=require_engine("terraform"))
     found.copy("fixtures/shared")
-    found.write(
-        "blueprints/chain.yaml",
-        """
-        version: 1
-        name: chain
-        steps:
-          up: {module: ../fixtures/shared/object, inputs: {name: up}}
-          down: {module: ../fixtures/shared/object, inputs: {name: down}, needs: [up]}
-        """,
-    )
+    found.write("orchestrator.yaml", "settle_seconds: 0\n")
     return found
+
+
+def blueprint(project: Project, more: str = "") -> None:
+    project.write("blueprints/web.yaml", WEB % (more or "description: a server"))
+
+
+def recover(project: Project, *arguments: str) -> dict[str, Any]:
+    """
+    The document of ``recover --json``.
+    """
+    found: dict[str, Any] = project.ok("recover", "web", "--json", *arguments).document
+    return found
+
+
+def step(project: Project, name: str = "server") -> dict[str, Any]:
+    return next(row for row in recover(project)["steps"] if row["step"] == name)
+
+
+def take(project: Project, row: Mapping[str, Any], action: str) -> int:
+    """
+    Run the command that is offered for an action as it is printed; its exit code.
+    """
+    offer = next(item for item in row["actions"] if item["action"] == action)
+    assert offer["available"], offer
+    words = shlex.split(offer["command"])
+    assert words[0] == "orchestrator"
+    ended = project.run(*words[1:], *(("--yes",) if words[1] in ASKING else ()))
+    assert ended.code not in (1, 64), ended.said
+    return ended.code
+
+
+#: The verbs that ask for approval: it is never in a printed command.
+ASKING = ("apply", "destroy", "reconcile", "redeploy", "retry", "rollback", "compensate")
+
+
+def follow(project: Project) -> list[tuple[str, str]]:
+    """
+    Take what is recommended, step by step, until nothing is; situation and action of each.
+    """
+    taken: list[tuple[str, str]] = []
+    while len(taken) < 10:
+        rows = [row for row in recover(project)["steps"] if row["recommended"]]
+        if not rows:
+            return taken
+        taken.append((rows[0]["situation"], rows[0]["recommended"]))
+        take(project, rows[0], rows[0]["recommended"])
+    pytest.fail(f"it goes in circles: {taken}")
 
 
 def test_an_action_is_done_only_on_the_entry_it_was_offered_on(project: Project) -> None:
@@ -35,14 +95,86 @@ def test_an_action_is_done_only_on_the_entry_it_was_offered_on(project: Project)
     Law 17: with ``--at`` a command is carried out where the step is as it was, 0 for no record;
     where it has moved on it is refused with what it is now, and nothing is recorded.
     """
-    project.ok("apply", "chain", "--yes", "--step", "up", "--at", "0")
+    project.write(
+        "blueprints/web.yaml",
+        """
+        version: 1
+        name: web
+        steps:
+          up: {module: ../fixtures/shared/object, inputs: {name: up}}
+          down: {module: ../fixtures/shared/object, inputs: {name: down}, needs: [up]}
+        """,
+    )
+    project.ok("apply", "web", "--yes", "--step", "up", "--at", "0")
     before = project.entries("up")
-    ended = project.run("destroy", "chain", "--yes", "--step", "up", "--at", "0", "--json")
+    ended = project.run("destroy", "web", "--yes", "--step", "up", "--at", "0", "--json")
     assert ended.code == 4
     finished = ended.events[-1]
     assert "entry 2, `ok`" in finished["error"]
-    assert finished["hint"] == "orchestrator recover chain --step up"
+    assert finished["hint"] == "orchestrator recover web --step up"
     assert project.entries("up") == before
-    assert project.run("destroy", "chain", "--yes", "--at", "2").code == 64
-    project.ok("destroy", "chain", "--yes", "--step", "up", "--at", "2")
+    assert project.run("destroy", "web", "--yes", "--at", "2").code == 64
+    project.ok("destroy", "web", "--yes", "--step", "up", "--at", "2")
     assert project.record("up")["status"] == "destroyed"
+
+
+def test_a_lost_answer_is_recovered_by_what_the_screen_says(project: Project, cloud: Cloud) -> None:
+    """
+    The create was done and its answer lost: reconcile asks, what is found is adopted, and the rest
+    is applied; nothing was made twice.
+    """
+    blueprint(project, SEARCH)
+    cloud.arm("create", "web", "lost_answer:deadline")
+    assert project.run("apply", "web", "--yes").code == 11
+    waits = step(project, "later")
+    assert (waits["status"], waits["blocked_by"]) == ("pending", ["server"])
+    assert follow(project)[:2] == [("in_doubt", "reconcile"), ("found", "reconcile")]
+    assert project.status("web")["verdict"] == "ok"
+    assert [server.name for server in cloud.servers()] == ["web"]
+
+
+def test_a_failed_check_is_verified_and_reading_changes_nothing(project: Project) -> None:
+    """
+    Laws 16 and 19: what is applied and fails its check is verified again; `recover` leaves every
+    file of the project as it is.
+    """
+    project.write(
+        "blueprints/web.yaml",
+        """
+        version: 1
+        name: web
+        steps:
+          server:
+            module: ../fixtures/shared/object
+            inputs: {name: web}
+            verify: [{command: {argv: [test, -e, healthy]}}]
+        """,
+    )
+    assert project.run("apply", "web", "--yes").code == 12
+    files = {path: path.read_bytes() for path in project.own.rglob("*") if path.is_file()}
+    row = step(project)
+    assert (row["situation"], row["recommended"]) == ("checks", "verify")
+    assert row["hint"].startswith("everything was applied: look at the service")
+    kept = {path: path.read_bytes() for path in project.own.rglob("*") if path.is_file()}
+    assert kept == files
+    project.write("healthy", "yes")
+    assert follow(project) == [("checks", "verify")]
+    assert recover(project)["last_verified_run"] is None  # the run itself had failed
+
+
+def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project) -> None:
+    """
+    Law 3: a failed plan leaves the record alone; `recover` has it from the run, with its hint.
+    """
+    project.write("module/main.tf", 'output "x" { value = tonumber("no number") }\n')
+    project.write(
+        "blueprints/web.yaml",
+        "version: 1\nname: web\nsteps:\n  server: {module: ../module}\n",
+    )
+    assert project.run("apply", "web", "--yes").code == 10
+    row = step(project)
+    assert (row["status"], row["sequence"], row["recommended"]) == ("pending", None, "redeploy")
+    assert row["evidence"]["last_run"]["error"]["phase"] == "plan"
+    assert row["hint"].startswith("fix the input")
+    project.write("module/main.tf", 'output "x" { value = 1 }\n')
+    assert follow(project) == [("never", "redeploy")]

@@ -5,6 +5,7 @@ Documents of reading commands as the queries return them, and the texts made fro
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from orchestrator.domain.documents import (
@@ -53,8 +54,10 @@ from orchestrator.views.errors import error_document, error_text, validation_tex
 from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_text
+from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text
+from tests.golden.recoveries import recovery
 from tests.golden.streams import CAPACITY, DIRECTORY, RUN, START, at, failed_apply
 
 NOW = START + timedelta(minutes=3)
@@ -475,6 +478,8 @@ TEXTS: dict[str, Callable[[Paper], str]] = {
     "status-all": lambda paper: status_list_text(
         StatusListDocument(project="acme", blueprints=(ERROR, OK, PENDING, RUNNING)), paper
     ),
+    "recovery": lambda paper: recovery_text(recovery(), paper),
+    "recovery-verbose": lambda paper: recovery_text(recovery(), replace(paper, verbose=True)),
     "history": lambda paper: history_text(history(), paper),
     "runs": lambda paper: runs_text(runs(), paper),
     "run": lambda paper: run_text(run(), paper),
@@ -493,5 +498,6 @@ PLAIN: dict[str, Callable[[], str]] = {
     "graph.dot": lambda: graph_dot(graph()),
     "graph.mermaid": lambda: graph_mermaid(graph()),
     "status.json": lambda: ERROR.to_json() + "\n",
+    "recovery.json": lambda: recovery().to_json() + "\n",
     "error.json": lambda: error_document(ERRORS["invalid"]).to_json() + "\n",
 }

@@ -458,7 +458,7 @@ def test_by_hand_names_window_address_inputs_and_account() -> None:
     record = failed(resources=DOUBTFUL, resolved_inputs_file="runs/R1/resolved.inputs.yml")
     said, command = offered("manual", record, scope='aws {"region": "eu-west-1"}')
     assert 'aws_instance.this["a b"]' in said
-    assert "between 2030-01-02 03:04:05 and 2030-01-02 03:04:25 UTC" in said
+    assert "between 2030-01-02 03:04:05 UTC and 2030-01-02 03:04:25 UTC" in said
     assert "runs/R1/resolved.inputs.yml" in said and '{"region": "eu-west-1"}' in said
     words = shlex.split(command)
     assert words[words.index("--forget") + 1] == 'aws_instance.this["a b"]'
@@ -525,7 +525,7 @@ def test_what_was_found_is_adopted_by_the_command_shown() -> None:
     assert words[words.index("--adopt") + 1] == 'aws_instance.this["a b"]=i-1'
     _, command = offered("manual", failed(resources=Resources(in_doubt=(FOUND, LEFT))))
     words = shlex.split(command)
-    assert [word for word in words if word.startswith("aws_")] == [LEFT.address]
+    assert [word for word in words if word.startswith("aws_")] == [FOUND.address, LEFT.address]
 
 
 def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
@@ -570,4 +570,6 @@ def test_no_hint_of_the_phase_where_the_reason_is_another(code: str) -> None:
     stopped it.
     """
     assert hint_of(Fault(code=code, phase="plan", summary="another state")) is None
-    assert hint_of(Fault(code="engine_failed", phase="plan", summary="x")) == HINTS["plan"]
+    plain = Fault(code="engine_failed", phase="apply", summary="x")
+    assert hint_of(plain) == HINTS["apply"]
+    assert hint_of(plain, doubtful=True) == HINTS["readback"]
