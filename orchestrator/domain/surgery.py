@@ -180,7 +180,7 @@ def _restored(
     stays in the inventory, until an apply or reconcile asks for a reason (law 21).
     """
     settled = _answered(marker, before, state)
-    answered = {item.doubt for item in settled}
+    answered = [item.doubt for item in settled]  # what a readback says of one has no hash
     resources = before.resources.model_copy(
         update={
             "inventory": (*inventory(state), *left_behind(before, state)),

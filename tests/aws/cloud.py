@@ -150,7 +150,7 @@ class Shop(Project):
     A project whose blueprint ``shop`` lives in such a cloud, with the modules of ``fixtures/aws``.
     """
 
-    def __init__(self, root: Path, aws: Aws, *, engine: str) -> None:
+    def __init__(self, root: Path, aws: Aws, *, engine: str | None = None) -> None:
         super().__init__(root, engine=engine)
         self.environ = aws.environment(self.environ)
         use_aws_provider(self)

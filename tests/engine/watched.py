@@ -86,6 +86,15 @@ class Watched:
         called = (line.split(" ", 1) for line in lines)
         return [Path(place).name for found, place in called if found == verb]
 
+    @property
+    def verbs(self) -> list[str]:
+        """
+        The verbs of all calls, in order.
+        """
+        log = self.program.parent / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line.split(" ", 1)[0] for line in lines]
+
     def _file(self, what: str, verb: str) -> Path:
         return self.program.parent / f"{what}.{verb}"
 

@@ -30,12 +30,15 @@ from orchestrator.domain.record import (
     OperationRecord,
     Origin,
     ProviderState,
+    Readback,
     Resources,
     Settled,
     Verification,
+    Whereabouts,
 )
 from orchestrator.domain.statelock import StateLock
 from orchestrator.domain.states import IllegalMove, Status
+from orchestrator.domain.surgery import operated
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state
@@ -514,3 +517,23 @@ def test_reconcile_does_not_leave_a_doubt_under_ok() -> None:
     found = reconciled(before, state(["s.b id-2"]), (), STAMP, sound=None)
     assert found.error is not None
     assert (found.status, found.error.code) == (Status.ERROR, "vanished")
+
+
+def test_surgery_leaves_what_it_does_not_answer_in_doubt() -> None:
+    """
+    Law 4: an import answers the doubt at its address only; another, of which a readback could not
+    tell, stays with all that was found out.
+    """
+    found_out = Readback(
+        verdict="unknown",
+        method="identity",
+        why="it was never proven",
+        at=START,
+        look=Whereabouts(since=START, until=LATER, inputs={"name": "x"}),
+    )
+    other = DOUBT.model_copy(update={"address": "s.other", "readback": found_out})
+    before = entry(status="error", resources=Resources(in_doubt=(DOUBT, other)))
+    first = marker(before, "import s.lost", command="import", held=state())
+    found = operated(first, before, ended([], state(["s.lost id-1"])), STAMP)
+    assert (found.status, found.resources.in_doubt) == (Status.ERROR, (other,))
+    assert [(item.doubt.address, item.how) for item in found.settled] == [("s.lost", "adopted")]
