@@ -12,6 +12,7 @@ from orchestrator.app.orders import command_line
 from orchestrator.app.session import Session
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import Alive, RunFinished
+from orchestrator.domain.lineage import APPLYING
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.readback import choices
 from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
@@ -150,8 +151,13 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     """
     deployment, verb, rows = session.deployment, session.run.command, session.run.steps
     again: tuple[str, ...] = ()
-    if session.rerun_file and verb == "apply":
+    if session.rerun_file and verb in ("apply", "redeploy"):
         again = ("--input-file", str(session.rerun_file))
+    lineage = session.run.lineage
+    if lineage is not None and lineage.kind == "promotion":
+        again += ("--from-run", lineage.from_run)
+    if lineage is not None and verb == "rollback":
+        again += ("--to", lineage.from_run, "--reason", lineage.reason or "")
     open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
     unfinished = [row for row in rows if row.status in open_ends]
     if not unfinished and now is not Verdict.INTERRUPTED:
@@ -191,15 +197,15 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
                 why="run the checks again; everything was applied",
             )
         )
-    if verb in ("apply", "destroy"):
-        doing = "go on from here" if verb == "apply" else "go on with what is left"
+    if verb in (*APPLYING, "destroy"):
+        doing = "go on with what is left" if verb == "destroy" else "go on from here"
         found.append(
             NextCommand(
                 command=command_line(deployment, verb, *again),
                 why=f"{doing}, once the cause is fixed",
             )
         )
-    if verb == "apply" and alive:
+    if verb in APPLYING and alive:
         found.append(
             NextCommand(
                 command=command_line(deployment, "destroy"),

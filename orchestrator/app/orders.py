@@ -13,13 +13,15 @@ from orchestrator.app.proposal import Wishes
 from orchestrator.app.schedule import OnFailure
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.commands import command_line as command_line
-from orchestrator.domain.record import Json
+from orchestrator.domain.lineage import APPLYING
+from orchestrator.domain.record import Json, Lineage
 from orchestrator.domain.teardown import with_children
 from orchestrator.errors import ApprovalMissing, Usage
 
 Verb = Literal[
-    "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release"
-]
+    "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",
+    "retry", "redeploy", "rollback",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class Order:
     0 for no record: the command was offered on it. ``adopt`` to ``dismiss_errored_state`` are the
     surgery of ``reconcile`` and ``import``; ``accept_changes`` is the reason to adopt what an apply
     would change; ``words`` are the engine command of ``exec``; ``owner`` and ``review_by``, a date,
-    go with the reason of ``retain``.
+    go with the reason of ``retain``. ``from_run`` is the earlier run that somebody named,
+    ``lineage`` what becomes of it in records; ``unverified`` is the reason to go back to what had
+    no checks.
     """
 
     verb: Verb
@@ -88,6 +92,10 @@ class Order:
     dismiss_errored_state: str | None = None
     accept_changes: str | None = None
     words: tuple[str, ...] = ()
+    from_run: str | None = None
+    unverified: str | None = None
+    accept_changed_secret: tuple[str, ...] = ()
+    lineage: Lineage | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
     @property
@@ -96,7 +104,7 @@ class Order:
         Whether more than records changes, so that somebody has to approve it.
         """
         return (
-            self.verb in ("apply", "destroy", "import", "exec")
+            self.verb in (*APPLYING, "destroy", "import", "exec")
             or bool(self.adopt or self.untaint or self.unlock)
             or self.push_errored_state
         )
@@ -128,6 +136,9 @@ class Order:
             "dismiss_errored_state": self.dismiss_errored_state,
             "accept_changes": self.accept_changes,
             "words": list(self.words),
+            "from_run": self.from_run,
+            "unverified": self.unverified,
+            "accept_changed_secret": list(self.accept_changed_secret),
         }
         return {
             name: value

@@ -184,6 +184,7 @@ class Reader:
             in_flight=tuple(item for item in flying if item.target == str(target)),
             tainted=record.resources.tainted,
             retained=record.retained,
+            lineage=record.lineage,
             review_overdue=is_overdue(record.retained, self.today),
         )
 

@@ -39,8 +39,9 @@ def run(
         command=order.verb,
         steps=selected,
         arguments=order.arguments(),
-        reason=order.reason,
+        reason=services.masker.mask(order.reason) if order.reason else None,
         skipped_preflight=order.skip_preflight,
+        lineage=order.lineage,
     )
     info = services.engine.info
     services.sink.emit(
@@ -55,6 +56,7 @@ def run(
             steps=selected,
             store=services.store.url,
             directory=str(session.directory),
+            lineage=order.lineage,
         )
     )
     error: OrchestratorError | None = None

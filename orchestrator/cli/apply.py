@@ -19,13 +19,14 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @options.environment
 @options.inputs
 @options.selection
-@click.option("--unfinished", is_flag=True, help="Leave out the steps that are ok already.")
 @click.option(
-    "--on-failure",
-    type=click.Choice(["stop", "continue"]),
-    default="stop",
-    help="After a failure start nothing more, or go on where nothing upstream failed.",
+    "--from-run",
+    metavar="RUN",
+    allow_from_autoenv=False,
+    help="Promote: the very modules of that run, of this or another environment.",
 )
+@click.option("--unfinished", is_flag=True, help="Leave out the steps that are ok already.")
+@options.on_failure
 @options.approval
 @options.jobs
 @options.engine
@@ -58,7 +59,12 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator apply web-service -e staging -i cidr=10.9.0.0/16
       orchestrator apply web-service --step server+ --yes
+      orchestrator apply web-service -e prod --from-run 20261129T123000123Z-3f9a1c
     """
+    if given["from_run"] is not None:
+        from orchestrator.cli.earlier import promote
+
+        return promote(invocation, given)
     from orchestrator.app.apply import apply
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need

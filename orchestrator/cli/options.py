@@ -155,6 +155,21 @@ engine_passthrough = _stack(
     ),
 )
 
+on_failure = click.option(
+    "--on-failure",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    help="After a failure start nothing more, or go on where nothing upstream failed.",
+)
+
+accept_changed_secret = click.option(
+    "--accept-changed-secret",
+    metavar="NAME",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A secret that is not what it was in that run, and is right as it is today.",
+)
+
 accept_vanished = click.option(
     "--accept-vanished",
     metavar="REASON",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint import Deployment
     from orchestrator.loading.values import Need
+    from orchestrator.wiring import Place
 
 UseCase = Callable[["Services", "Deployment", "Order"], int]
 
@@ -31,15 +32,42 @@ def carry_out(
     Only a command that needs all inputs works with today's modules; then the engine must be one
     that they accept.
     """
+    from orchestrator import wiring
+    from orchestrator.loading.values import Need
+
+    where, choice = invocation.place(), options.choice(given)
+    deployment = wiring.deployment(where, choice, need)
+    return conduct(
+        invocation,
+        verb,
+        use_case,
+        given,
+        where=where,
+        deployment=deployment,
+        check_module_versions=need is Need.VALUES,
+    )
+
+
+def conduct(
+    invocation: Invocation,
+    verb: Verb,
+    use_case: UseCase,
+    given: Mapping[str, Any],
+    *,
+    where: Place,
+    deployment: Deployment,
+    check_module_versions: bool = True,
+    remark: str = "",
+) -> int:
+    """
+    Wire and run what was loaded; the exit code. ``remark`` is a warning about how it was loaded.
+    """
     from dataclasses import replace
 
     from orchestrator import wiring
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
-    from orchestrator.loading.values import Need
 
-    where, choice = invocation.place(), options.choice(given)
-    deployment = wiring.deployment(where, choice, need)
     order = order_of(verb, given)
     asks = order.mutates and not order.wishes.approved and not given["as_json"]
     interactive = asks and is_interactive()
@@ -57,13 +85,15 @@ def carry_out(
             sink=invocation.sink(json=given["as_json"], verbose=given["verbose"]),
             stop=stop,
             approver=TerminalApprover(stop),
-            check_module_versions=need is Need.VALUES,
+            check_module_versions=check_module_versions,
         ) as services,
     ):
+        if remark:
+            services.note(remark, level="warning")
         order = replace(
             order,
             interactive=interactive,
-            inputs_given=bool(choice.variables or choice.input_files),
+            inputs_given=bool(given.get("variables") or given.get("input_files")),
             jobs=given.get("jobs") or where.settings.jobs,
         )
         return use_case(services, deployment, order)

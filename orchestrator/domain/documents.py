@@ -83,6 +83,7 @@ class StepState(Part):
     retained: Retained | None = None
     review_overdue: bool = False
     spooled: bool = False
+    lineage: Lineage | None = None
 
 
 class StatusDocument(Document):

@@ -16,6 +16,7 @@ from orchestrator.domain.record import (
     Diagnostic,
     Doubt,
     Fault,
+    Lineage,
     NextCommand,
     PlannedAction,
     StepRun,
@@ -46,6 +47,7 @@ class RunStarted(Event):
     steps: tuple[str, ...]
     store: str
     directory: str
+    lineage: Lineage | None = None
 
 
 class Note(Event):

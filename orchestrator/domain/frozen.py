@@ -131,7 +131,8 @@ def parse_deployment(text: bytes) -> FrozenDeployment:
 def changed_secrets(frozen: FrozenDeployment, now: Deployment, key: bytes) -> tuple[str, ...]:
     """
     The secrets that are not what they were, or of which that cannot be told because the project key
-    is another: inputs by name, others as ``env.NAME`` and ``steps.STEP.inputs.NAME``; sorted.
+    is another: inputs by name, others as ``env.NAME`` and ``steps.STEP.inputs.NAME``; sorted. A
+    variable that is not set any more is none: no step needs it.
     """
     then: dict[str, str] = {}
     today: dict[str, Json] = {}
@@ -139,7 +140,8 @@ def changed_secrets(frozen: FrozenDeployment, now: Deployment, key: bytes) -> tu
         if item.sensitive and item.value is not None:
             then[name], today[name] = str(item.value.get("digest")), _value(now.inputs.get(name))
     for name, known in frozen.env.items():
-        then[f"env.{name}"], today[f"env.{name}"] = known, now.env.get(name)
+        if name in now.env:
+            then[f"env.{name}"], today[f"env.{name}"] = known, now.env[name]
     roots = now.roots()
     for root, inputs in frozen.withheld.items():
         for name, known in inputs.items():

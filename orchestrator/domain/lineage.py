@@ -7,7 +7,7 @@ both say the same. `Obstacle` is the answer that forbids; nothing here reads or 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.record import OperationRecord, RunRecord, StepRun
@@ -88,20 +88,32 @@ def run_to_repeat(records: Iterable[OperationRecord]) -> str | Obstacle:
     The one run that the records name as failed: no other is guessed (law 20).
     """
     failed = {record.target.step: failed_run(record) for record in records}
-    named = {step: run for step, run in failed.items() if run is not None}
+    return _only({step: run for step, run in failed.items() if run is not None}, "failed")
+
+
+def run_to_follow(records: Sequence[OperationRecord]) -> str | Obstacle:
+    """
+    The one run that a new attempt comes after: the failed one, else the one that all are from.
+    """
+    if any(failed_run(record) for record in records):
+        return run_to_repeat(records)
+    return _only({record.target.step: record.run_id for record in records}, "were run")
+
+
+def _only(named: Mapping[str, str], what: str) -> str | Obstacle:
     runs = sorted(set(named.values()))
     if len(runs) == 1:
         return runs[0]
     if not runs:
         return Obstacle(
             "unknown_run",
-            "no record tells of a failed run",
+            f"no record tells of steps that {what}",
             "name the run with --from-run; `orchestrator runs` lists them",
         )
     listed = ", ".join(f"{step} in {run}" for step, run in sorted(named.items()))
     return Obstacle(
         "several_runs",
-        f"steps failed in several runs: {listed}",
+        f"steps {what} in several runs: {listed}",
         "name one step with --step, or the run with --from-run",
     )
 
@@ -167,7 +179,7 @@ def retry_obstacle(
             f"{step} has been worked on since, by run {record.run_id}: it is `{record.status}`",
             "retry that run instead, or name the one to go back to with `orchestrator rollback`",
         )
-    return _without_snapshot(run, row, stored)
+    return _snapshot_obstacle(run, row, stored)
 
 
 def rollback_obstacle(
@@ -189,7 +201,7 @@ def rollback_obstacle(
             f"{step} was not verified in run {run.run_id}: it has no checks",
             "go back to it all the same with --unverified REASON",
         )
-    return _without_snapshot(run, row, stored)
+    return _snapshot_obstacle(run, row, stored)
 
 
 def promotion_obstacle(run: RunRecord, step: str, stored: Collection[str]) -> Obstacle | None:
@@ -199,7 +211,7 @@ def promotion_obstacle(run: RunRecord, step: str, stored: Collection[str]) -> Ob
     row = step_of(run, step)
     if row is None:
         return _not_in_run(run, step)
-    return _without_snapshot(run, row, stored) if _done(row) else _not_ok(run, row)
+    return _snapshot_obstacle(run, row, stored) if _done(row) else _not_ok(run, row)
 
 
 def _done(row: StepRun) -> bool:
@@ -227,9 +239,16 @@ def _not_ok(run: RunRecord, row: StepRun) -> Obstacle:
     )
 
 
-def _without_snapshot(run: RunRecord, row: StepRun, stored: Collection[str]) -> Obstacle | None:
+def _snapshot_obstacle(run: RunRecord, row: StepRun, stored: Collection[str]) -> Obstacle | None:
     if row.module_digest is not None and snapshot_blob(row.module_digest) in stored:
         return None
+    return without_snapshot(run, row)
+
+
+def without_snapshot(run: RunRecord, row: StepRun) -> Obstacle:
+    """
+    That the module of a step as it was in a run is not to be had.
+    """
     return Obstacle(
         "snapshot_missing",
         f"the module of {row.step} as of run {run.run_id} is not in the operation store",

@@ -111,6 +111,15 @@ def entries_of(snapshot: Snapshot) -> list[Entry]:
     return _read(snapshot.archive)[1]
 
 
+def text_of(snapshot: Snapshot, name: str) -> str:
+    """
+    The text of a file beside the module's configuration; "" where there is none.
+    """
+    path = f"{snapshot.module_path}/{name}".removeprefix("./")
+    found = (entry.data for entry in entries_of(snapshot) if entry.path == path)
+    return next(found, b"").decode(errors="replace")
+
+
 def _roots(module: Module) -> list[Path]:
     """
     The directories to take, none of them inside another.

@@ -59,11 +59,23 @@ def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping
         return {}
     name = f"{shown}/{FILE}"
     try:
-        node = parse_document(read_text(path, shown=name), file=name)
+        text = read_text(path, shown=name)
     except Invalid as exc:
         problems.extend(exc.problems)
         return {}
-    return given(problems.fields(node, KEYS, what=name))
+    return parse_defaults(text, shown=name, problems=problems)
+
+
+def parse_defaults(text: str, *, shown: str, problems: Problems) -> Mapping[str, Node]:
+    """
+    The fields that the text of a ``module.yaml`` gives.
+    """
+    try:
+        node = parse_document(text, file=shown)
+    except Invalid as exc:
+        problems.extend(exc.problems)
+        return {}
+    return given(problems.fields(node, KEYS, what=shown))
 
 
 def parse_behaviour(

@@ -95,16 +95,19 @@ def candidates(
                 take_file(path)
     for path in given.files:
         take_file(given.directory / path)
-    _take_texts(declared, given, found, problems)
+    take_texts(declared, given, found, problems)
     return found
 
 
-def _take_texts(
+def take_texts(
     declared: Mapping[str, Declaration],
     given: Given,
     found: dict[str, Candidate],
     problems: Problems,
 ) -> None:
+    """
+    Put what environment variables and ``-i`` say over what was found so far.
+    """
     for name, item in declared.items():
         variable = next((v for v in _variables(name) if v in given.environ), None)
         if variable is not None:

@@ -5,16 +5,17 @@ From a blueprint's name to a checked `Deployment`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.domain.blueprint import Constraint, Deployment, EngineWish
+from orchestrator.domain.blueprint import Constraint, Deployment, EngineWish, Step
 from orchestrator.domain.document import Node, Problems
 from orchestrator.loading.actions import parse_actions
 from orchestrator.loading.behaviour import parse_behaviour
 from orchestrator.loading.candidates import Given
 from orchestrator.loading.drafts import parse_step
 from orchestrator.loading.environments import merge_step
-from orchestrator.loading.linking import CheckValidator, Linker, ModuleReader
+from orchestrator.loading.linking import CheckValidator, Kept, Linker, ModuleReader
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.reading import (
     ProjectSettings,
@@ -43,12 +44,14 @@ def load(
     run_command: Callable[[Sequence[str]], str] = run_command,
     read_module: ModuleReader = read_module,
     validate_check: CheckValidator | None = None,
+    kept: Mapping[str, Kept] | None = None,
 ) -> Deployment:
     """
     The blueprint in an environment, with its inputs and modules, checked as a whole.
 
     Relative paths of the command line start at ``directory`` (default: ``root``). ``variables`` are
-    the NAME=VALUE of ``-i``. Invalid with all problems found.
+    the NAME=VALUE of ``-i``; ``kept`` are modules of an earlier run in place of those in the
+    project. Invalid with all problems found.
     """
     reading = read(path_or_name, root, settings, environment, directory)
     problems, blueprint = reading.problems, reading.blueprint
@@ -67,6 +70,7 @@ def load(
         validate_check=validate_check,
         problems=problems,
         wanted="recorded" if need is Need.AVAILABLE else "present",
+        kept=kept or {},
     )
     linked = linker.link(reading.drafts)
     need = need if reading.chosen else Need.CHECKS
@@ -93,7 +97,7 @@ def load(
         root=str(reading.project.root),
         path=reading.project.show(reading.path),
         inputs=inputs,
-        steps=linked.steps(),
+        steps=_as_kept(linked.steps(), kept or {}),
         graph=linked.graph,
         engine=engine,
         operations_url=url or settings.operations_url,
@@ -101,6 +105,16 @@ def load(
         moved_from=blueprint.moved_from,
         env=env,
     )
+
+
+def _as_kept(steps: Mapping[str, Step], kept: Mapping[str, Kept]) -> dict[str, Step]:
+    """
+    The steps, those with a kept module referring to it as the blueprint did then.
+    """
+    return {
+        name: replace(step, module_ref=kept[name].module_ref) if name in kept else step
+        for name, step in steps.items()
+    }
 
 
 def _engine(node: Node | None, problems: Problems) -> EngineWish:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -31,7 +31,7 @@ from orchestrator.loading.actions import (
     check_references,
     parse_actions,
 )
-from orchestrator.loading.behaviour import Behaviour, parse_behaviour, read_defaults
+from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
 from orchestrator.loading.drafts import Draft
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.needs import backend_rules, link_needs
@@ -49,6 +49,18 @@ class ModuleReader(Protocol):
     def __call__(self, directory: Path, *, shown: str, package: Path | None = None) -> Module: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """
+    A step's module as it was in an earlier run, in place of the one in the project: how the
+    blueprint of then referred to it, and the text of its ``module.yaml`` ("" without one).
+    """
+
+    module: Module
+    module_ref: str
+    defaults: str
+
+
 CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
 
 
@@ -59,7 +71,8 @@ class Linker:
 
     ``validate_check`` says what is wrong with the settings of a check of a kind. ``wanted`` is
     "recorded" for commands that work from recorded snapshots: then a module that cannot be read any
-    more, or that its step no longer fits, is no problem.
+    more, or that its step no longer fits, is no problem. ``kept`` are modules that stand for those
+    of the project, by step.
     """
 
     blueprint: Blueprint
@@ -69,6 +82,7 @@ class Linker:
     validate_check: CheckValidator | None
     problems: Problems
     wanted: Literal["present", "recorded"] = "present"
+    kept: Mapping[str, Kept] = field(default_factory=dict)
 
     def link(self, drafts: Mapping[str, Draft]) -> Linked:
         """
@@ -123,6 +137,8 @@ class Linker:
     ) -> Module | None:
         if draft.module is None:
             return None
+        if draft.name in self.kept:
+            return self.kept[draft.name].module
         if self.wanted == "recorded":
             return self._module_or_stub(draft.module.text, draft.module.at)
         at = draft.module.at
@@ -164,7 +180,11 @@ class Linker:
             return parse_behaviour(draft.fields, {}, self.problems)
         directory = Path(module.directory)
         shown = self.project.show(directory)
-        defaults = read_defaults(directory, shown=shown, problems=self.problems)
+        kept = self.kept.get(draft.name)
+        if kept is not None:
+            defaults = parse_defaults(kept.defaults, shown=shown, problems=self.problems)
+        else:
+            defaults = read_defaults(directory, shown=shown, problems=self.problems)
         return parse_behaviour(draft.fields, defaults, self.problems)
 
     def _check_references(

@@ -40,6 +40,7 @@ from orchestrator.views.words import (
     STATUS_STYLE,
     SYMBOLS,
     duration,
+    lineage_words,
 )
 
 _STEP_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
@@ -144,7 +145,11 @@ class HumanView:
         self._steps = {step: number for number, step in enumerate(event.steps)}
         page.line((f"{event.command} {self._target}", "bold"), f"  run {event.run_id}")
         why = f" ({event.engine_why})" if event.engine_why else ""
+        origin: list[list[Part]] = []
+        if event.lineage:
+            origin.append([("from", "dim"), lineage_words(event.lineage)])
         rows: list[list[Part]] = [
+            *origin,
             [("engine", "dim"), f"{event.engine}{why}"],
             [("records", "dim"), event.store],
             [("evidence", "dim"), event.directory],

@@ -14,11 +14,19 @@ from orchestrator.domain.documents import (
     RunLine,
     RunsDocument,
 )
-from orchestrator.domain.record import Actor, Lineage
+from orchestrator.domain.record import Actor, RunRecord
 from orchestrator.domain.states import StepStatus
 from orchestrator.views.outcome import doubt_words, failures, objects, steps_table
 from orchestrator.views.page import Page, Paper, Part
-from orchestrator.views.words import STATUS_STYLE, ago, duration, exit_meaning, moment, utc
+from orchestrator.views.words import (
+    STATUS_STYLE,
+    ago,
+    duration,
+    exit_meaning,
+    lineage_words,
+    moment,
+    utc,
+)
 
 
 def history_text(document: HistoryDocument, paper: Paper) -> str:
@@ -65,8 +73,8 @@ def run_text(document: RunDocument, paper: Paper) -> str:
         rows.append([("ended", "dim"), f"{utc(run.ended_at)}, after {took}, {exit_words}"])
     rows.append([("by", "dim"), _by(run.actor)])
     if run.lineage:
-        rows.append([("from", "dim"), _lineage(run.lineage)])
-    if run.reason:
+        rows.append([("from", "dim"), lineage_words(run.lineage)])
+    if run.reason and not _told(run):
         rows.append([("reason", "dim"), run.reason])
     if run.engine:
         rows.append([("engine", "dim"), f"{run.engine.kind} {run.engine.version}"])
@@ -100,7 +108,7 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
     )
     page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
     if entry.lineage:
-        page.line(_lineage(entry.lineage), indent=6)
+        page.line(lineage_words(entry.lineage), indent=6)
     attempt = entry.last_attempt
     if attempt is not None and attempt.at == entry.updated_at:
         ended = ("failed", "bad") if attempt.error else ("done", "good")
@@ -123,20 +131,22 @@ def _run_facts(run: RunLine, paper: Paper) -> str:
     counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
     facts = [ago(run.started_at, paper.now), counts, f"by {run.actor.user}@{run.actor.host}"]
     if run.lineage:
-        facts.append(_lineage(run.lineage))
-    if run.reason:
+        facts.append(lineage_words(run.lineage))
+    if run.reason and not _told(run):
         facts.append(f"reason: {run.reason}")
     return "; ".join(fact for fact in facts if fact)
+
+
+def _told(run: RunLine | RunRecord) -> bool:
+    """
+    Whether the reason is that of the lineage, which is shown.
+    """
+    return run.lineage is not None and run.lineage.reason == run.reason
 
 
 def _by(actor: Actor) -> str:
     ci = f", {actor.ci}" if actor.ci else ""
     return f"{actor.user}@{actor.host}{ci}"
-
-
-def _lineage(lineage: Lineage) -> str:
-    reason = f" ({lineage.reason})" if lineage.reason else ""
-    return f"{lineage.kind} of run {lineage.from_run}{reason}"
 
 
 def _evidence(page: Page, document: RunDocument) -> None:

@@ -14,7 +14,16 @@ from orchestrator.domain.states import Condition, StepStatus, Verdict
 from orchestrator.views.outcome import doubt_words, readback_words
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import commands
-from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, ago, kept_words, moment, utc
+from orchestrator.views.words import (
+    DOING,
+    STATUS_STYLE,
+    SYMBOLS,
+    ago,
+    kept_words,
+    lineage_words,
+    moment,
+    utc,
+)
 
 _LABEL = 9  # columns of the longest label of a detail
 #: A detail of a step: its label with a style, and the text.
@@ -151,6 +160,8 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
     if step.review_overdue and step.retained:
         said = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
         rows.append((("overdue", "bad"), said))
+    if step.lineage:
+        rows.append((("by", "dim"), lineage_words(step.lineage)))
     rows += _outputs(step, page)
     if step.directory:
         rows.append((("directory", "dim"), step.directory))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from orchestrator.domain.record import Action, PlannedAction, Retained
+from orchestrator.domain.record import Action, Lineage, PlannedAction, Retained
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES
 
@@ -152,6 +152,15 @@ def planned(actions: Iterable[PlannedAction]) -> str:
         numbers[item.action] = numbers.get(item.action, 0) + 1
     order = (action for action in SYMBOLS if action in numbers)
     return ", ".join(f"{numbers[action]} to {action}" for action in order) or "no changes"
+
+
+def lineage_words(lineage: Lineage) -> str:
+    """
+    Where a run comes from: "retry of run ... (why)".
+    """
+    reason = f" ({lineage.reason})" if lineage.reason else ""
+    link = "to" if lineage.kind == "rollback" else "of"
+    return f"{lineage.kind} {link} run {lineage.from_run}{reason}"
 
 
 def exit_meaning(code: int) -> str:

@@ -1,0 +1,165 @@
+"""
+``retry``, ``redeploy``, ``rollback`` and promotion: new runs that come from an earlier one.
+
+They differ in where snapshots, inputs and steps come from, and in what must hold before: the checks
+of `domain.lineage`, made once more under the claim. The work itself is that of ``apply``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from orchestrator.app.apply import Course, Judge, apply, unfinished, work
+from orchestrator.app.bench import Bench, PinOf
+from orchestrator.app.crew import Crew
+from orchestrator.app.earlier import Earlier, followed_run, refusal
+from orchestrator.app.orders import Order
+from orchestrator.app.preparation import Pin, stored_snapshot
+from orchestrator.app.run import run
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint import Deployment, Step
+from orchestrator.domain.frozen import changed_secrets, key_id
+from orchestrator.domain.lineage import (
+    LeftAlone,
+    Obstacle,
+    lock_blob,
+    lock_file_blob,
+    promotion_obstacle,
+    retry_obstacle,
+    rollback_obstacle,
+    without_snapshot,
+)
+from orchestrator.domain.record import Lineage, OperationRecord, RunRecord, StepRun
+from orchestrator.errors import Invalid, Problem, Refused
+
+
+def retry(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+    """
+    What a failed run left undone, from its snapshots and inputs; the exit code of DESIGN 9.
+    """
+
+    def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
+        return retry_obstacle(earlier.run, step, record, stored=_snapshots(services))
+
+    return _repeat(services, deployment, order, earlier, judge)
+
+
+def rollback(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+    """
+    The steps as a run left them that ended ok and verified; the exit code of DESIGN 9.
+    """
+    if not order.reason:
+        raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
+    unverified = order.unverified is not None
+
+    def judge(step: str, _: OperationRecord | None) -> Obstacle | None:
+        stored = _snapshots(services)
+        return rollback_obstacle(earlier.run, step, stored, unverified=unverified)
+
+    return _repeat(services, deployment, order, earlier, judge)
+
+
+def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    A new attempt from blueprint, modules and inputs as they are now; the exit code of DESIGN 9.
+    """
+    run_id = order.from_run or followed_run(
+        services.store, deployment.blueprint, deployment.environment, order.steps
+    )
+    return apply(services, deployment, _descended(services, order, "redeploy", run_id))
+
+
+def promote(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+    """
+    The very modules of a run in another environment, with this environment's inputs; the exit code
+    of DESIGN 9.
+    """
+
+    def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
+        obstacle = promotion_obstacle(earlier.run, step, _snapshots(services))
+        return obstacle or (unfinished(step, record) if order.unfinished else None)
+
+    order = _descended(services, order, "promotion", earlier.run.run_id)
+    course = Course(as_then(earlier.run), judge)
+    return run(services, deployment, order, partial(work, course=course))
+
+
+def _repeat(
+    services: Services, deployment: Deployment, order: Order, earlier: Earlier, judge: Judge
+) -> int:
+    """
+    An apply of what the earlier run meant, of its steps unless others are named.
+    """
+    steps = order.steps or tuple(row.step for row in earlier.run.steps)
+    order = _descended(services, replace(order, steps=steps), order.verb, earlier.run.run_id)
+    course = Course(as_then(earlier.run), judge)
+
+    def carry_out(crew: Crew, selected: Sequence[str]) -> None:
+        _check_secrets(crew, earlier)
+        work(crew, selected, course=course)
+
+    return run(services, deployment, order, carry_out)
+
+
+def _descended(services: Services, order: Order, kind: str, run_id: str) -> Order:
+    reason = services.masker.mask(order.reason) if order.reason else None
+    return replace(order, lineage=Lineage(kind=kind, from_run=run_id, reason=reason))
+
+
+def as_then(earlier: RunRecord) -> PinOf:
+    """
+    The snapshots and lock files of a run, from the store: never the module as it is now.
+    """
+    rows: Mapping[str, StepRun] = {row.step: row for row in earlier.steps}
+
+    def pin(bench: Bench, step: Step, _: OperationRecord | None) -> Pin:
+        row, store = rows[step.name], bench.services.store
+        snapshot = stored_snapshot(bench.services, row.module_digest) if row.module_digest else None
+        if snapshot is None:
+            raise refusal([without_snapshot(earlier, row)])
+        if row.lock_digest is not None:
+            return Pin(snapshot, store.blob(lock_file_blob(row.lock_digest)))
+        return Pin(snapshot, store.blob(lock_blob(row.target, snapshot.digest)))
+
+    return pin
+
+
+def _snapshots(services: Services) -> list[str]:
+    return services.store.blobs("snapshots/")
+
+
+def _check_secrets(crew: Crew, earlier: Earlier) -> None:
+    """
+    Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
+    where what is accepted has not changed.
+    """
+    key, run_id = crew.services.key, earlier.run.run_id
+    changed = changed_secrets(earlier.frozen, crew.deployment, key)
+    accepted = set(crew.order.accept_changed_secret)
+    unknown = sorted(accepted - set(changed))
+    if unknown:
+        hint = f"changed: {', '.join(changed) or 'none'}"
+        raise Invalid(
+            [
+                Problem(f"--accept-changed-secret {name}: it is that of run {run_id}", hint=hint)
+                for name in unknown
+            ]
+        )
+    for name in sorted(accepted):
+        crew.services.note(
+            f"the secret {name} is not that of run {run_id}, as accepted", level="warning"
+        )
+    open_ones = [name for name in changed if name not in accepted]
+    if not open_ones:
+        return
+    why = "not those of"
+    if earlier.frozen.key_id != key_id(key):
+        why = "made with another project key (.orchestrator/key), so they cannot be compared with"
+    raise Refused(
+        "changed_secret",
+        f"the digests of these secrets are {why} run {run_id}: {', '.join(open_ones)}",
+        hint="if they are right as they are today: "
+        + " ".join(f"--accept-changed-secret {name}" for name in changed),
+    )

@@ -1,0 +1,55 @@
+"""
+What the commands have in common that start from an earlier run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from orchestrator.app.orders import Verb
+
+
+def do_again(
+    invocation: Invocation, verb: Verb, use_case: Callable[..., int], given: Mapping[str, Any]
+) -> int:
+    """
+    Run a use case on what an earlier run meant to do; the exit code. ``use_case`` takes that run as
+    ``earlier``.
+    """
+    from orchestrator import wiring
+    from orchestrator.cli.running import conduct
+
+    where, choice = invocation.place(), options.choice(given)
+    found = wiring.past(where, choice, given["from_run"], given["steps"])
+    remark = ""
+    if found.unread:
+        remark = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
+    return conduct(
+        invocation,
+        verb,
+        partial(use_case, earlier=found.earlier),
+        given,
+        where=where,
+        deployment=wiring.thawed(where, choice, found),
+        remark=remark,
+    )
+
+
+def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
+    """
+    Apply the modules of another run; the exit code.
+    """
+    from orchestrator import wiring
+    from orchestrator.app import again
+    from orchestrator.cli.running import conduct
+
+    where = invocation.place()
+    earlier, deployment = wiring.promotion(where, options.choice(given), given["from_run"])
+    use_case = partial(again.promote, earlier=earlier)
+    return conduct(invocation, "apply", use_case, given, where=where, deployment=deployment)

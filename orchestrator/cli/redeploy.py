@@ -1,0 +1,53 @@
+"""
+``orchestrator redeploy``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+
+@click.command("redeploy", short_help="A new attempt from the files as they are now.")
+@options.blueprint
+@options.environment
+@options.inputs
+@options.selection
+@click.option(
+    "--from-run",
+    metavar="RUN",
+    allow_from_autoenv=False,
+    help="The run that this one comes from; by default the failed one that the records name.",
+)
+@options.on_failure
+@options.approval
+@options.jobs
+@options.engine
+@options.allow_engine_change
+@options.engine_passthrough
+@options.accept_vanished
+@options.at
+@options.wait
+@options.takeover
+@options.reason
+@options.verbose
+@options.json_lines
+@click.pass_obj
+def command(invocation: Invocation, /, **given: Any) -> int:
+    """
+    Apply the steps of BLUEPRINT from blueprint, modules and inputs as they are now, as a new
+    attempt after a failed run. Refused while something is in doubt.
+
+    \b
+    Example:
+      orchestrator redeploy web-service -e staging --reason 'fixed the instance type'
+    """
+    from orchestrator.app.again import redeploy
+    from orchestrator.cli.running import carry_out
+    from orchestrator.loading.values import Need
+
+    return carry_out(invocation, "redeploy", redeploy, given, need=Need.VALUES)

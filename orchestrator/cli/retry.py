@@ -1,0 +1,54 @@
+"""
+``orchestrator retry``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+
+@click.command("retry", short_help="Do what a failed run left undone, from what it had.")
+@options.blueprint
+@options.environment
+@options.selection
+@click.option(
+    "--from-run",
+    metavar="RUN",
+    allow_from_autoenv=False,
+    help="The failed run; by default the one that the records of the steps name.",
+)
+@options.accept_changed_secret
+@options.on_failure
+@options.approval
+@options.jobs
+@options.engine
+@options.allow_engine_change
+@options.engine_passthrough
+@options.accept_vanished
+@options.at
+@options.wait
+@options.takeover
+@options.reason
+@options.verbose
+@options.json_lines
+@click.pass_obj
+def command(invocation: Invocation, /, **given: Any) -> int:
+    """
+    Do what a failed run of BLUEPRINT left undone, from the modules, inputs and provider versions
+    that it had, whatever has become of the files since. Steps that are still ok are left alone;
+    secrets are those of today. Refused while something is in doubt.
+
+    \b
+    Example:
+      orchestrator retry web-service -e staging --reason 'the quota was raised'
+      orchestrator retry web-service --from-run 20261129T123000123Z-3f9a1c --yes
+    """
+    from orchestrator.app.again import retry
+    from orchestrator.cli.earlier import do_again
+
+    return do_again(invocation, "retry", retry, given)

@@ -1,0 +1,61 @@
+"""
+``orchestrator rollback``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+
+@click.command("rollback", short_help="Go back to what a named run applied.")
+@options.blueprint
+@options.environment
+@click.option(
+    "--to",
+    "from_run",
+    metavar="RUN",
+    required=True,
+    allow_from_autoenv=False,
+    help="The run to go back to; the steps ended ok in it and were verified.",
+)
+@options.selection
+@click.option(
+    "--unverified",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Also to steps that had no checks in that run; the reason is recorded.",
+)
+@options.accept_changed_secret
+@options.on_failure
+@options.approval
+@options.jobs
+@options.engine
+@options.allow_engine_change
+@options.engine_passthrough
+@options.accept_vanished
+@options.at
+@options.wait
+@options.takeover
+@options.reason
+@options.verbose
+@options.json_lines
+@click.pass_obj
+def command(invocation: Invocation, /, **given: Any) -> int:
+    """
+    Apply the steps of BLUEPRINT as a run had them that ended ok and verified: its modules, inputs,
+    provider versions and checks, also if the files are gone. Secrets are those of today. The checks
+    run again at the end.
+
+    \b
+    Example:
+      orchestrator rollback web-service -e prod --to 20261129T123000123Z-3f9a1c --reason INC-42
+    """
+    from orchestrator.app.again import rollback
+    from orchestrator.cli.earlier import do_again
+
+    return do_again(invocation, "rollback", rollback, given)
