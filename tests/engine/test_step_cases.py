@@ -119,7 +119,7 @@ def test_the_object_of_a_failed_provisioner_is_alive_and_tainted(interrupted: In
     assert alive["breaks"]["tainted"] == ["terraform_data.object"]
     assert interrupted.after_failure["breaks"]["tainted"] == ["terraform_data.object"]
     assert interrupted.after_failure["breaks"]["in_doubt"] == []
-    assert [item["command"].split()[1] for item in last["next"]] == ["apply", "status", "destroy"]
+    assert [item["command"].split()[1] for item in last["next"]] == ["recover", "apply", "destroy"]
 
 
 def test_the_unfinished_are_resumed_and_the_proven_skipped(interrupted: Interrupted) -> None:
