@@ -5,6 +5,7 @@ The end of a run: its verdict, what is alive, and the commands that make sense n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.app.conditions import Watch
@@ -16,7 +17,7 @@ from orchestrator.domain.lineage import APPLYING
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.readback import choices
 from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
-from orchestrator.domain.states import StepStatus, Verdict, verdict
+from orchestrator.domain.states import NOTHING_THERE, StepStatus, Verdict, verdict
 from orchestrator.errors import (
     Busy,
     CheckFailed,
@@ -93,19 +94,22 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
         session.fail(services.stop.exit_code)
     exit_code = worst(session.codes)
     fault = fault_of(error, services.masker) if error else None
-    session.finish(exit_code, fault)
     found = _records(session)
-    alive = _alive(found[0] if found else ())
+    if found and session.run.command == "destroy":
+        left = {r.target.step: r for r in found.records if r.status not in NOTHING_THERE}
+        session.leaves(left, found.orphaned)
+    session.finish(exit_code, fault)
+    alive = _alive(found.records if found else ())
     services.sink.emit(
         RunFinished(
             at=services.clock.now(),
             run_id=session.run_id,
             command=session.run.command,
             exit_code=exit_code,
-            verdict=str(found[1]) if found else "unknown",
+            verdict=str(found.verdict) if found else "unknown",
             steps=session.run.steps,
             alive=alive,
-            next=_next(session, alive, found[1] if found else None),
+            next=_next(session, alive, found.verdict if found else None),
             error=services.masker.mask(error.message) if error else None,
             hint=error.hint if error else "",
             seconds=services.clock.monotonic() - started,
@@ -115,7 +119,19 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
     return exit_code
 
 
-def _records(session: Session) -> tuple[list[OperationRecord], Verdict] | None:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """
+    What is recorded at the end of a run: of the blueprint's steps, their verdict, and the targets
+    that are alive and not in the blueprint.
+    """
+
+    records: Sequence[OperationRecord]
+    verdict: Verdict
+    orphaned: Sequence[str]
+
+
+def _records(session: Session) -> _Found | None:
     services, deployment = session.services, session.deployment
     watch = Watch(services.store, services.files, services.processes, services.limits.silence)
     try:
@@ -129,7 +145,15 @@ def _records(session: Session) -> tuple[list[OperationRecord], Verdict] | None:
             rows.append((record.status, watch.condition(record)) if record else (None, None))
     except StoreUnavailable:
         return None
-    return [records[step] for step in deployment.steps if step in records], verdict(rows)
+    return _Found(
+        records=[records[step] for step in deployment.steps if step in records],
+        verdict=verdict(rows),
+        orphaned=[
+            str(record.target.target)
+            for step, record in records.items()
+            if step not in deployment.steps and record.status not in NOTHING_THERE
+        ],
+    )
 
 
 def _alive(records: Iterable[OperationRecord]) -> tuple[Alive, ...]:

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 from orchestrator.app.conditions import Watch
 from orchestrator.app.earlier import find_run
 from orchestrator.app.ownership import check_owner
+from orchestrator.app.reviews import overdue_reviews
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.documents import (
-    AttemptEvidence,
-    EvidenceFile,
     GraphDocument,
     GraphStep,
     HistoryDocument,
     HistoryEntry,
-    RunDocument,
     RunLine,
     RunsDocument,
     StatusDocument,
@@ -32,6 +30,12 @@ from orchestrator.domain.documents import (
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import NextCommand, OperationRecord, RunRecord
 from orchestrator.domain.retention import is_overdue
+from orchestrator.domain.run_document import (
+    AttemptEvidence,
+    EvidenceFile,
+    RunDocument,
+    teardown_report,
+)
 from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
@@ -243,7 +247,8 @@ class Reader:
             lines.append(_line(run))
             if len(lines) == limit:
                 break
-        return RunsDocument(project=self.project, runs=tuple(lines))
+        overdue = overdue_reviews(self.store, self.project, self.today)
+        return RunsDocument(project=self.project, runs=tuple(lines), overdue=overdue)
 
     def run_ids(self) -> list[str]:
         """
@@ -273,7 +278,12 @@ class Reader:
             for row in run.steps
             for number, place in self.files.attempts(run_id, row.step)
         ]
-        return RunDocument(run=run, directory=str(directory), attempts=tuple(attempts))
+        return RunDocument(
+            run=run,
+            directory=str(directory),
+            attempts=tuple(attempts),
+            teardown=teardown_report(run, self.today),
+        )
 
 
 def _next(outline: Outline, shown: Iterable[StepState]) -> tuple[NextCommand, ...]:

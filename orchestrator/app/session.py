@@ -5,7 +5,7 @@ A run from its first to its last moment: run record, claim, lease and heartbeat.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from orchestrator.domain.record import (
     Json,
     Lease,
     Lineage,
+    OperationRecord,
     RunRecord,
     StepRun,
 )
@@ -98,6 +99,25 @@ class Session:
         """
         with self._lock:
             self.run = self.run.model_copy(update={"deployment": deployment})
+
+    def leaves(self, records: Mapping[str, OperationRecord], orphaned: Sequence[str]) -> None:
+        """
+        Note what a destroy leaves: the objects of its steps that are not gone, and the targets that
+        no blueprint names any more.
+        """
+        with self._lock:
+            steps = tuple(
+                row.model_copy(
+                    update={
+                        "remaining": records[row.step].resources.inventory,
+                        "sequence": records[row.step].sequence,
+                    }
+                )
+                if row.step in records
+                else row
+                for row in self.run.steps
+            )
+            self.run = self.run.model_copy(update={"steps": steps, "orphaned": tuple(orphaned)})
 
     def publish(self) -> None:
         """

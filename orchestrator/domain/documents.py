@@ -24,7 +24,6 @@ from orchestrator.domain.record import (
     Origin,
     PlannedAction,
     Retained,
-    RunRecord,
     Verification,
 )
 from orchestrator.domain.states import Condition, Status, StepStatus, Verdict
@@ -169,47 +168,25 @@ class RunLine(Part):
     steps: tuple[StepOutcome, ...] = ()
 
 
+class OverdueReview(Part):
+    """
+    A retained target whose date of review has passed.
+    """
+
+    target: str
+    owner: str
+    review_by: str
+
+
 class RunsDocument(Document):
     """
-    Runs, newest first.
+    Runs, newest first, and the retained targets of the project that nobody has looked at in time.
     """
 
     schema_: Literal["orchestrator.runs/1"] = Field("orchestrator.runs/1", alias="schema")
     project: str
     runs: tuple[RunLine, ...]
-
-
-class EvidenceFile(Part):
-    """
-    A file of an attempt: name relative to the attempt's directory, size in bytes.
-    """
-
-    name: str
-    size: int
-
-
-class AttemptEvidence(Part):
-    """
-    The evidence of one attempt of a step, numbered from 1.
-    """
-
-    step: str
-    number: int
-    directory: str
-    files: tuple[EvidenceFile, ...] = ()
-
-
-class RunDocument(Document):
-    """
-    What ``runs show`` tells: the run record and where its evidence lies.
-    """
-
-    schema_: Literal["orchestrator.run_details/1"] = Field(
-        "orchestrator.run_details/1", alias="schema"
-    )
-    run: RunRecord
-    directory: str
-    attempts: tuple[AttemptEvidence, ...] = ()
+    overdue: tuple[OverdueReview, ...] = ()
 
 
 class PlannedStep(Part):

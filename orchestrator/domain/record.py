@@ -353,6 +353,7 @@ class StepRun(Frozen):
 
     ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
     from; a step that was skipped as ok has them only if it was done from this very deployment.
+    ``remaining`` are, after a destroy, the objects of a target that is not gone.
     """
 
     step: str
@@ -376,13 +377,15 @@ class StepRun(Frozen):
     module_digest: str | None = None
     lock_digest: str | None = None
     retained: Retained | None = None
+    remaining: tuple[ObjectRef, ...] = ()
 
 
 class RunRecord(Frozen):
     """
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
 
-    ``deployment`` is the digest of what an applying run meant to do (`domain.frozen`).
+    ``deployment`` is the digest of what an applying run meant to do (`domain.frozen`). ``orphaned``
+    are, after a destroy, the targets that are alive and no longer in the blueprint.
     """
 
     schema_: str = Field(default="orchestrator.run/1", alias="schema")
@@ -404,6 +407,7 @@ class RunRecord(Frozen):
     exit_code: int | None = None
     error: Fault | None = None
     steps: tuple[StepRun, ...] = ()
+    orphaned: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, indent=2)

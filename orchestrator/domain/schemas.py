@@ -14,7 +14,6 @@ from orchestrator.domain.documents import (
     GraphDocument,
     HistoryDocument,
     PlanDocument,
-    RunDocument,
     RunsDocument,
     StatusDocument,
     StatusListDocument,
@@ -22,6 +21,7 @@ from orchestrator.domain.documents import (
 )
 from orchestrator.domain.record import OperationRecord, RunRecord
 from orchestrator.domain.recovery_document import RecoveryDocument
+from orchestrator.domain.run_document import RunDocument
 
 DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "operation": OperationRecord,

@@ -54,7 +54,7 @@ _CODES = {
     "fenced": "another run took over",
     "invalid": "the input is wrong",
 }
-_METHODS = {
+METHODS = {
     "state": "by state",
     "provider": "by the provider",
     "parent": "with its parent",
@@ -110,7 +110,7 @@ def story(step: StepRun) -> str:
             return _join(done or ("" if step.reason else "no changes"), step.reason, verified)
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence
-            method = _METHODS.get(absence.method, absence.method) if absence else ""
+            method = METHODS.get(absence.method, absence.method) if absence else ""
             gone = f"absence {absence.verdict} ({method})" if absence else ""
             return _join(done, gone, step.reason)
         case StepStatus.RETAINED | StepStatus.SKIPPED:

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections import Counter
 
 from orchestrator.domain.documents import (
-    AttemptEvidence,
     HistoryDocument,
     HistoryEntry,
-    RunDocument,
     RunLine,
     RunsDocument,
 )
 from orchestrator.domain.record import Actor, RunRecord
+from orchestrator.domain.run_document import AttemptEvidence, RunDocument
 from orchestrator.domain.states import StepStatus
 from orchestrator.views.outcome import doubt_words, failures, objects, steps_table
 from orchestrator.views.page import Page, Paper, Part
+from orchestrator.views.teardown import teardown_section
 from orchestrator.views.words import (
     STATUS_STYLE,
     ago,
@@ -54,6 +54,14 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
         what = f"{run.command} {run.blueprint}/{run.environment}"
         rows.append([(run.run_id, "bold"), what, _ended(run), _run_facts(run, paper)])
     page.table(rows)
+    if document.overdue:
+        page.gap()
+        page.line(("Overdue reviews", "bad"), ": retained, and not looked at in time")
+        late: list[list[Part]] = [
+            [(item.target, "bold"), f"due on {item.review_by}", item.owner]
+            for item in document.overdue
+        ]
+        page.table(late, indent=2)
     return page.render()
 
 
@@ -91,6 +99,8 @@ def run_text(document: RunDocument, paper: Paper) -> str:
         page.gap()
         page.line(("error", "bad"), f": {run.error.summary}")
     objects(page, run.steps)
+    if document.teardown is not None:
+        teardown_section(page, document.teardown)
     _evidence(page, document)
     return page.render()
 

@@ -177,3 +177,30 @@ def test_a_retained_step_keeps_what_it_needs_and_overdue_reviews_are_told(
     assert "its review was due on 2001-01-01: ask net-team" in status.out
     assert expected.code == 4
     assert "review was due" in expected.said
+
+
+def test_the_report_of_a_destroy_tells_how_each_absence_is_known(project: Project) -> None:
+    """
+    `runs show` of a destroy says per target: gone, by which method and when, for which objects;
+    kept, why and by whom; left, and what is alive of it; alive outside of the blueprint.
+    """
+    renamed = BLUEPRINT.replace("      other:", "      later:").replace("/other.tf", "/later.tf")
+    project.write("blueprints/shared.yaml", renamed)
+    run = project.ok("destroy", "shared", "--yes", "--json").events[-1]["run_id"]
+    project.write("blueprints/shared.yaml", BLUEPRINT)
+    again = project.ok("destroy", "shared", "--yes", "--json").events[-1]["run_id"]
+
+    first = project.ok("runs", "show", run, "--json").document["teardown"]
+    second = project.ok("runs", "show", again, "--json").document["teardown"]
+
+    (kept,) = first["retained"]
+    assert (kept["target"], kept["retained"]["owner"]) == ("shared/default/zone", "net-team")
+    assert [ref["address"] for ref in kept["objects"]] == ["terraform_data.object"]
+    assert [(item["step"], item["absence"]["method"]) for item in first["gone"]] == [
+        ("later", "never_applied")
+    ]
+    assert (first["left"], first["orphaned"]) == ([], ["shared/default/other"])
+    (gone,) = second["gone"]
+    assert (gone["step"], gone["now"], gone["absence"]["method"]) == ("other", True, "state")
+    assert [found["state"] for found in gone["absence"]["checked"]] == ["gone"]
+    assert "confirmed by state, 1 object" in project.ok("runs", "show", again).out

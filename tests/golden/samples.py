@@ -9,10 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from orchestrator.domain.documents import (
-    AttemptEvidence,
     CheckedBlueprint,
     EngineDocument,
-    EvidenceFile,
     GraphDocument,
     GraphStep,
     HistoryDocument,
@@ -20,7 +18,6 @@ from orchestrator.domain.documents import (
     PlanDocument,
     PlannedStep,
     ProblemDocument,
-    RunDocument,
     RunLine,
     RunsDocument,
     StatusDocument,
@@ -38,14 +35,22 @@ from orchestrator.domain.record import (
     InFlight,
     Lineage,
     NextCommand,
+    ObjectRef,
     Origin,
     PlannedAction,
     Readback,
     Retained,
     RunRecord,
     Source,
+    StepRun,
     Verification,
     Whereabouts,
+)
+from orchestrator.domain.run_document import (
+    AttemptEvidence,
+    EvidenceFile,
+    RunDocument,
+    teardown_report,
 )
 from orchestrator.domain.states import Condition, Status, StepStatus, Verdict
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
@@ -337,6 +342,61 @@ def run() -> RunDocument:
     )
 
 
+def teardown() -> RunDocument:
+    """
+    A destroy that met all there is: gone in two ways, by an earlier run, kept, left, in doubt.
+    """
+    ids = {"aws_ebs_volume": "vol-1", "aws_route53_zone": "Z1", "aws_vpc": None}
+    disk, zone, net = (
+        ObjectRef(address=f"{kind}.this", type=kind, provider="aws", id=known)
+        for kind, known in ids.items()
+    )
+
+    def gone(step: str, method: str, status: str, *checked: str) -> dict[str, object]:
+        objects = [{"address": name, "id": "i-0abc", "state": "gone"} for name in checked]
+        absence = {"verdict": "confirmed", "method": method, "checked": objects, "at": at(30)}
+        return {"step": step, "status": status, "absence": absence}
+
+    rows: list[dict[str, object]] = [
+        gone("compute", "provider", "destroyed", "aws_instance.this", "aws_eip.this"),
+        gone("bootstrap", "parent", "destroyed", "terraform_data.seed"),
+        gone("cache", "state", "skipped"),
+        {"step": "dns", "status": "skipped", "sequence": 2, "remaining": [zone],
+         "retained": {"reason": "shared zone", "owner": "net-team", "review_by": "2026-06-30"}},
+        {"step": "network", "status": "skipped", "sequence": 4, "remaining": [net],
+         "reason": "needed by dns, which is retained"},
+        {"step": "data", "status": "error", "sequence": 6, "remaining": [disk],
+         "last_error": "DependencyViolation", "in_doubt": [DOUBT]},
+        {"step": "spare", "status": "skipped", "reason": "never applied"},
+        {"step": "queue", "status": "pending", "blocked_by": ["data"]},
+    ]  # fmt: skip
+    record = RunRecord(
+        run_id=RUN,
+        project="acme",
+        blueprint="web",
+        environment="prod",
+        command="destroy",
+        actor=PERSON,
+        source=Source(blueprint_path="blueprints/web.yaml"),
+        started_at=START,
+        ended_at=at(32),
+        exit_code=10,
+        steps=tuple(
+            StepRun.model_validate({"target": f"web/prod/{row['step']}", **row}) for row in rows
+        ),
+        orphaned=("web/prod/legacy",),
+    )
+    return RunDocument(
+        run=record, directory=DIRECTORY, teardown=teardown_report(record, NOW.date())
+    )
+
+
+def _teardown_json() -> str:
+    report = teardown().teardown
+    assert report is not None, "it is one of a destroy"
+    return report.model_dump_json(indent=2) + "\n"
+
+
 def plan() -> PlanDocument:
     return PlanDocument(
         project="acme",
@@ -483,6 +543,7 @@ TEXTS: dict[str, Callable[[Paper], str]] = {
     "history": lambda paper: history_text(history(), paper),
     "runs": lambda paper: runs_text(runs(), paper),
     "run": lambda paper: run_text(run(), paper),
+    "teardown": lambda paper: run_text(teardown(), replace(paper, verbose=True)),
     "plan": lambda paper: plan_text(plan(), paper),
     "graph": lambda paper: graph_text(graph(), paper),
     "validation": lambda paper: validation_text(validation(), paper),
@@ -497,6 +558,7 @@ TEXTS: dict[str, Callable[[Paper], str]] = {
 PLAIN: dict[str, Callable[[], str]] = {
     "graph.dot": lambda: graph_dot(graph()),
     "graph.mermaid": lambda: graph_mermaid(graph()),
+    "teardown.json": lambda: _teardown_json(),
     "status.json": lambda: ERROR.to_json() + "\n",
     "recovery.json": lambda: recovery().to_json() + "\n",
     "error.json": lambda: error_document(ERRORS["invalid"]).to_json() + "\n",
