@@ -133,6 +133,46 @@ def test_a_lost_answer_is_recovered_by_what_the_screen_says(project: Project, cl
     assert [server.name for server in cloud.servers()] == ["web"]
 
 
+def test_without_a_way_to_ask_a_person_is_told_where_to_look(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    No identity and no search: after one reconcile it is a person's, with window, address and
+    inputs; what they forget is applied anew.
+    """
+    blueprint(project)
+    cloud.arm("create", "web", "lost_request:reset")
+    assert project.run("apply", "web", "--yes").code == 11
+    assert step(project)["recommended"] == "reconcile"
+    take(project, step(project), "reconcile")
+    row = step(project)
+    assert (row["situation"], row["recommended"]) == ("unanswerable", "manual")
+    (doubt,) = row["evidence"]["in_doubt"]
+    assert doubt["address"] == "fakecloud_server.this" and doubt["after"] < doubt["before"]
+    take(project, row, "manual")
+    follow(project)
+    assert project.status("web")["verdict"] == "ok"
+    assert [server.name for server in cloud.servers()] == ["web"]
+
+
+def test_a_tainted_object_is_replaced_as_it_was_said(project: Project, cloud: Cloud) -> None:
+    """
+    DESIGN 10: whoever takes what is offered over a tainted object was told that it replaces it.
+    """
+    blueprint(project)
+    cloud.arm("create", "web", "error_after_partial")
+    assert project.run("apply", "web", "--yes").code == 10
+    row = step(project)
+    (made,) = cloud.servers()
+    assert row["evidence"]["tainted"] == ["fakecloud_server.this"]
+    offers = {item["action"]: item for item in row["actions"]}
+    for action in ("retry", "redeploy"):
+        assert "(tainted): the apply replaces it" in offers[action]["reason"]["message"]
+    follow(project)
+    assert project.status("web")["verdict"] == "ok"
+    assert [server.id for server in cloud.servers()] != [made.id]
+
+
 def test_a_failed_check_is_verified_and_reading_changes_nothing(project: Project) -> None:
     """
     Laws 16 and 19: what is applied and fails its check is verified again; `recover` leaves every
@@ -160,6 +200,32 @@ def test_a_failed_check_is_verified_and_reading_changes_nothing(project: Project
     project.write("healthy", "yes")
     assert follow(project) == [("checks", "verify")]
     assert recover(project)["last_verified_run"] is None  # the run itself had failed
+
+
+def test_a_rollback_is_offered_to_the_last_verified_run_and_works(project: Project) -> None:
+    """
+    DESIGN 10: after a change whose check fails the run before it is named, and the command that is
+    printed brings it back, verified.
+    """
+    text = """
+        version: 1
+        name: web
+        steps:
+          server:
+            module: ../fixtures/shared/object
+            inputs: {name: web, value: %s}
+            verify: [{command: {argv: [test, "${outputs.value}", "=", good]}}]
+        """
+    project.write("blueprints/web.yaml", text % "good")
+    project.ok("apply", "web", "--yes")
+    good = project.last_run()["run_id"]
+    project.write("blueprints/web.yaml", text % "bad")
+    assert project.run("apply", "web", "--yes").code == 12
+    found = recover(project)
+    assert (found["last_verified_run"], found["manual_gap"]) == (good, None)
+    assert take(project, found["steps"][0], "rollback") == 0
+    assert project.record("server")["outputs"]["value"] == "good"
+    assert project.status("web")["verdict"] == "ok"
 
 
 def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project) -> None:
