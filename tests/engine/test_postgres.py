@@ -4,6 +4,7 @@ Provider state in PostgreSQL: a whole life, its locks, and the server going away
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.postgres import Postgres, postgres_server
 from tests.engine.watched import kill_with_engine
-from tests.project import ENGINES, Project, require_engine
+from tests.project import ENGINES, Project, finish, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -136,3 +137,54 @@ def test_a_killed_engine_leaves_no_lock_in_postgresql(
     assert ended.code == 0, ended.said
     assert [item["how"] for item in project.record("web")["settled"]] == ["refreshed"]
     assert project.status("one")["verdict"] == "ok"
+
+
+def test_there_is_no_lock_of_postgresql_to_break(project: Project, postgres: Postgres) -> None:
+    """
+    What holds a lock there is a living session: `--unlock` is refused and says so, held or not.
+    """
+    project.ok("apply", "one", "--yes")
+    entries = project.entries("web")
+    with locked(postgres):
+        ended = project.run(
+            "reconcile", "one", "--unlock", "1234", "--reason", "why", "--yes", "--json"
+        )
+
+    error = ended.events[-1]["steps"][0]["error"]
+    assert (ended.code, error["code"]) == (4, "no_lock_to_break")
+    assert "the session" in error["summary"]
+    assert project.entries("web") == entries
+
+
+@pytest.mark.parametrize("project", ENGINES, indirect=True)
+def test_a_backend_that_goes_away_loses_no_state(
+    project: Project, postgres: Postgres, cloud: Cloud
+) -> None:
+    """
+    FIELD 8: the server stops in the middle of an apply. The headline is where the state lies; it is
+    kept and blocks a new apply, also once the server is back, until it is pushed; then the next
+    apply finds everything in state.
+    """
+    cloud.arm("create", "web", "slow:60")
+    tool = project.start("apply", "one", "--yes", "--json")
+    cloud.wait_for_call("create", "web")
+    postgres.stop()
+    tool.send_signal(signal.SIGINT)  # the provider answers a stop with what it has made
+    failed = finish(tool)
+    file = Path(failed.events[-1]["steps"][0]["directory"], "errored.tfstate")
+    kept = file.read_bytes()
+    postgres.start()
+    blocked = project.run("apply", "one", "--yes", "--json")
+    still = file.read_bytes()
+
+    pushed = project.run("reconcile", "one", "--push-errored-state", "--yes")
+    last = project.run("apply", "one", "--yes", "--json")
+
+    assert failed.events[-1]["steps"][0]["error"]["code"] == "errored_state"
+    assert str(file) in failed.events[-1]["steps"][0]["last_error"]
+    assert (blocked.code, still) == (11, kept)
+    assert pushed.code == 0, pushed.said
+    assert not file.exists()
+    assert last.code == 0, last.said
+    assert last.events[-1]["steps"][0]["created"] == []
+    assert len(cloud.servers()) == 1
