@@ -96,7 +96,7 @@ def check_vanished(
     known = {*left, *(item.address for item in state.objects)}
     hint = (
         "wrong region, account or credentials, or an emptied state? If they are really gone, "
-        "say so with --accept-vanished REASON"
+        "say so: apply and destroy take --accept-vanished REASON"
     )
     if known and len(seen.vanished) == len(state.objects):
         raise Refused(

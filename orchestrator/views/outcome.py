@@ -40,7 +40,7 @@ _FAULTS: dict[str, str] = {
 
 _CODES = {
     "remaining": "destroyed in part: objects remain",
-    "vanished": "objects had vanished before the destroy began",
+    "vanished": "objects have vanished",
     "unconfirmed": "absence is not confirmed",
     "in_doubt": "objects are in doubt",
     "approval_missing": "not approved",
@@ -165,6 +165,10 @@ def failures(page: Page, steps: Iterable[StepRun]) -> None:
         if errors and not fresh:
             page.line("the same error as above", indent=4)
         told.update(fresh)
+        own = (step.last_error or "").removeprefix(f"{fault.summary}\n")
+        if own and own != step.last_error:
+            page.line(("next", "bold"), f": {own}", indent=4, hang=6)
+            continue
         hint = hint_of(fault, doubtful=bool(step.in_doubt))
         if hint and hint not in hinted:
             page.line(("first", "bold"), f": {hint}", indent=4, hang=7)

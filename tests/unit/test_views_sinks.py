@@ -22,7 +22,7 @@ from orchestrator.domain.events import (
     PhaseStarted,
     RunFinished,
 )
-from orchestrator.domain.record import Diagnostic
+from orchestrator.domain.record import Diagnostic, Fault
 from orchestrator.ports import Sink
 from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
@@ -172,6 +172,20 @@ def test_an_error_that_many_steps_have_is_told_once() -> None:
     text = shown([last.model_copy(update={"steps": steps})])
     assert text.count("We currently do not have sufficient") == 1
     assert text.count("the same error as above") == 2
+
+
+def test_a_refusal_tells_its_way_out() -> None:
+    """
+    What the error itself says to do stands below it; the general hint of the phase does not.
+    """
+    last = failed_apply()[-1]
+    assert isinstance(last, RunFinished)
+    fault = Fault(code="vanished", phase="destroy", summary="all of it has vanished")
+    told = f"{fault.summary}\nsay so with --accept-vanished"
+    refused = last.steps[1].model_copy(update={"error": fault, "last_error": told, "in_doubt": ()})
+    text = shown([last.model_copy(update={"steps": (refused,)})])
+    assert "next: say so with --accept-vanished" in text
+    assert "first: " not in text
 
 
 def test_verbose_progress_has_the_detail() -> None:
