@@ -15,7 +15,7 @@ from orchestrator.app.surgery import Operated, Operation, operate
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import OperationRecord, PlannedAction
-from orchestrator.domain.surgery import foreign_id
+from orchestrator.domain.surgery import foreign_id, same_content
 from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports import Import, Push, Unlock, Untaint
 
@@ -163,9 +163,9 @@ def _push(crew: Crew, name: str) -> Operated | None:
     assert file is not None, "there is one to push"
     lost = services.engine.state_in(file)
     held = pull(services, prepared.root, crew.bench.evidence(name), "pull-errored")
-    _check_pushable(str(crew.deployment.target(name)), file, lost, held)
     done: Operated | None = None
-    if (held.serial, held.objects, held.outputs) != (lost.serial, lost.objects, lost.outputs):
+    if not same_content(lost, held):  # it is the same where a push was killed on its last way
+        _check_pushable(str(crew.deployment.target(name)), file, lost, held)
         done = operate(
             crew,
             name,

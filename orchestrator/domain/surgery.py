@@ -6,6 +6,7 @@ It never makes ``ok`` (law 4): status and error are those from before, with what
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -105,6 +106,23 @@ def taken_over(
         resources=held,
         **known_outputs(None, facts["run_id"], state, stamp),
     )
+
+
+def same_content(one: PulledState, other: PulledState) -> bool:
+    """
+    Whether two provider states of one lineage hold the same objects, attributes and outputs. A push
+    may count the serial up.
+    """
+    if one.lineage != other.lineage:
+        return False
+    try:
+        found = [json.loads(state.raw) for state in (one, other)]
+    except ValueError:  # never written, or printed among warnings
+        return False
+    for document in found:
+        for name in ("serial", "terraform_version"):
+            document.pop(name, None)
+    return bool(found[0] == found[1])
 
 
 def foreign_id(state: PulledState, address: str, object_id: str) -> str | None:

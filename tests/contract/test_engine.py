@@ -20,11 +20,28 @@ from orchestrator.domain.messages import (
     Message,
     OutputPlanned,
     Planned,
+    PulledState,
+    Said,
     StateOutput,
     Summarised,
 )
-from orchestrator.errors import Fenced
-from orchestrator.ports import Answer, Apply, Engine, Init, Liveness, Plan, Pull, Request, Site
+from orchestrator.errors import EngineFailed, Fenced
+from orchestrator.ports import (
+    Answer,
+    Apply,
+    Engine,
+    Exec,
+    Import,
+    Init,
+    Liveness,
+    Plan,
+    Pull,
+    Push,
+    Request,
+    Site,
+    Unlock,
+    Untaint,
+)
 from tests.engine.programs import real_engine
 from tests.fakes.engine import FakeEngine, FakeWorld, Fault
 from tests.fakes.stops import Stop
@@ -164,8 +181,11 @@ class Stage:
     def apply(self) -> Answer:
         return self.do(Apply(self.plan_file))
 
+    def state(self) -> PulledState:
+        return self.engine.state(self.do(Pull()))
+
     def addresses(self) -> frozenset[str]:
-        return self.engine.state(self.do(Pull())).addresses
+        return self.state().addresses
 
 
 @pytest.fixture
@@ -550,3 +570,125 @@ def test_diagnostics_are_masked(stage: Stage) -> None:
     answer = stage.do(Plan(stage.plan_file), stage.site(mask=lambda _: "***"))
 
     assert {d.diagnostic.summary for d in of(Diagnosed, answer)} == {"***"}
+
+
+# What changes provider state alone
+
+
+def test_a_command_as_typed_says_what_it_did(stage: Stage) -> None:
+    """
+    Exec passes the words on; the lines of its output are messages, in order.
+    """
+    applied(stage, {A: "1", B: "2"})
+
+    answer = stage.do(Exec(("state", "rm", A)))
+
+    assert answer.exit_code == 0
+    assert [m.line for m in of(Said, answer)][-1] == "Successfully removed 1 resource instance(s)."
+    assert stage.addresses() == {B}
+
+
+def test_an_object_that_exists_is_imported_once(stage: Stage) -> None:
+    """
+    It is in the state, with its id; at an address that is taken nothing is imported, and an error
+    says so.
+    """
+    applied(stage, {A: "1", B: "2"})
+    (identifier,) = [item.id for item in stage.state().objects if item.address == A]
+    assert identifier is not None
+    stage.do(Exec(("state", "rm", A)))
+
+    first = stage.do(Import(A, identifier, lock_timeout="1s"))
+    second = stage.do(Import(A, identifier))
+
+    assert first.exit_code == 0
+    assert stage.state().ids[A] == identifier
+    assert second.exit_code == 1
+    (said,) = [m.diagnostic.summary for m in of(Diagnosed, second)]
+    assert said == "Resource already managed by Terraform"
+
+
+def test_what_is_tainted_is_untainted_once(stage: Stage) -> None:
+    """
+    Then it is sound, and a second time is an error that says so.
+    """
+    stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.FAIL})
+    stage.do(Init())
+    stage.plan()
+    stage.apply()
+
+    first = stage.do(Untaint(A, lock_timeout="1s"))
+    second = stage.do(Untaint(A))
+
+    assert first.exit_code == 0
+    assert [(item.address, item.tainted) for item in stage.state().objects] == [(A, False)]
+    assert second.exit_code == 1
+    (said,) = [m.diagnostic.summary for m in of(Diagnosed, second)]
+    assert said == "Resource instance is not tainted"
+
+
+def test_a_state_is_pushed_but_not_an_older_one(stage: Stage, tmp_path: Path) -> None:
+    """
+    The state of a file replaces the one that is there, its serial not going back; one with a
+    smaller serial leaves it alone.
+    """
+    applied(stage, {A: "1"})
+    older, newer = tmp_path / "older.tfstate", tmp_path / "newer.tfstate"
+    older.write_bytes(stage.state().raw)
+    stage.bench.describe(stage.directory, {A: "1", B: "2"})
+    stage.plan()
+    stage.apply()
+    held = stage.state()
+    newer.write_bytes(
+        older.read_bytes().replace(
+            f'"serial": {stage.engine.state_in(older).serial}'.encode(),
+            f'"serial": {held.serial + 1}'.encode(),
+        )
+    )
+
+    refused = stage.do(Push(older, lock_timeout="1s"))
+    between = stage.state()
+    pushed = stage.do(Push(newer))
+
+    assert (refused.exit_code, between) == (1, held)
+    assert pushed.exit_code == 0
+    assert stage.addresses() == {A}
+    assert stage.state().serial > held.serial
+
+
+def test_a_state_that_is_not_locked_cannot_be_unlocked(stage: Stage) -> None:
+    """
+    An error, and no question is asked.
+    """
+    applied(stage, {A: "1"})
+
+    assert stage.do(Unlock("11111111-2222-3333-4444-555555555555")).exit_code == 1
+
+
+def test_the_state_in_a_file_is_read_like_a_pulled_one(stage: Stage, tmp_path: Path) -> None:
+    """
+    What an engine left in a file is the same state; what is none is an error that names the file.
+    """
+    applied(stage, {A: "1"})
+    file = tmp_path / "errored.tfstate"
+    file.write_bytes(stage.state().raw)
+
+    assert stage.engine.state_in(file) == stage.state()
+
+    file.write_text("{}")
+    with pytest.raises(EngineFailed, match=r"errored\.tfstate"):
+        stage.engine.state_in(file)
+
+
+def test_another_process_recollects_surgery(stage: Stage) -> None:
+    """
+    Its exit code can be had from disk alone, as that of an apply.
+    """
+    applied(stage, {A: "1"})
+    site = stage.site("apply")
+    stage.do(Exec(("state", "rm", A)), site)
+
+    recollection = stage.bench.engine().recollect(site)
+
+    assert (recollection.began, recollection.liveness) == (True, Liveness.GONE)
+    assert (recollection.answer.exit_code, recollection.answer.whole) == (0, True)

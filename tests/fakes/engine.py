@@ -312,17 +312,21 @@ class _Call:
             return self._is_locked(root.locked_by)
         match request:
             case Import(address, object_id):
+                if address in root.things:
+                    return self._fails("Resource already managed by Terraform")
                 if object_id not in root.remote.values():
                     return self._fails("Cannot import non-existent remote object")
                 root.things[address] = Thing(root.desired.get(address), object_id)
                 self._write_state()
             case Untaint(address):
                 if address not in root.things or not root.things[address].tainted:
-                    return self._fails("No such tainted object")
+                    return self._fails("Resource instance is not tainted")
                 root.things[address].tainted = False
                 self._write_state()
             case Push(file):
                 pushed = json.loads(file.read_text())
+                if pushed["lineage"] != root.lineage or pushed["serial"] < root.serial:
+                    return self._fails("Failed to write state")
                 root.lineage, root.serial = pushed["lineage"], pushed["serial"]
                 root.things = {address: Thing(*row) for address, row in pushed["things"].items()}
                 root.state_outputs = {
@@ -332,8 +336,13 @@ class _Call:
                 if root.locked_by is None or lock_id != root.locked_by.id:
                     return self._fails("Failed to unlock state")
                 root.locked_by = None
+            case Exec(("state", "rm", address)):
+                if root.things.pop(address, None) is None:
+                    return self._fails("Invalid target address")
+                self._write_state()
+                self._say(Said("Successfully removed 1 resource instance(s)."))
             case Exec():
-                self._say(Said("done"))
+                return self._fails("the fake does not know this command")
             case _:
                 assert_never(request)
         return 0

@@ -1,0 +1,370 @@
+"""
+What surgery leaves of a record, and which engine commands are surgery.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
+from orchestrator.domain.entries import Stamp, mark
+from orchestrator.domain.faults import Evidence
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import (
+    Command,
+    Doubt,
+    Fault,
+    Json,
+    OperationRecord,
+    PlannedAction,
+    ProviderState,
+    Resources,
+)
+from orchestrator.domain.states import Status
+from orchestrator.domain.surgery import foreign_id, operated, same_content, type_of
+from orchestrator.errors import Refused, Usage
+from tests.fakes.clock import START
+from tests.fakes.entries import ACTOR, entry
+from tests.fakes.journals import journal, refs, state
+
+LATER = START + timedelta(minutes=5)
+STAMP = Stamp(at=LATER, entry_id="new", actor=ACTOR)
+BOUND = ProviderState(backend="s3", location="s3://b/x", lineage="lin-1", serial=2)
+FAULT = Fault(code="engine_failed", phase="apply", summary="s.lost: reset")
+LOST = Doubt(address="s.lost", action="create", why="its create ended in an error")
+IMPORT = (PlannedAction(address="s.lost", action="import"),)
+
+
+def failed(**more: Json) -> OperationRecord:
+    """
+    A target whose last apply lost the answer to a create.
+    """
+    fields: dict[str, Json] = {
+        "status": Status.ERROR,
+        "sequence": 4,
+        "failed_command": "apply",
+        "error": FAULT,
+        "last_error": FAULT.summary,
+        "outputs": {"url": "x"},
+        "provider_state": BOUND,
+        "resources": Resources(inventory=refs("s.a 1"), in_doubt=(LOST,)),
+    }
+    return entry(**(fields | more))
+
+
+def facts(**more: Json) -> dict[str, Json]:
+    """
+    What a run knows anew, as a first entry needs it.
+    """
+    names = ("module_ref", "project", "target", "source")
+    known = {name: getattr(entry(), name) for name in names}
+    return known | {"run_id": "run-2", "provider_state": BOUND} | more
+
+
+def operate(
+    before: OperationRecord | None,
+    after: PulledState | None,
+    *,
+    command: Command = "import",
+    planned: tuple[PlannedAction, ...] = IMPORT,
+    exit_code: int | None = 0,
+    said: str = "",
+) -> OperationRecord:
+    """
+    The entry after surgery over ``before`` that left the provider state ``after``.
+    """
+    marker = mark(
+        before,
+        facts() if before is None or before.status in (Status.ABSENT, Status.DESTROYED) else {},
+        STAMP,
+        command=command,
+        planned=planned,
+        state=state(["s.a 1"], serial=2),
+        doubts=before.resources.in_doubt if before else (),
+    )
+    marker = marker.model_copy(update={"run_id": "run-2"})
+    evidence = Evidence(exit_code=exit_code, journal=journal(), state=after, said=said)
+    return operated(marker, before, evidence, STAMP)
+
+
+def test_surgery_restores_status_error_and_what_was_applied() -> None:
+    """
+    Law 4: never `ok`; what failed stays what failed, with outputs and the run it was of. Inventory
+    and serial are those of the state, and what was done stands beside them.
+    """
+    before = failed()
+
+    found = operate(before, state(["s.a 1", "s.lost 2"]))
+
+    assert (found.status, found.error, found.failed_command) == (Status.ERROR, FAULT, "apply")
+    assert (found.active_command, found.outputs, found.run_id) == (
+        None,
+        before.outputs,
+        before.run_id,
+    )
+    assert (found.sequence, found.previous_status) == (6, Status.RUNNING)
+    assert [ref.id for ref in found.resources.inventory] == ["1", "2"]
+    assert found.provider_state == BOUND.model_copy(update={"serial": 3})
+    attempt = found.last_attempt
+    assert attempt is not None
+    assert (attempt.command, attempt.run_id, attempt.at) == ("import", "run-2", LATER)
+    assert (attempt.mutated, attempt.error) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "command"),
+    [(Status.OK, "exec"), (Status.RETAINED, "untaint"), (Status.ERROR, "unlock")],
+)
+def test_every_status_of_objects_is_restored(status: Status, command: Command) -> None:
+    """
+    Law 4 over `ok` and `retained` too.
+    """
+    before = failed(status=status, resources=Resources(inventory=refs("s.a 1")))
+
+    assert operate(before, state(["s.a 1"]), command=command, planned=()).status is status
+
+
+def test_what_was_imported_at_an_address_in_doubt_is_adopted() -> None:
+    """
+    The doubt is settled as adopted; an object that came by a pushed state is in the state.
+    """
+    after = state(["s.a 1", "s.lost 2"])
+
+    adopted = operate(failed(), after)
+    pushed = operate(failed(), after, command="push", planned=())
+
+    assert (adopted.resources.in_doubt, pushed.resources.in_doubt) == ((), ())
+    assert [(item.doubt, item.how, item.run_id) for item in adopted.settled] == [
+        (LOST, "adopted", "run-2")
+    ]
+    assert [item.how for item in pushed.settled] == ["in_state"]
+
+
+@pytest.mark.parametrize(
+    ("doubt_id", "after", "code"),
+    [
+        ("7", ["s.a 1", "s.lost 2"], "other_object"),
+        (None, ["s.a 1", "s.lost 1"], "managed_twice"),
+    ],
+)
+def test_another_object_than_the_one_in_doubt_is_not_adopted(
+    doubt_id: str | None, after: list[str], code: str
+) -> None:
+    """
+    The doubt stays open, so that nothing reads `ok`, and the attempt says what is there instead.
+    """
+    doubt = LOST.model_copy(update={"id": doubt_id})
+    before = failed(resources=Resources(inventory=refs("s.a 1"), in_doubt=(doubt,)))
+
+    found = operate(before, state(after))
+
+    assert found.resources.in_doubt == (doubt,)
+    assert found.settled == ()
+    assert found.last_attempt is not None
+    assert found.last_attempt.error is not None
+    assert (found.last_attempt.error.code, found.last_attempt.mutated) == (code, True)
+
+
+@pytest.mark.parametrize(("serial", "mutated"), [(2, False), (3, True)])
+def test_surgery_that_fails_restores_the_record(serial: int, mutated: bool) -> None:
+    """
+    The engine's own words stand in the attempt, with the phase surgery; it mutated only if the
+    provider state is another one.
+    """
+    found = operate(
+        failed(), state(["s.a 1"], serial=serial), exit_code=1, said="Failed to\nwrite it\n"
+    )
+
+    assert (found.status, found.error) == (Status.ERROR, FAULT)
+    assert found.resources.in_doubt == (LOST,)
+    attempt = found.last_attempt
+    assert attempt is not None
+    assert attempt.error is not None
+    assert (attempt.mutated, attempt.error.phase) == (mutated, "surgery")
+    assert attempt.error.summary == "Failed to write it"
+
+
+@pytest.mark.parametrize("before", [failed(), failed(status=Status.OK), None])
+def test_a_state_that_cannot_be_read_afterwards_is_an_error_of_the_surgery(
+    before: OperationRecord | None,
+) -> None:
+    """
+    Nobody knows what is there: `error` whatever it was, with the surgery as what failed, and the
+    doubts and objects that were known.
+    """
+    found = operate(before, None)
+
+    assert (found.status, found.failed_command) == (Status.ERROR, "import")
+    assert found.error is not None
+    assert (found.error.code, found.error.phase) == ("state_unreadable", "surgery")
+    assert [ref.address for ref in found.resources.inventory] == ["s.a"]
+    if before is not None:
+        assert found.resources.in_doubt == (LOST,)
+
+
+@pytest.mark.parametrize("status", [None, Status.ABSENT, Status.DESTROYED])
+def test_objects_where_none_were_are_unapplied(status: Status | None) -> None:
+    """
+    Law 4: `error` until an apply or reconcile finds them as described, also where the import that
+    brought them failed in the end.
+    """
+    before = entry(status=status, sequence=2) if status else None
+
+    for exit_code in (0, 1):
+        found = operate(before, state(["s.lost 2", "s.b 3 tainted"]), exit_code=exit_code)
+
+        assert (found.status, found.failed_command) == (Status.ERROR, "import")
+        assert found.error is not None
+        assert (found.error.code, found.error.phase) == ("unapplied", "surgery")
+        assert found.error.resources == ("s.lost", "s.b")
+        assert found.resources.tainted == ("s.b",)
+
+
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [(None, Status.ABSENT), (entry(status=Status.DESTROYED, sequence=2), Status.DESTROYED)],
+)
+def test_an_import_that_brought_nothing_leaves_nothing(
+    before: OperationRecord | None, status: Status
+) -> None:
+    """
+    Nothing was there and nothing is: as before, `absent` where there was no record (ADR 6).
+    """
+    found = operate(before, state(serial=0, lineage=None), exit_code=1)
+
+    assert found.status is status
+    assert found.last_attempt is not None
+    assert found.last_attempt.error is not None
+
+
+def test_what_surgery_took_out_of_the_state_is_still_known() -> None:
+    """
+    ADR 9: it lives on. It stays in the inventory, so that an apply asks before it makes it again;
+    what only moved to another address is there once.
+    """
+    before = failed(
+        status=Status.OK, resources=Resources(inventory=refs("s.a 1", "s.b 2", "s.old 3"))
+    )
+
+    found = operate(before, state(["s.a 1", "s.new 3"]), command="exec", planned=())
+
+    assert found.status is Status.OK
+    assert sorted(ref.address for ref in found.resources.inventory) == ["s.a", "s.b", "s.new"]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [("s.b", "s.a"), ("s.a", None), ("t.b", None), ('s.b["s.a"]', "s.a")],
+)
+def test_an_id_is_foreign_only_at_another_address_of_its_type(
+    address: str, expected: str | None
+) -> None:
+    """
+    The same id of another type is another object.
+    """
+    assert foreign_id(state(["s.a 1"]), address, "1") == expected
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("aws_vpc.this", "aws_vpc"),
+        ("module.a.module.b[0].aws_vpc.this[3]", "aws_vpc"),
+        ('module.a["x.y"].aws_vpc.this["a\\"].b.c"]', "aws_vpc"),
+        ("nonsense", ""),
+    ],
+)
+def test_the_type_of_an_address(address: str, expected: str) -> None:
+    """
+    Modules and keys, dots and quotes in them, do not count.
+    """
+    assert type_of(address) == expected
+
+
+def test_the_same_state_is_known_by_its_content() -> None:
+    """
+    Serial and version of the engine may differ; an attribute, the lineage, or nothing to read may
+    not.
+    """
+    text = '{"lineage": "l", "serial": %d, "terraform_version": "%s", "resources": [%d]}'
+
+    def read(serial: int, version: str, resource: int, lineage: str = "l") -> PulledState:
+        raw = (text % (serial, version, resource)).encode()
+        return PulledState(lineage=lineage, serial=serial, objects=(), outputs={}, raw=raw)
+
+    assert same_content(read(1, "1.6", 7), read(2, "1.7", 7))
+    assert not same_content(read(1, "1.6", 7), read(1, "1.6", 8))
+    assert not same_content(read(1, "1.6", 7), read(1, "1.6", 7, lineage="m"))
+    assert not same_content(state(), state())
+
+
+# Commands of the engine
+
+
+@pytest.mark.parametrize("name", sorted(READS))
+def test_a_reading_command_does_not_mutate(name: str) -> None:
+    """
+    Whatever options it has.
+    """
+    assert not EngineCommand.parse([*name.split(), "-json"]).mutates
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "import", "taint", "untaint", "refresh", "force-unlock", "state mv", "state rm",
+        "state push", "state replace-provider", "providers lock", "fmt", "some-new-thing", "state",
+    ],
+)  # fmt: skip
+def test_what_may_change_state_or_is_not_known_mutates(name: str) -> None:
+    """
+    Law 1: it is marked before it is done.
+    """
+    assert EngineCommand.parse(name.split()).mutates
+
+
+@pytest.mark.parametrize("name", sorted(INSTEAD))
+def test_what_keeps_a_journal_or_moves_the_state_is_refused(name: str) -> None:
+    """
+    With what to do instead.
+    """
+    with pytest.raises(Refused) as caught:
+        EngineCommand.parse([*name.split(), "x"])
+
+    assert (caught.value.reason, caught.value.hint) == ("not_by_exec", INSTEAD[name])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-chdir=/x state list", "plan -out=p", "plan --out p", "state rm -state=x a.b",
+        "plan -var=a=b", "import -var-file=x a.b i", "state push -force x",
+        "plan -generate-config-out=x",
+    ],
+)  # fmt: skip
+def test_an_option_that_works_on_something_else_is_refused(words: str) -> None:
+    """
+    Another directory, another state, other inputs, a state of another lineage.
+    """
+    with pytest.raises(Refused):
+        EngineCommand.parse(words.split())
+
+
+def test_a_lock_may_be_released_by_force() -> None:
+    """
+    ``-force`` means another thing there: do not ask. No words at all are a usage error.
+    """
+    assert EngineCommand.parse(["force-unlock", "-force", "id"]).mutates
+    with pytest.raises(Usage):
+        EngineCommand.parse([])
+
+
+def test_our_options_come_after_the_verb() -> None:
+    """
+    A verb may be two words; what follows keeps its place.
+    """
+    command = EngineCommand.parse(["state", "show", "-x", "a.b"])
+
+    assert command.words("-no-color") == ("state", "show", "-no-color", "-x", "a.b")
