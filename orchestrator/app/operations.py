@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.app.crew import Crew
 from orchestrator.app.locks import check_breakable
-from orchestrator.app.preparation import pull
+from orchestrator.app.preparation import Prepared, pull
 from orchestrator.app.surgery import Operated, Operation, operate
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
@@ -165,7 +165,7 @@ def _push(crew: Crew, name: str) -> Operated | None:
     held = pull(services, prepared.root, crew.bench.evidence(name), "pull-errored")
     done: Operated | None = None
     if not same_content(lost, held):  # it is the same where a push was killed on its last way
-        _check_pushable(str(crew.deployment.target(name)), file, lost, held)
+        _check_pushable(prepared, file, lost, held)
         done = operate(
             crew,
             name,
@@ -182,18 +182,23 @@ def _push(crew: Crew, name: str) -> Operated | None:
     return done
 
 
-def _check_pushable(target: str, file: Path, lost: PulledState, held: PulledState) -> None:
-    if held.lineage is not None and lost.lineage != held.lineage:
+def _check_pushable(prepared: Prepared, file: Path, lost: PulledState, held: PulledState) -> None:
+    """
+    Refused where the state in the file is not a later one of the same lineage. Where nothing was
+    ever written the record may know the lineage.
+    """
+    bound = prepared.record.provider_state if prepared.record else None
+    known = held.lineage or (bound.lineage if bound else None)
+    if known is not None and lost.lineage != known:
         raise Refused(
             "lineage",
-            f"{target}: {file} has lineage {lost.lineage}, the provider state {held.lineage}: it "
-            "is another state",
+            f"{file} has lineage {lost.lineage}, the provider state {known}: it is another state",
             hint="look where it comes from; --dismiss-errored-state REASON puts it aside",
         )
     if held.lineage is not None and lost.serial < held.serial:
         raise Refused(
             "serial_back",
-            f"{target}: {file} has serial {lost.serial}, the provider state has gone on to "
+            f"{file} has serial {lost.serial}, the provider state has gone on to "
             f"{held.serial}: what has been saved since would be lost",
             hint="compare the two; --dismiss-errored-state REASON puts it aside",
         )

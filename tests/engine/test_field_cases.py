@@ -5,6 +5,7 @@ what other programs read, states that could not be saved.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -344,7 +345,7 @@ def state_server() -> Iterator[str]:
 
 class Unsaved:
     """
-    An apply whose state cannot be saved, and the applies after it.
+    An apply whose state cannot be saved, the applies after it, and ways to settle it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -364,23 +365,37 @@ class Unsaved:
             self.kept_since = self.file.read_bytes()
             accept = f"{address}/breaks?refuse=0"
             urllib.request.build_opener(urllib.request.ProxyHandler({})).open(accept).close()
-            self._push()
-            self.reconciled = project.run("reconcile", blueprint, "--json", *steps)
+            self.unasked = project.run("reconcile", blueprint, "--json", *steps)
+            self.pushed = self._settle("--push-errored-state")
+            self.entries_after = project.history("breaks")
+            self.aside = self._aside()
+            self.nothing = self._settle("--push-errored-state")
+            self.foreign = self._settle("--push-errored-state", lineage="other", outputs={})
+            held = project.record("breaks")["provider_state"]["lineage"]
+            older = {"lineage": held, "serial": -1, "outputs": {}}
+            self.outdated = self._settle("--push-errored-state", **older)
+            self.dismissed = self._settle("--dismiss-errored-state", "it is old, ticket 7")
+            self.aside_last = self._aside()
             self.last = project.run("apply", blueprint, "--yes", "--json", *steps)
             self.objects = project.record("breaks")["resources"]["inventory"]
 
-    def _push(self) -> None:
+    def _settle(self, *options: str, **changed: Any) -> Ended:
         """
-        What the message says to do: the engine's own command, in the target's directory.
+        Reconcile the step, its unsaved state being the one that there was but for what is changed.
         """
-        subprocess.run(
-            ["terraform", "state", "push", "errored.tfstate"],
-            cwd=self.file.parent,
-            env=self.project.environ,
-            capture_output=True,
-            check=True,
-        )
-        self.file.rename(self.file.with_name("pushed.tfstate"))
+        if changed:
+            self.file.write_text(json.dumps(json.loads(self.kept) | changed))
+        steps = ("--step", "breaks", "--yes", "--json")
+        blueprint = "fixtures/refuses-state/blueprint.yaml"
+        return self.project.run("reconcile", blueprint, *steps, *options)
+
+    def _aside(self) -> Path:
+        """
+        Where the file of the last run is kept.
+        """
+        run = self.project.last_run()["run_id"]
+        (found,) = self.project.own.glob(f"runs/{run}/steps/breaks/1/errored.tfstate")
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -412,16 +427,67 @@ def test_an_unsaved_state_blocks_the_next_apply(unsaved: Unsaved) -> None:
     assert len(unsaved.entries) == unsaved.record["sequence"]
 
 
+def test_an_unsaved_state_names_the_command_that_saves_it(unsaved: Unsaved) -> None:
+    """
+    On the screen of the apply and of a reconcile that was not asked to; neither touches the file.
+    """
+    command = "--step breaks --push-errored-state"
+
+    assert unsaved.unasked.code == 11
+    assert command in unsaved.unasked.events[-1]["steps"][1]["last_error"]
+    (note,) = (e for e in unsaved.failed.events if e["type"] == "note" and e["level"] == "error")
+    assert str(unsaved.file) in note["message"]
+    assert command in note["hint"]
+
+
 def test_a_pushed_state_settles_the_doubts(unsaved: Unsaved) -> None:
     """
-    With the state pushed `reconcile` finds the object in it, and the next apply makes no second
-    one.
+    Laws 1 and 4: pushed under the marker, the error stays and the object in doubt is in the state;
+    then the reconcile makes it `ok`, and the next apply makes no second object. The file is kept
+    with the run, for its owner only.
     """
-    (settled,) = unsaved.project.record("breaks")["settled"]
+    marker, restored, reconciled = unsaved.entries_after[-3:]
 
-    assert unsaved.reconciled.code == 0
-    assert settled["how"] == "in_state"
+    assert unsaved.pushed.code == 0
+    assert (marker["status"], marker["active_command"]) == ("running", "push")
+    assert (restored["status"], restored["error"]["code"]) == ("error", "errored_state")
+    assert [item["how"] for item in restored["settled"]] == ["in_state"]
+    assert reconciled["status"] == "ok"
+    assert unsaved.aside.read_bytes() == unsaved.kept
+    assert unsaved.aside.stat().st_mode & 0o777 == 0o600
     assert unsaved.last.code == 0
     assert statuses(unsaved.last) == {"before": "ok", "breaks": "ok"}
     assert unsaved.last.events[-1]["steps"][1]["created"] == []
     assert [item["address"] for item in unsaved.objects] == ["terraform_data.object"]
+
+
+@pytest.mark.parametrize(
+    ("which", "code"),
+    [("foreign", "lineage"), ("outdated", "serial_back"), ("nothing", "no_errored_state")],
+)
+def test_a_state_that_does_not_belong_is_not_pushed(
+    unsaved: Unsaved, which: str, code: str
+) -> None:
+    """
+    Another lineage, an older serial, or no such file: refused by that name before the engine runs.
+    """
+    ended: Ended = getattr(unsaved, which)
+
+    assert ended.code == 4
+    if which == "nothing":
+        assert "errored.tfstate" in ended.events[-1]["error"]
+    else:
+        assert ended.events[-1]["steps"][0]["error"]["code"] == code
+
+
+def test_a_dismissed_state_is_kept_with_its_reason(unsaved: Unsaved) -> None:
+    """
+    It blocks nothing any more and is never deleted; the run says why.
+    """
+    assert unsaved.dismissed.code == 0
+    assert json.loads(unsaved.aside_last.read_text())["serial"] == -1
+    arguments = [
+        json.loads(path.read_text())["arguments"].get("dismiss_errored_state")
+        for path in unsaved.project.own.glob("runs/*/run.json")
+    ]
+    assert [text for text in arguments if text] == ["it is old, ticket 7"]
