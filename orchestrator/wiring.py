@@ -260,12 +260,14 @@ def thawed(where: Place, choice: Choice, of: Past) -> Deployment:
     return thaw(frozen, present, run_id=of.earlier.run.run_id)
 
 
-def promotion(where: Place, choice: Choice, run_id: str) -> tuple[Earlier, Deployment]:
+def promotion(
+    where: Place, choice: Choice, run_id: str, *, steps: Sequence[str], exclude: Sequence[str]
+) -> tuple[Earlier, Deployment]:
     """
     A run of the blueprint in any environment, and the blueprint in this one with the modules of
-    that run.
+    that run. Refused where the run does not have them for all of the steps.
     """
-    from orchestrator.app.earlier import earlier_run
+    from orchestrator.app.earlier import check_promotable, earlier_run
     from orchestrator.domain.lineage import snapshot_blob
     from orchestrator.engine.snapshot import text_of, unpack
     from orchestrator.loading.behaviour import FILE
@@ -277,6 +279,7 @@ def promotion(where: Place, choice: Choice, run_id: str) -> tuple[Earlier, Deplo
     kept: dict[str, Kept] = {}
     with _archive(where, found) as (files, store):
         earlier = earlier_run(files, store, run_id, blueprint=found.blueprint, environment=None)
+        check_promotable(store, earlier.run, found.graph.select(steps, exclude))
         for row in earlier.run.steps:
             step = earlier.frozen.steps[row.step]
             archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None

@@ -13,6 +13,7 @@ from orchestrator.domain.lineage import (
     Obstacle,
     deployment_blob,
     failed_run,
+    promotion_obstacle,
     run_obstacle,
     run_to_follow,
     run_to_repeat,
@@ -110,6 +111,17 @@ def earlier_run(
             f"what run {run_id} meant to do cannot be read: {exc}",
             hint="another version of the tool wrote it, or the operation store is damaged",
         ) from exc
+
+
+def check_promotable(store: OperationStore, run: RunRecord, steps: Sequence[str]) -> None:
+    """
+    Refused, with all of them, where a step's module cannot be taken from the run.
+    """
+    stored = store.blobs("snapshots/")
+    found = [promotion_obstacle(run, step, stored) for step in steps]
+    obstacles = [item for item in found if item is not None]
+    if obstacles:
+        raise refusal(obstacles)
 
 
 def refusal(obstacles: Sequence[Obstacle]) -> Refused:

@@ -50,6 +50,12 @@ def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
     from orchestrator.cli.running import conduct
 
     where = invocation.place()
-    earlier, deployment = wiring.promotion(where, options.choice(given), given["from_run"])
+    earlier, deployment = wiring.promotion(
+        where,
+        options.choice(given),
+        given["from_run"],
+        steps=given["steps"],
+        exclude=given["exclude"],
+    )
     use_case = partial(again.promote, earlier=earlier)
     return conduct(invocation, "apply", use_case, given, where=where, deployment=deployment)
