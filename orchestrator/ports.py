@@ -7,7 +7,7 @@ long because all laws of all adapters stand in this one place, with the shapes t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from orchestrator.domain.states import Liveness as Liveness
 
 if TYPE_CHECKING:  # the shapes cost a reading command more to import than it has to do
-    from orchestrator.domain.blueprint import Module, Variable
+    from orchestrator.domain.blueprint import Module, Protected, Reach, Variable
     from orchestrator.domain.events import Event, PlanReady
-    from orchestrator.domain.messages import Message, PulledState
+    from orchestrator.domain.messages import Message, PulledState, StateObject
     from orchestrator.domain.record import (
         Check,
         Claim,
@@ -519,6 +519,17 @@ class Engine(Protocol):
         The text of the provider state that follows this one and holds nothing, for a ``Push``.
         """
 
+    def apart(
+        self, state: bytes, wanted: Collection[tuple[str, str | None]]
+    ) -> tuple[bytes, Mapping[str, StateObject]]:
+        """
+        A provider state of the ``wanted`` objects (address, id) of ``state``, and which
+        object each of its addresses stands for. Refreshed beside the same configuration, each is
+        asked for by the provider configuration that manages it, whatever becomes of the others.
+
+        EngineFailed where ``state`` is no provider state.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -538,6 +549,8 @@ class Snapshot:
     provider_blocks: tuple[str, ...] = ()
     provider_uses: Mapping[str, str] | None = None
     locked: bool = False
+    provider_reach: Mapping[str, Reach] | None = None
+    protected: tuple[Protected, ...] = ()
 
     def takes(self, provider: str) -> bool:
         """
@@ -545,6 +558,29 @@ class Snapshot:
         """
         uses = self.provider_uses
         return uses is None or provider in uses or provider in self.provider_sources
+
+    def configured_from_objects(self, source: str) -> bool:
+        """
+        Whether the module configures the provider of this source address from managed objects. One
+        that was stored before that was noted may.
+        """
+        sources = {**(self.provider_uses or {}), **self.provider_sources}
+        return any(
+            f"/{source}".endswith(f"/{sources.get(name, f'hashicorp/{name}')}")
+            and (self.provider_reach is None or self.provider_reach[name].objects)
+            for name in (
+                self.provider_blocks if self.provider_reach is None else self.provider_reach
+            )
+        )
+
+    def configures_with(self, variable: str) -> bool:
+        """
+        Whether the module configures a provider with what it is given for a variable; one that was
+        stored before that was noted may.
+        """
+        if self.provider_reach is None:
+            return bool(self.provider_blocks)
+        return any(variable in reach.variables for reach in self.provider_reach.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class Facts:
                 "parent": str(deployment.target(owner)) if owner else None,
                 "needs": tuple(sorted(deployment.graph.needs(step.name))),
                 "deployment": self._session.run.deployment,
+                "verify_absence": step.verify_absence,
             }
         return facts
 

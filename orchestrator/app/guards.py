@@ -92,7 +92,8 @@ def check_vanished(
     """
     if accepted is not None:
         return
-    left = [ref.address for ref in left_behind(record, state)]
+    awaited = {(d.address, d.id) for d in record.resources.in_doubt if d.saved} if record else ()
+    left = [r.address for r in left_behind(record, state) if (r.address, r.id) not in awaited]
     known = {*left, *(item.address for item in state.objects)}
     hint = (
         "wrong region, account or credentials, or an emptied state? If they are really gone, "

@@ -124,6 +124,7 @@ class Order:
             "replace": list(self.wishes.replace),
             "targets": list(self.wishes.targets),
             "accept_vanished": self.wishes.accept_vanished,
+            "verify_absence": self.wishes.verify_absence,
             "takeover": self.takeover,
             "owner": self.owner,
             "review_by": self.review_by,

@@ -12,8 +12,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from orchestrator.app.absence import (
+    after_destroy,
+    drop_saved,
+    look,
+    recheck,
+    wanted_absence,
+)
 from orchestrator.app.facts import Facts
 from orchestrator.app.guards import check_state, check_twice
+from orchestrator.app.inquiry import Asker
 from orchestrator.app.preparation import KillOnly, Prepared, make_site, pull, stopped
 from orchestrator.app.proposal import (
     Direction,
@@ -106,6 +114,8 @@ class Pipeline:
         with self._planned(check_state) as proposal:
             if proposal.empty:
                 return self._unchanged(proposal)
+            if not self.wishes.refresh:
+                proposal = look(self._asker, proposal, self.wishes)
             if self.verb == "apply":
                 check_twice(
                     self.target,
@@ -224,7 +234,13 @@ class Pipeline:
         self._keep_inventory(state)
         if self.verb == "destroy":
             assert known is not None, "a target without a record is not destroyed"
-            entry = gone_without_mutation(_weighed(known, proposal), services.stamp())
+            known = _weighed(known, proposal)
+            entry = gone_without_mutation(
+                known,
+                services.stamp(),
+                recheck(self._asker, known, patience=self._asker.patience),
+                run_id=self.session.run_id,
+            )
         else:
             checks = self._check(state)
             if checks.verdict == "failed" and services.stop.stopping:
@@ -248,6 +264,7 @@ class Pipeline:
                 settled=proposal.settled,
             )
         entry = record(services, entry)
+        drop_saved(services, entry)
         return Done(record=entry, state=state, mutated=False, fault=entry.error)
 
     def _check(self, state: PulledState) -> Verification:
@@ -261,9 +278,12 @@ class Pipeline:
 
     def _mutate(self, proposal: Proposal) -> Done:
         services, known = self.services, self.prepared.record
+        facts = self.facts.of(proposal.before)
+        if self.verb == "destroy":
+            facts |= wanted_absence(self._asker, self.wishes, proposal.before)
         marker = mark(
             known,
-            self.facts.of(proposal.before),
+            facts,
             services.stamp(),
             command=self.verb,
             planned=proposal.journal.changes,
@@ -310,6 +330,7 @@ class Pipeline:
             checks = self._check(evidence.state)
             left = self._left()
             evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
+        evidence = after_destroy(self._asker, marker, evidence)
         outcome = conclude(
             marker,
             known,
@@ -320,12 +341,17 @@ class Pipeline:
             left=left,
         )
         outcome = record_outcome(services, outcome)
+        drop_saved(services, outcome)
         services.engine.discard(site)
         mutated = not evidence.touched_nothing
         fault = outcome.error
         if not mutated and outcome.last_attempt is not None:
             fault = outcome.last_attempt.error
         return Done(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(self.services, self.prepared, self.inputs, self.evidence)
 
     def _left(self) -> tuple[PlannedAction, ...]:
         """

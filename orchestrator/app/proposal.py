@@ -24,7 +24,7 @@ from orchestrator.domain.events import PlanReady
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Doubt, Json, OperationRecord, Settled
+from orchestrator.domain.record import AbsenceMethod, Doubt, Json, OperationRecord, Settled
 from orchestrator.domain.sight import sight
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports import Answer, Plan
@@ -51,6 +51,7 @@ class Wishes:
     parallelism: int | None = None
     lock_timeout: str | None = None
     accept_vanished: str | None = None
+    verify_absence: AbsenceMethod | None = None
 
     @property
     def refreshes_all(self) -> bool:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from orchestrator.app.absence import awaited, drop_saved, recheck
 from orchestrator.app.bench import as_recorded
 from orchestrator.app.closing import fault_of
 from orchestrator.app.crew import Crew
 from orchestrator.app.guards import check_state
+from orchestrator.app.inquiry import Asker
 from orchestrator.app.operations import check_asked, perform
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.preparation import Prepared, pull, stopped
@@ -24,6 +26,7 @@ from orchestrator.app.run import run
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
+from orchestrator.domain.absence import Finding
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.doubts import Look, open_doubts, settle_doubts
 from orchestrator.domain.entries import next_entry, reconciled
@@ -83,6 +86,7 @@ def _reconcile_step(crew: Crew, name: str) -> Outcome:
             crew.end_settled(name)
             return Outcome(ready=True)
         entry = write(services, _evidence(crew, name, prepared, record))
+        drop_saved(services, entry)
     except StateLocked as exc:
         return crew.end_with_error(name, started, _locked(crew, name, exc), 1)
     except OrchestratorError as exc:
@@ -175,7 +179,33 @@ def _evidence(
     if doubts and inputs is not None:
         record = Readback(crew.bench, prepared, record, inputs, state, evidence).ask(doubts)
     settled = settle_doubts(record, look)
-    return reconciled(record, state, settled, services.stamp(), sound=checks)
+    return reconciled(
+        record,
+        state,
+        settled,
+        services.stamp(),
+        sound=checks,
+        findings=_findings(crew, prepared, record),
+        run_id=crew.session.run_id,
+    )
+
+
+def _findings(crew: Crew, prepared: Prepared, record: OperationRecord) -> tuple[Finding, ...]:
+    """
+    What the provider says, once, of what an earlier destroy removed and it has not confirmed.
+    """
+    forgotten = crew.order.forget
+    if not awaited(record, forgotten=forgotten):
+        return ()
+    inputs: StepInputs | None = None
+    why = ""
+    try:
+        inputs = crew.bench.recorded_inputs(prepared)
+    except Invalid as exc:
+        why = exc.message.splitlines()[0]
+    place = crew.bench.evidence(prepared.step.name)
+    asker = Asker(crew.services, prepared, inputs, place, why)
+    return recheck(asker, record, forgotten=forgotten, patience=0.0)
 
 
 def _checks(

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from orchestrator.app.absence import drop_saved
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.messages import Diagnosed, Message
@@ -116,6 +117,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
             continue
         try:
             services.store.append(outcome)
+            drop_saved(services, outcome)
             services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")
         except Fenced:
             keep_late(services, outcome)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from orchestrator.app.absence import after_destroy, drop_saved
 from orchestrator.app.conditions import Watch
+from orchestrator.app.inquiry import Asker
 from orchestrator.app.preparation import Prepared, make_site, pull
 from orchestrator.app.recording import keep_events, record_outcome
 from orchestrator.app.services import Services
@@ -99,6 +101,7 @@ def settle(
     assert marker is not None, "only a record can be settled"
     site = _site(services, prepared, marker, recalled)
     outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, site))
+    drop_saved(services, outcome)
     services.engine.discard(site)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
@@ -160,6 +163,8 @@ def _outcome(
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         checks = _checks(services, deployment, prepared, recalled, evidence.state)
         evidence = replace(evidence, stopped=services.stop.stopping)
+    asker = Asker(services, prepared, recalled.inputs, site.evidence, recalled.why)
+    evidence = after_destroy(asker, marker, evidence)
     left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
     return conclude(
         marker,

@@ -23,6 +23,12 @@ from orchestrator.cli.invocation import Invocation
     default="stop",
     help="After a failure start nothing more, or go on where no dependent is left.",
 )
+@click.option(
+    "--verify",
+    "verify_absence",
+    type=click.Choice(["state", "provider"]),
+    help="How absence is confirmed: by provider state, or by asking the provider for each object.",
+)
 @options.approval
 @options.jobs
 @options.engine
@@ -47,6 +53,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator destroy web-service -e staging
       orchestrator destroy web-service --step bootstrap --yes
+      orchestrator destroy web-service -e staging --verify provider --yes
     """
     from orchestrator.app.destroy import destroy
     from orchestrator.cli.running import carry_out

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.domain.graph import Graph
-from orchestrator.domain.record import Json
+from orchestrator.domain.record import AbsenceMethod, Json
 from orchestrator.domain.references import Template
 from orchestrator.domain.target import ACTION_KINDS, ActionKind, Target
 from orchestrator.errors import Location
@@ -50,6 +50,27 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """
+    What the configuration of a provider is made from: the variables that it may depend on, and
+    whether it refers to managed objects of the module.
+    """
+
+    variables: frozenset[str] = frozenset()
+    objects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """
+    A resource with ``prevent_destroy``: its address without keys; ``at`` is relative to the module.
+    """
+
+    address: str
+    at: Location
+
+
+@dataclass(frozen=True, slots=True)
 class Module:
     """
     What a module's configuration says of itself, read without an engine.
@@ -60,7 +81,8 @@ class Module:
     ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
     and sources of every provider that it or its local modules use, None where modules from
     elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
-    referred to as ``dir//sub``.
+    referred to as ``dir//sub``. ``provider_reach`` is by the local names that are configured in it
+    or its local modules; ``protected`` are the resources in all of them.
     """
 
     directory: str
@@ -73,6 +95,8 @@ class Module:
     backend: str | None = None
     provider_uses: Mapping[str, str] | None = None
     package: str | None = None
+    provider_reach: Mapping[str, Reach] = field(default_factory=dict)
+    protected: tuple[Protected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +170,8 @@ Action = CommandAction | ModuleAction
 @dataclass(frozen=True, slots=True)
 class Step:
     """
-    One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` seconds.
+    One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` and
+    ``absence_timeout`` seconds.
 
     ``compensate_after`` are the steps whose compensations come before its own; None: those of its
     dependents do.
@@ -167,7 +192,8 @@ class Step:
     search: Mapping[str, Template] = field(default_factory=dict)
     owned_by: str | None = None
     retain: Retain | None = None
-    verify_absence: Literal["state", "provider"] | None = None
+    verify_absence: AbsenceMethod | None = None
+    absence_timeout: float | None = None
     compensate: Action | None = None
     compensate_after: tuple[str, ...] | None = None
     before_destroy: Action | None = None

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.domain.absence import absence, weigh
 from orchestrator.domain.assessment import assess
 from orchestrator.domain.entries import (
     NOTHING_KNOWN,
     WITH_PARENT,
     Stamp,
-    absence_code,
     bound_to,
     confirmed,
     deleted_before,
     known_outputs,
     next_entry,
-    not_gone,
+    shortfall,
 )
 from orchestrator.domain.faults import (
     STOPPED_CHECKS,
@@ -196,19 +196,30 @@ def _end_destroy(
     stamp: Stamp,
     changes: dict[str, Any],
 ) -> OperationRecord:
+    findings = evidence.findings
     resources: Resources = changes["resources"]
     remaining = resources.inventory if evidence.state is not None else marker.resources.inventory
-    if evidence.clean and not remaining and not resources.in_doubt:
-        changes.update(absence=confirmed("state", marker, stamp.at), **NOTHING_KNOWN)
+    doubts, settled = weigh(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
+    if evidence.state is not None:
+        unconfirmed = tuple(item.ref for item in findings if item.state != "gone")
+        resources = resources.model_copy(update={"inventory": (*remaining, *unconfirmed)})
+    resources = resources.model_copy(update={"in_doubt": doubts})
+    changes.update(resources=resources, settled=(*marker.settled, *settled))
+    if findings or marker.verify_absence == "provider":
+        earlier = before.absence if before else None
+        changes["absence"] = absence(findings, remaining, stamp.at, earlier=earlier)
+    if evidence.clean and not remaining and not doubts:
+        changes.setdefault("absence", confirmed("state", marker, stamp.at))
         ours = resources.deleted or deleted_before(before)
+        changes.update(NOTHING_KNOWN)
         return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)
-    fault = engine_fault("destroy", evidence, resources.in_doubt)
-    if evidence.clean:
+    fault = engine_fault("destroy", evidence, doubts)
+    if evidence.clean and not evidence.stopped:
         if remaining:
             kept = ", ".join(item.address for item in remaining)
             code, said = "remaining", f"still in the provider state: {kept}"
         else:
-            code, said = absence_code(resources.in_doubt), not_gone(resources.in_doubt)
+            code, said = shortfall(doubts, findings)
         fault = fault.model_copy(
             update={"code": code, "summary": f"the engine ended well, but {said}"}
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orchestrator.domain.absence import Finding, absence, kept_in_sight, still_there, weigh
 from orchestrator.domain.assessment import inventory
 from orchestrator.domain.doubts import left_behind, unconfirmed
 from orchestrator.domain.faults import check_fault
@@ -200,15 +201,20 @@ def reconciled(
     stamp: Stamp,
     *,
     sound: Verification | None,
+    findings: Sequence[Finding] = (),
+    run_id: str = "",
 ) -> OperationRecord:
     """
     What evidence says of a target now, without a mutation.
 
     ``settled`` are doubts that are none any more. Objects that have left the provider state since
     become doubts. ``sound`` is the result of the checks where a plan with the recorded inputs was
-    empty; None where it was not.
+    empty; None where it was not. ``findings`` is what the provider tells the run ``run_id`` now of
+    objects that an earlier destroy removed.
     """
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
+    findings = [item for item in findings if (item.ref.address, "forget") not in answered]
+    before = _told(before, findings, stamp, run_id=run_id)
     known = {doubt.address for doubt in before.resources.in_doubt}
     left = [ref for ref in left_behind(before, state) if ref.address not in known]
     kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
@@ -216,7 +222,7 @@ def reconciled(
     doubts = (*kept, *fresh)
     resources = before.resources.model_copy(
         update={
-            "inventory": inventory(state),
+            "inventory": (*inventory(state), *kept_in_sight(before, kept)),
             "tainted": tuple(item.address for item in state.objects if item.tainted),
             "in_doubt": doubts,
         }
@@ -229,20 +235,20 @@ def reconciled(
         }
     )
     empty = not state.objects and not state.outputs
-    if empty and before.status is Status.ERROR and not doubts:
-        return gone_without_mutation(base, stamp)
+    if empty and before.status is Status.ERROR and (findings or not doubts):
+        return gone_without_mutation(base, stamp, findings, run_id=run_id)
     if sound is not None and not doubts:
         outputs = known_outputs(base, before.run_id, state, stamp)
         return checked(base.model_copy(update=outputs), sound, stamp)
     # What was in doubt before keeps the error that says how it came to be.
     if fresh and base.status in (Status.OK, Status.ERROR):
-        said = not_gone(doubts)
+        code, said = shortfall(doubts)
         return next_entry(
             base,
             stamp,
             Trigger.UNCONFIRMED,
             failed_command="reconcile",
-            error=Fault(code=absence_code(doubts), phase="readback", summary=said),
+            error=Fault(code=code, phase="readback", summary=said),
             last_error=said,
         )
     outputs = (
@@ -251,31 +257,62 @@ def reconciled(
     return next_entry(base, stamp, Trigger.OBSERVE, **outputs)
 
 
-def gone_without_mutation(before: OperationRecord, stamp: Stamp) -> OperationRecord:
+def gone_without_mutation(
+    before: OperationRecord, stamp: Stamp, findings: Sequence[Finding] = (), *, run_id: str = ""
+) -> OperationRecord:
     """
     Provider state holds nothing of the target: ``destroyed`` where a destroy of ours had begun the
     work, ``absent`` where nothing was ever made or it vanished without us, ``error`` while objects
     are in doubt that the state does not know.
+
+    ``findings`` is what the provider tells the run ``run_id`` now of objects that an earlier
+    destroy removed.
     """
+    before = _told(before, findings, stamp, run_id=run_id)
     doubts = before.resources.in_doubt
     if doubts:
-        said = f"the provider state is empty, but {not_gone(doubts)}"
-        fault = Fault(code=absence_code(doubts), phase="destroy", summary=said)
+        code, said = shortfall(doubts, findings)
+        fault = Fault(
+            code=code, phase="destroy", summary=f"the provider state is empty, but {said}"
+        )
         return next_entry(
             before,
             stamp,
             Trigger.UNCONFIRMED,
             failed_command="destroy",
             error=fault,
-            last_error=said,
+            last_error=fault.summary,
         )
     return next_entry(
         before,
         stamp,
         Trigger.GONE if deleted_before(before) else Trigger.MISSING,
-        absence=confirmed("state", before, stamp.at),
+        absence=before.absence if findings else confirmed("state", before, stamp.at),
         resources=Resources(),
         **NOTHING_KNOWN,
+    )
+
+
+def _told(
+    before: OperationRecord, findings: Sequence[Finding], stamp: Stamp, *, run_id: str
+) -> OperationRecord:
+    """
+    The record with what the provider says now of objects that an earlier destroy removed.
+    """
+    if not findings:
+        return before
+    resources = before.resources
+    doubts, settled = weigh(resources.in_doubt, findings, run_id=run_id, at=stamp.at)
+    gone = {item.key for item in findings if item.state == "gone"}
+    inventory = (ref for ref in resources.inventory if (ref.address, ref.id) not in gone)
+    return before.model_copy(
+        update={
+            "resources": resources.model_copy(
+                update={"in_doubt": doubts, "inventory": tuple(inventory)}
+            ),
+            "settled": (*before.settled, *settled),
+            "absence": absence(findings, (), stamp.at, earlier=before.absence),
+        }
     )
 
 
@@ -296,11 +333,16 @@ def never_applied(facts: Mapping[str, Any], stamp: Stamp) -> OperationRecord:
     return follow_over(None, facts, stamp, Trigger.MISSING, absence=absence)
 
 
-def absence_code(doubts: Sequence[Doubt]) -> str:
+def shortfall(doubts: Sequence[Doubt], findings: Sequence[Finding] = ()) -> tuple[str, str]:
     """
-    ``vanished`` where all that is not confirmed gone left without us, else ``unconfirmed``.
+    Code and words for a destroy that is not confirmed: ``remaining`` where the provider still has
+    an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
     """
-    return "vanished" if all(d.action == "forget" for d in doubts) else "unconfirmed"
+    there = still_there(findings)
+    if there:
+        return "remaining", f"the provider still has {there}"
+    without_us = all(doubt.action == "forget" and doubt.saved is None for doubt in doubts)
+    return "vanished" if without_us else "unconfirmed", not_gone(doubts)
 
 
 def not_gone(doubts: Sequence[Doubt]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orchestrator.domain.absence import Finding
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import (
@@ -38,6 +39,7 @@ class Evidence:
     could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
     a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
     be started at all. ``said`` is its stderr, masked: what there is of an error without diagnostic.
+    ``findings`` is what the provider says of objects that a destroy removed.
     """
 
     exit_code: int | None
@@ -50,6 +52,7 @@ class Evidence:
     errored_state: str | None = None
     not_started: str | None = None
     said: str = ""
+    findings: tuple[Finding, ...] = ()
 
     @property
     def touched_nothing(self) -> bool:

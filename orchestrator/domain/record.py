@@ -27,10 +27,12 @@ Command = Literal[
     "apply", "destroy", "verify", "import", "adopt", "untaint", "push", "unlock",
     "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
 ]  # fmt: skip
+CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown"]
+AbsenceMethod = Literal["state", "provider"]
 #: Commands that change provider state and no remote object.
 SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
 
-Answer = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted"]
+Answer = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted", "gone"]
 Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
 
 
@@ -173,10 +175,22 @@ class Readback(Frozen):
     look: Whereabouts | None = None
 
 
+class SavedState(Frozen):
+    """
+    A provider state from before a destroy, kept beside the attempt that made it on that host until
+    the provider has confirmed what was destroyed.
+    """
+
+    run_id: str
+    attempt: int = 1
+    host: str
+
+
 class Doubt(Frozen):
     """
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
-    The action ``forget`` means that it left the provider state, and not by a delete of this tool.
+    The action ``forget`` means that it left the provider state without being known to be gone: not
+    by a delete of this tool, or by one that the provider has not confirmed; ``saved`` knows it.
     """
 
     address: str
@@ -186,6 +200,7 @@ class Doubt(Frozen):
     id: str | None = None
     why: str
     readback: Readback | None = None
+    saved: SavedState | None = None
 
 
 class Settled(Frozen):
@@ -242,9 +257,15 @@ class Verification(Frozen):
 
 
 class CheckedObject(Frozen):
+    """
+    An object whose absence was asked for: its delete was requested and nobody has asked since; the
+    provider has it, and may still be deleting it; it is gone; it remains; or nothing can be told.
+    """
+
     address: str
     id: str | None = None
-    state: Literal["gone", "terminating", "remaining", "unknown"]
+    state: CheckedState
+    why: str | None = None
 
 
 class Absence(Frozen):
@@ -313,6 +334,8 @@ class OperationRecord(Frozen):
     settled: tuple[Settled, ...] = ()
     needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
     deployment: str | None = None  # the digest of what was applied (`domain.frozen`)
+    verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done
+    unavailable_secrets: tuple[str, ...] = ()  # what a destroy went without, as it was told to
     targets: tuple[str, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
 
     def to_json(self) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.blueprint import Module, Variable
+from orchestrator.domain.blueprint import Module, Protected, Reach, Variable
 from orchestrator.domain.record import Json
 from orchestrator.engine.exclusion import LOCK_FILE, ignore_rules, is_excluded, is_plan
 from orchestrator.errors import Invalid, Location, Problem
@@ -68,6 +68,14 @@ def pack(module: Module) -> Snapshot:
         "provider_sources": dict(sorted(module.provider_sources.items())),
         "provider_blocks": sorted(module.provider_blocks),
         "provider_uses": module.provider_uses and dict(sorted(module.provider_uses.items())),
+        "provider_reach": {
+            name: {"variables": sorted(reach.variables), "objects": reach.objects}
+            for name, reach in sorted(module.provider_reach.items())
+        },
+        "protected": [
+            [item.address, item.at.file, item.at.line, item.at.column]
+            for item in sorted(module.protected, key=lambda item: item.address)
+        ],
         "locked": any(e.path == f"{path}/{LOCK_FILE}".removeprefix("./") for e in entries),
     }
     digest = _digest(entries, facts)
@@ -329,10 +337,24 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             provider_sources=dict(facts["provider_sources"]),
             provider_blocks=tuple(facts["provider_blocks"]),
             provider_uses=None if facts["provider_uses"] is None else dict(facts["provider_uses"]),
+            provider_reach=_reach(facts.get("provider_reach")),
+            protected=tuple(
+                Protected(str(address), Location(str(file), int(line), int(column)))
+                for address, file, line, column in facts.get("protected", ())
+            ),
             locked=bool(facts.get("locked")),
         )
-    except (LookupError, TypeError, ValueError) as exc:
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc
+
+
+def _reach(facts: Json) -> dict[str, Reach] | None:
+    if facts is None:
+        return None
+    return {
+        name: Reach(frozenset(map(str, reach["variables"])), bool(reach["objects"]))
+        for name, reach in facts.items()
+    }
 
 
 def _damaged(why: str) -> Invalid:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from orchestrator.domain.messages import PulledState, StateObject, StateOutput
 _NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})
 _FORMAT = 4
 _PROVIDER = re.compile(r'provider\["([^"]+)"\]')
+#: What ties an instance to its address, its successor and other instances.
+_BOUND = ("index_key", "deposed", "status", "dependencies", "create_before_destroy")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 
@@ -26,11 +28,9 @@ def parse_state(raw: bytes) -> PulledState:
     Nothing but white space is a state that was never written. Text before and after the first JSON
     object is ignored: engines print warnings there.
     """
-    text = raw.decode()
-    if not text.strip():
+    if not raw.strip():
         return _NEVER_WRITTEN
-    start = 0 if text.startswith("{") else text.find("\n{") + 1
-    data, _ = json.JSONDecoder().raw_decode(text, start)
+    data = _document(raw)
     try:
         if data["version"] != _FORMAT:
             raise ValueError(f"state of version {data['version']}; this program reads {_FORMAT}")
@@ -47,6 +47,13 @@ def parse_state(raw: bytes) -> PulledState:
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a provider state: {exc!r}") from exc
+
+
+def _document(raw: bytes) -> Any:
+    text = raw.decode()
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    data, _ = json.JSONDecoder().raw_decode(text, start)
+    return data
 
 
 def state_in_plan(plan: Path) -> PulledState | None:
@@ -114,7 +121,49 @@ def _provider(reference: str) -> str:
     return match[1] if match else reference
 
 
+def apart(
+    raw: bytes, wanted: Collection[tuple[str, str | None]]
+) -> tuple[bytes, dict[str, StateObject]]:
+    """
+    A provider state of the ``wanted`` objects (address, id) of the one in ``raw``, each
+    under an address that no configuration describes, and which is which; ValueError as in
+    `parse_state`.
+
+    So the refresh of one depends on none of the others: an expression that refers to a lost object
+    is an error, and what comes after it would not be asked for. A deposed object is asked for like
+    any other: of its drift no plan tells.
+    """
+    parse_state(raw)
+    data: dict[str, Any] = _document(raw)
+    names: dict[str, StateObject] = {}
+    resources = []
+    for resource, instance, found in _instances(data.get("resources") or ()):
+        if (found.address, found.id) not in wanted:
+            continue
+        name = f"orchestrator_absence_{len(names)}"
+        names[f"{found.type}.{name}"] = found
+        alone = {key: value for key, value in instance.items() if key not in _BOUND}
+        resources.append(
+            {
+                "mode": "managed",
+                "type": found.type,
+                "name": name,
+                "provider": resource["provider"],
+                "instances": [alone],
+            }
+        )
+    data |= {"resources": resources, "outputs": {}, "check_results": None}
+    return json.dumps(data).encode(), names
+
+
 def _objects(resources: Any) -> Iterator[StateObject]:
+    return (found for _, _, found in _instances(resources))
+
+
+def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
+    """
+    The managed instances with the resource and the instance as the state holds them.
+    """
     for resource in resources:
         if resource["mode"] != "managed":
             continue
@@ -122,7 +171,7 @@ def _objects(resources: Any) -> Iterator[StateObject]:
         for instance in resource["instances"]:
             key = instance_key(instance.get("index_key"))
             identifier = (instance.get("attributes") or {}).get("id")
-            yield StateObject(
+            found = StateObject(
                 address=f"{module}{resource['type']}.{resource['name']}{key}",
                 type=resource["type"],
                 provider=_provider(resource["provider"]),
@@ -131,6 +180,7 @@ def _objects(resources: Any) -> Iterator[StateObject]:
                 deposed=instance.get("deposed"),
                 configuration=resource["provider"],
             )
+            yield resource, instance, found
 
 
 def _secrets(resources: Any) -> Iterator[Any]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.domain.messages import Diagnosed, Message, PulledState, Said
+from orchestrator.domain.messages import Diagnosed, Message, PulledState, Said, StateObject
 from orchestrator.domain.record import Diagnostic
 from orchestrator.engine.arguments import argument_vector, verb
 from orchestrator.engine.child import Child
@@ -26,7 +26,7 @@ from orchestrator.engine.evidence import (
 )
 from orchestrator.engine.ladder import Ladder
 from orchestrator.engine.process import SystemProcesses
-from orchestrator.engine.state import emptied_state, parse_state, state_in_plan
+from orchestrator.engine.state import apart, emptied_state, parse_state, state_in_plan
 from orchestrator.engine.transcript import Transcript
 from orchestrator.engine.wrapper import (
     CALLERS_UMASK,
@@ -203,6 +203,18 @@ class TerraformEngine:
         The text of the provider state that follows this one and holds nothing, for a ``Push``.
         """
         return emptied_state(state)
+
+    def apart(
+        self, state: bytes, wanted: Collection[tuple[str, str | None]]
+    ) -> tuple[bytes, Mapping[str, StateObject]]:
+        """
+        A provider state in which each wanted object of ``state`` stands alone, and which object
+        each of its addresses stands for; EngineFailed where ``state`` is none.
+        """
+        try:
+            return apart(state, wanted)
+        except ValueError as exc:
+            raise EngineFailed("readback", f"a saved provider state cannot be read: {exc}") from exc
 
     def _open_log(self, files: CallFiles) -> int:
         try:

@@ -12,13 +12,22 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint import CheckSpec, RetryRule
 from orchestrator.domain.document import Node, Problems, parse_document
-from orchestrator.domain.durations import seconds
+from orchestrator.domain.record import AbsenceMethod
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
 from orchestrator.loading.placed import Placed, placed
-from orchestrator.loading.schema import given
+from orchestrator.loading.schema import absence_method, duration, given
 
-KEYS = ("verify", "identity", "search", "retry", "refused_on", "timeout")
+KEYS = (
+    "verify",
+    "identity",
+    "search",
+    "retry",
+    "refused_on",
+    "timeout",
+    "verify_absence",
+    "absence_timeout",
+)
 FILE = "module.yaml"
 _SEARCH = ("data", "arguments", "ids", "provider")
 #: What a search names becomes part of configuration: names only, and a path from a data source.
@@ -39,13 +48,15 @@ _RETRY_ATTEMPTS, _MAX_ATTEMPTS = 3, 20
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """
-    What the keys of `KEYS` say. ``timeout`` is in seconds.
+    What the keys of `KEYS` say. ``timeout`` and ``absence_timeout`` are in seconds.
     """
 
     checks: tuple[tuple[CheckSpec, Placed], ...] = ()
     retry: RetryRule | None = None
     refused_on: tuple[str, ...] = ()
     timeout: float | None = None
+    verify_absence: AbsenceMethod | None = None
+    absence_timeout: float | None = None
     identity: Mapping[str, Placed] = field(default_factory=dict)
     search: Mapping[str, Placed] = field(default_factory=dict)
 
@@ -86,11 +97,14 @@ def parse_behaviour(
     """
     merged = given({**defaults, **{key: fields[key] for key in KEYS if key in fields}})
     retry, refused = merged.get("retry"), merged.get("refused_on")
+    absence, patience = merged.get("verify_absence"), merged.get("absence_timeout")
     return Behaviour(
         checks=_checks(merged.get("verify"), problems),
         retry=_retry(retry, problems) if retry else None,
         refused_on=_patterns(refused, problems, what="refused_on") if refused else (),
         timeout=parse_timeout(merged.get("timeout"), problems),
+        verify_absence=absence_method(absence, problems) if absence else None,
+        absence_timeout=duration(patience, problems, what="absence_timeout") if patience else None,
         identity=_by_address(merged.get("identity"), problems, what="identity"),
         search=_searches(merged.get("search"), problems),
     )
@@ -155,13 +169,7 @@ def parse_timeout(node: Node | None, problems: Problems) -> float | None:
     """
     The seconds of a ``timeout``; None without one.
     """
-    if node is None:
-        return None
-    try:
-        return seconds(node.plain)
-    except ValueError as exc:
-        problems.add(f"timeout: {exc}", node.at)
-        return None
+    return duration(node, problems, what="timeout") if node else None
 
 
 def _by_address(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, Placed]:

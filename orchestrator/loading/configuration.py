@@ -24,6 +24,7 @@ class Configuration:
     calls: dict[str, Block] = field(default_factory=dict)
     providers: list[Block] = field(default_factory=list)
     resources: list[Block] = field(default_factory=list)
+    locals: dict[str, Attribute] = field(default_factory=dict)
     required_versions: list[Attribute] = field(default_factory=list)
     required_providers: dict[str, Attribute] = field(default_factory=dict)
     backend: str | None = None
@@ -122,6 +123,8 @@ def _add(configuration: Configuration, document: Document) -> list[Problem]:
                 configuration.providers.append(block)
             case "resource" | "data" | "ephemeral":
                 configuration.resources.append(block)
+            case "locals":
+                configuration.locals.update(block.attributes)
             case "terraform":
                 _settings(configuration, block)
     return problems
@@ -162,8 +165,26 @@ def _override(configuration: Configuration, document: Document) -> list[Problem]
                     known[block.labels[0]] = replace(base, attributes=merged)
             case "provider":
                 configuration.providers.append(block)
+            case "resource":
+                _override_lifecycle(configuration, block)
+            case "locals":
+                configuration.locals.update(block.attributes)
             case "terraform":
                 if "required_version" in block.attributes:
                     configuration.required_versions.clear()
                 _settings(configuration, block)
     return problems
+
+
+def _override_lifecycle(configuration: Configuration, block: Block) -> None:
+    """
+    Lay the lifecycle of an overriding resource over that of the one it overrides; nothing else of
+    a resource is read here.
+    """
+    given = {k: v for inner in block.inner("lifecycle") for k, v in inner.attributes.items()}
+    for index, base in enumerate(configuration.resources):
+        if (base.type, base.labels) == (block.type, block.labels) and given:
+            known = {k: v for i in base.inner("lifecycle") for k, v in i.attributes.items()}
+            merged = Block("lifecycle", (), block.at, {**known, **given})
+            others = tuple(inner for inner in base.blocks if inner.type != "lifecycle")
+            configuration.resources[index] = replace(base, blocks=(*others, merged))

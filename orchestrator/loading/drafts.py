@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint import Retain
 from orchestrator.domain.document import Node, Problems, node_of
+from orchestrator.domain.record import AbsenceMethod
 from orchestrator.domain.retention import is_date
 from orchestrator.domain.target import ACTION_KINDS
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
 from orchestrator.loading.environments import Effective, merge_backend, merge_deep
 from orchestrator.loading.placed import Placed, placed
-from orchestrator.loading.schema import AbsenceMethod, absence_method, check_providers, given
+from orchestrator.loading.schema import check_providers, given
 
 _KEYS = (
     "description",
@@ -26,7 +27,6 @@ _KEYS = (
     "retain",
     "backend",
     "providers",
-    "verify_absence",
     *ACTION_KINDS,
     *BEHAVIOUR,
 )
@@ -58,6 +58,7 @@ class Draft:
     owned_by: Node | None = None
     retain: Retain | None = None
     verify_absence: AbsenceMethod | None = None
+    absence_timeout: float | None = None
 
     @property
     def implied(self) -> Mapping[str, Location]:
@@ -104,7 +105,6 @@ def parse_step(
     owned_by, needs = fields.get("owned_by"), fields.get("needs")
     if owned_by is not None and not problems.text(owned_by, what="owned_by"):
         owned_by = None
-    absence = fields.get("verify_absence")
     named = problems.entries(needs, what="needs") if needs else []
     return Draft(
         name=name,
@@ -123,9 +123,8 @@ def parse_step(
         needs={text: item.at for text, item in named},
         owned_by=owned_by,
         retain=_retain(fields.get("retain"), problems),
-        verify_absence=absence_method(absence, problems)
-        if absence
-        else environment.common.verify_absence,
+        verify_absence=environment.common.verify_absence,
+        absence_timeout=environment.common.absence_timeout,
     )
 
 

@@ -98,6 +98,7 @@ def _over(base: Common, over: Common) -> Common:
         operations=over.operations or base.operations,
         providers=merge_deep(base.providers, over.providers),
         verify_absence=over.verify_absence or base.verify_absence,
+        absence_timeout=over.absence_timeout or base.absence_timeout,
     )
 
 

@@ -325,7 +325,8 @@ def _root(draft: Draft, module: Module | None, behaviour: Behaviour) -> Step:
         search={key: item.template for key, item in behaviour.search.items()},
         owned_by=draft.owned_by.text if draft.owned_by else None,
         retain=draft.retain,
-        verify_absence=draft.verify_absence,
+        verify_absence=behaviour.verify_absence or draft.verify_absence,
+        absence_timeout=behaviour.absence_timeout or draft.absence_timeout,
         at=draft.at,
     )
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from orchestrator.domain.blueprint import Constraint, Module, Output, Variable
+from orchestrator.domain.blueprint import Constraint, Module, Output, Protected, Reach, Variable
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.configuration import Configuration, read_configuration
 from orchestrator.loading.hcl import Attribute, Block, Quote
+from orchestrator.loading.reach import provider_reach
 
 
 def split_reference(module_ref: str) -> tuple[str, str | None]:
@@ -63,6 +64,8 @@ def read_module(directory: Path, *, shown: str, package: Path | None = None) -> 
         backend=configuration.backend,
         provider_uses=None if tree.calls_elsewhere else {**tree.provider_uses(), **own},
         package=str(around) if around else None,
+        provider_reach=tree.provider_reach(),
+        protected=tuple(tree.protected(root, "")),
     )
 
 
@@ -188,6 +191,39 @@ class _Tree:
         visits = [visit.configuration for visit in self.found.values()]
         uses = {name: source for visit in visits for name, source in _implied(visit).items()}
         return uses | {name: source for visit in visits for name, source in _sources(visit).items()}
+
+    def provider_reach(self) -> dict[str, Reach]:
+        """
+        What the provider configurations of the tree are made from. What the module itself gives to
+        one of its local modules that configures a provider could be anything.
+        """
+        own = self.found[self._root].configuration
+        inner = {
+            block.labels[0]
+            for directory, visit in self.found.items()
+            if directory != self._root
+            for block in visit.configuration.providers
+        }
+        anything = Reach(frozenset(own.variables), objects=True)
+        return {**provider_reach(own), **dict.fromkeys(sorted(inner), anything)}
+
+    def protected(self, directory: Path, prefix: str) -> Iterator[Protected]:
+        """
+        The resources with ``prevent_destroy``, under every name that a call gives them. ``prefix``
+        is the address of the module in ``directory``, with a dot.
+        """
+        configuration = self.found[directory].configuration
+        for block in configuration.resources:
+            for lifecycle in block.inner("lifecycle"):
+                flag = lifecycle.attributes.get("prevent_destroy")
+                if block.type == "resource" and flag is not None and flag.plain == "true":
+                    file = os.path.relpath(flag.at.file, self._shown).replace(os.sep, "/")
+                    yield Protected(prefix + ".".join(block.labels), replace(flag.at, file=file))
+        for name, block in configuration.calls.items():
+            source = block.attributes.get("source")
+            child = _absolute(directory / (source.literal or "")) if source else None
+            if child in self.found and child != directory:
+                yield from self.protected(child, f"{prefix}module.{name}.")
 
     def check_files(self, package: Path | None) -> None:
         """

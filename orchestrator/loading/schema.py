@@ -7,9 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from orchestrator.domain.document import Node, Problems
+from orchestrator.domain.durations import seconds
+from orchestrator.domain.record import AbsenceMethod
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Location
@@ -28,6 +29,7 @@ _TOP = (
     "steps",
     "moved_from",
     "verify_absence",
+    "absence_timeout",
 )
 _ENVIRONMENT = (
     "description",
@@ -41,12 +43,11 @@ _ENVIRONMENT = (
     "operations",
     "steps",
     "verify_absence",
+    "absence_timeout",
 )
 _INPUT = ("type", "default", "sensitive", "description", "from")
 _INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _PROVIDER_NAME = re.compile(r"[a-z][a-z0-9_-]*")
-
-AbsenceMethod = Literal["state", "provider"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Declaration:
 @dataclass(frozen=True, slots=True)
 class Common:
     """
-    What a blueprint sets and an environment may set over it.
+    What a blueprint sets and an environment may set over it. ``absence_timeout`` is in seconds.
     """
 
     engine: Node | None = None
@@ -75,6 +76,7 @@ class Common:
     operations: Node | None = None
     providers: Node | None = None
     verify_absence: AbsenceMethod | None = None
+    absence_timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, N
 
 
 def _common(fields: Mapping[str, Node], problems: Problems) -> Common:
-    absence = fields.get("verify_absence")
+    absence, patience = fields.get("verify_absence"), fields.get("absence_timeout")
     providers = fields.get("providers")
     if providers is not None:
         check_providers(providers, problems)
@@ -188,6 +190,7 @@ def _common(fields: Mapping[str, Node], problems: Problems) -> Common:
         operations=fields.get("operations"),
         providers=providers,
         verify_absence=absence_method(absence, problems) if absence else None,
+        absence_timeout=duration(patience, problems, what="absence_timeout") if patience else None,
     )
 
 
@@ -203,6 +206,17 @@ def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
         case _:
             problems.add("verify_absence must be `state` or `provider`", node.at)
             return None
+
+
+def duration(node: Node, problems: Problems, *, what: str) -> float | None:
+    """
+    The seconds of a duration.
+    """
+    try:
+        return seconds(node.plain)
+    except ValueError as exc:
+        problems.add(f"{what}: {exc}", node.at)
+        return None
 
 
 def check_providers(node: Node, problems: Problems) -> None:

@@ -537,6 +537,30 @@ def test_a_saved_plan_tells_the_state_it_was_made_on(stage: Stage) -> None:
     assert (before.objects, before.outputs) == (now.objects, now.outputs)
 
 
+def test_objects_of_a_state_can_be_set_apart(stage: Stage) -> None:
+    """
+    A state of the wanted objects only, each under an address of its own that stands for it.
+    """
+    applied(stage, {A: "1", B: "2"})
+    now = stage.engine.state(stage.do(Pull()))
+    wanted = next(item for item in now.objects if item.address == B)
+
+    told, names = stage.engine.apart(now.raw, {(B, wanted.id)})
+
+    assert list(names.values()) == [wanted]
+    assert B not in names and len(json.loads(told)) > 1
+    assert list(stage.engine.apart(told, {(name, wanted.id) for name in names})[1])
+
+
+def test_what_is_no_state_cannot_be_set_apart(stage: Stage) -> None:
+    """
+    A damaged file is an error of the readback, never an empty state.
+    """
+    with pytest.raises(EngineFailed) as caught:
+        stage.engine.apart(b"{", set())
+    assert caught.value.phase == "readback"
+
+
 def test_a_file_that_is_no_plan_tells_no_state(stage: Stage) -> None:
     """
     An encrypted or foreign plan file gives None, never an empty state.

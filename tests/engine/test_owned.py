@@ -108,7 +108,7 @@ def test_a_child_goes_with_its_parent(project: Project, nested: Cloud) -> None:
         "server": "state", "disk": "parent", "label": "parent", "report": "state",
     }  # fmt: skip
     assert absence["disk"]["checked"] == [
-        {"address": "fakecloud_disk.this", "id": disk, "state": "gone"}
+        {"address": "fakecloud_disk.this", "id": disk, "state": "gone", "why": None}
     ]
     marker, outcome = project.history("disk")[-2:]
     assert (marker["status"], marker["active_command"]) == ("running", "destroy")

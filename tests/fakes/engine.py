@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
@@ -265,6 +265,18 @@ class FakeEngine:
         return json.dumps(
             {"lineage": state.lineage, "serial": state.serial + 1, "things": {}, "outputs": {}}
         )
+
+    def apart(
+        self, state: bytes, wanted: Collection[tuple[str, str | None]]
+    ) -> tuple[bytes, Mapping[str, StateObject]]:
+        try:
+            parsed, data = _parsed(state.decode()), json.loads(state)
+        except (ValueError, KeyError) as exc:
+            raise EngineFailed("readback", f"no provider state: {exc}") from exc
+        kept = [o for o in parsed.objects if (o.address, o.id) in wanted]
+        names = {f"{item.type}.alone_{n}": item for n, item in enumerate(kept)}
+        things = {name: data["things"][item.address] for name, item in names.items()}
+        return json.dumps({**data, "things": things, "outputs": {}}).encode(), names
 
 
 class _Call:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.messages import StateObject
-from orchestrator.engine.state import instance_key, parse_state, state_in_plan
+from orchestrator.engine.state import apart, instance_key, parse_state, state_in_plan
 
 AWS = 'provider["registry.terraform.io/hashicorp/aws"]'
 
@@ -51,6 +51,40 @@ def test_objects_carry_address_provider_and_id() -> None:
         StateObject(address, "aws_instance", source, "i-0", deposed="d1", configuration=west),
         StateObject("aws_instance.b", "aws_instance", source, None, configuration=AWS),
     )
+
+
+def test_objects_set_apart_depend_on_nothing() -> None:
+    """
+    Each wanted object, a deposed one too, at an address and in an instance of its own, managed by
+    the same provider configuration with the same attributes; nothing else is in that state.
+    """
+    old = {"index_key": "x", "attributes": {"id": "i-0"}, "deposed": "d1", "dependencies": ["b"]}
+    raw = state(
+        resource(
+            {"index_key": "x", "attributes": {"id": "i-1", "size": 3}, "status": "tainted"},
+            old,
+            module='module.m["k"]',
+            provider=f"module.m.{AWS}.west",
+        ),
+        resource({"attributes": {"id": "i-5"}}, name="b"),
+        outputs={"o": {"value": "secret"}},
+    )
+    address = 'module.m["k"].aws_instance.a["x"]'
+
+    told, names = apart(b"Warning: x\n" + raw, {(address, "i-1"), (address, "i-0")})
+
+    data = json.loads(told)
+    assert (data["lineage"], data["outputs"]) == ("l", {})
+    assert {name: item.id for name, item in names.items()} == {
+        f"aws_instance.{found['name']}": found["instances"][0]["attributes"]["id"]
+        for found in data["resources"]
+    }
+    assert [found["instances"] for found in data["resources"]] == [
+        [{"attributes": {"id": "i-1", "size": 3}}],
+        [{"attributes": {"id": "i-0"}}],
+    ]
+    assert {found["provider"] for found in data["resources"]} == {f"module.m.{AWS}.west"}
+    assert not any("module" in found for found in data["resources"])
 
 
 def test_data_sources_and_empty_resources_are_no_objects() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import Constraint, Module, Output, Variable
+from orchestrator.domain.blueprint import Constraint, Module, Output, Protected, Reach, Variable
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.modules import read_module, split_reference
 
@@ -234,6 +234,117 @@ module "child" {
     }
     put(tmp_path, more='module "vpc" {\n  source = "terraform-aws-modules/vpc/aws"\n}\n')
     assert read(tmp_path).provider_uses is None
+
+
+def test_what_provider_configurations_are_made_from(tmp_path: Path) -> None:
+    """
+    Variables are followed through locals, data sources and modules; a managed object or a module
+    on the way is told. Of all aliases of a provider together, and of each provider for itself.
+    """
+    put(
+        tmp_path,
+        main="""
+provider "plain" {
+  region = var.region
+  nested {
+    token = "x-${local.token}"
+  }
+}
+provider "plain" {
+  alias = "other"
+  url   = data.lookup.where.url
+}
+provider "grown" {
+  host = cluster.this.endpoint
+}
+provider "called" {
+  host = module.child.host
+}
+locals {
+  token  = upper(local.inner)
+  inner  = var.token
+  unused = var.unused
+}
+data "lookup" "where" { name = var.name }
+resource "cluster" "this" { size = var.size }
+module "child" {
+  source = "./child"
+  text   = var.text
+}
+variable "region" {}
+variable "token" {}
+variable "name" {}
+variable "size" {}
+variable "text" {}
+variable "unused" {}
+""",
+        child__main='output "host" { value = 1 }',
+    )
+    assert read(tmp_path).provider_reach == {
+        "plain": Reach(frozenset({"region", "token", "name"})),
+        "grown": Reach(frozenset({"size"}), objects=True),
+        "called": Reach(frozenset({"text"}), objects=True),
+    }
+
+
+def test_a_provider_that_a_local_module_configures_may_be_made_from_anything(
+    tmp_path: Path,
+) -> None:
+    """
+    What the module gives to it is not followed: everything is named.
+    """
+    put(
+        tmp_path,
+        main='variable "a" {}\nmodule "child" { source = "./child" }',
+        child__main='provider "inner" {}',
+    )
+    assert read(tmp_path).provider_reach == {"inner": Reach(frozenset({"a"}), objects=True)}
+
+
+def test_protected_resources(tmp_path: Path) -> None:
+    """
+    Every resource with `prevent_destroy`, by the address that each call of its module gives it, and
+    where that is said, relative to the module; override files and JSON syntax count.
+    """
+    put(
+        tmp_path,
+        main="""
+resource "db" "kept" {
+  lifecycle {
+    prevent_destroy = true
+  }
+}
+resource "db" "free" {
+  lifecycle {
+    prevent_destroy = false
+  }
+}
+resource "db" "freed" {
+  lifecycle {
+    prevent_destroy = true
+  }
+}
+module "one" { source = "./child" }
+module "two" {
+  source   = "./child"
+  for_each = toset(["k"])
+}
+""",
+        b_override='resource "db" "freed" {\n  lifecycle {\n    prevent_destroy = false\n  }\n}',
+        child__main='resource "disk" "this" {\n  lifecycle {\n    prevent_destroy = true\n  }\n}',
+    )
+    write(
+        tmp_path / "more.tf.json",
+        '{"resource": {"db": {"json": {"lifecycle": {"prevent_destroy": true}}}}}',
+    )
+    assert {item.address: item.at.file for item in read(tmp_path).protected} == {
+        "db.kept": "main.tf",
+        "db.json": "more.tf.json",
+        "module.one.disk.this": "child/main.tf",
+        "module.two.disk.this": "child/main.tf",
+    }
+    (kept,) = (item for item in read(tmp_path).protected if item.address == "db.kept")
+    assert kept == Protected("db.kept", Location("main.tf", 4, 5))
 
 
 def test_call_circle(tmp_path: Path) -> None:

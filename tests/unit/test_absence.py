@@ -1,0 +1,252 @@
+"""
+What a provider says of destroyed objects, and what it adds up to.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.domain.absence import Finding, absence, answers, has_remote_side, method, weigh
+from orchestrator.domain.conclusion import conclude
+from orchestrator.domain.entries import Stamp, gone_without_mutation, reconciled
+from orchestrator.domain.faults import Evidence
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import Drifted, Message, Refreshed
+from orchestrator.domain.record import (
+    CheckedState,
+    Doubt,
+    OperationRecord,
+    Resources,
+    SavedState,
+)
+from orchestrator.domain.states import Status
+from tests.fakes.clock import START
+from tests.fakes.entries import ACTOR, entry
+from tests.fakes.journals import journal, messages, planned, refs, state
+
+SAVED = SavedState(run_id="20300102T030405Z-000001", host="workshop")
+STAMP = Stamp(at=START, entry_id="next", actor=ACTOR)
+ALONE = {
+    f"s.alone_{n}": item for n, item in enumerate(state(["s.a 1 by=eu", "s.b 2 by=us"]).objects)
+}
+
+
+def said(*more: Message | str, ended_well: bool) -> dict[str, CheckedState]:
+    told = [m for item in more for m in (messages(item) if isinstance(item, str) else [item])]
+    found = answers(Journal.of(told, whole=True), ALONE, ended_well=ended_well)
+    return {address: answer for (address, _), (answer, _) in found.items()}
+
+
+def test_an_object_that_the_refresh_loses_is_gone() -> None:
+    """
+    DESIGN 10: lost by the refresh is gone, found is not; after a plan that ended well there is
+    nothing else.
+    """
+    found = said(Drifted("s.alone_0", "delete", "s"), ended_well=True)
+    assert found == {"s.a": "gone", "s.b": "terminating"}
+
+
+def test_a_plan_that_failed_answers_only_for_what_it_read() -> None:
+    """
+    An error elsewhere leaves sound answers sound, and tells nothing of what was not read.
+    """
+    found = said(Refreshed("s.alone_1", "2"), "error s.alone_0 boom", ended_well=False)
+    assert found == {"s.a": "unknown", "s.b": "terminating"}
+
+
+def test_the_error_that_explains_is_the_objects_own_or_its_configurations() -> None:
+    """
+    At 3 a.m. the words that stand beside an object are about that object.
+    """
+    told = journal("error - first", "error by=us no route", "error s.alone_0 boom")
+    found = answers(told, ALONE, ended_well=False)
+    assert {address: why for (address, _), (_, why) in found.items()} == {
+        "s.a": "boom",
+        "s.b": "no route",
+    }
+
+
+def test_a_provider_made_from_the_steps_own_objects_proves_nothing() -> None:
+    """
+    Once the objects that it is configured from are gone, it asks somewhere else or nowhere.
+    """
+    provider = ALONE["s.alone_0"].provider
+    told = Journal.of([Drifted(name, "delete", "s") for name in ALONE], whole=True)
+    found = answers(told, ALONE, ended_well=True, blind={provider})
+    assert {answer for answer, _ in found.values()} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "remote"),
+    [
+        ("terraform.io/builtin/terraform", False),
+        ("registry.opentofu.org/hashicorp/random", False),
+        ("registry.terraform.io/hashicorp/local", True),
+        ("registry.terraform.io/acme/random", True),
+    ],
+)
+def test_what_exists_in_state_only_is_not_asked_for(provider: str, *, remote: bool) -> None:
+    """
+    Such a provider says that an object exists whatever it is asked.
+    """
+    assert has_remote_side(provider) is remote
+
+
+def test_the_command_says_first_how_absence_is_confirmed() -> None:
+    """
+    Command, then blueprint, then what was declared when it was applied.
+    """
+    before = entry(verify_absence="provider")
+    assert method("state", "provider", before) == "state"
+    assert method(None, "state", before) == "state"
+    assert (method(None, None, before), method(None, None, None)) == ("provider", "state")
+
+
+def finding(address: str, found: CheckedState, *, why: str = "", kept: bool = True) -> Finding:
+    (ref,) = refs(f"{address} id-{address[-1]}")
+    return Finding(ref, found, why, SAVED if kept else None)
+
+
+def test_a_doubt_is_replaced_by_what_was_found() -> None:
+    """
+    One doubt per object, with today's words and the time of the first; gone settles it.
+    """
+    first, _ = weigh(
+        (), [finding("s.a", "requested"), finding("s.b", "requested")], run_id="r", at=START
+    )
+    found = [finding("s.a", "remaining", why="still there"), finding("s.b", "gone")]
+    doubts, settled = weigh(first, found, run_id="r", at=START)
+    assert [(d.address, d.why, d.saved) for d in doubts] == [("s.a", "still there", SAVED)]
+    assert [(s.doubt.address, s.how) for s in settled] == [("s.b", "gone")]
+
+
+def test_a_doubt_about_another_object_at_the_address_stays() -> None:
+    """
+    What was found is about the object with that id only.
+    """
+    other = Doubt(address="s.a", action="forget", id="another", why="it left")
+    doubts, settled = weigh((other,), [finding("s.a", "gone")], run_id="r", at=START)
+    assert (doubts, settled) == ((other,), ())
+
+
+def destroying(*, by: str = "provider") -> OperationRecord:
+    return entry(
+        status="running",
+        active_command="destroy",
+        verify_absence=by,
+        resources=Resources(
+            planned=planned("delete s.a", "delete s.b"), inventory=refs("s.a id-a", "s.b id-b")
+        ),
+    )
+
+
+DELETED = ["began delete s.a", "done delete s.a", "began delete s.b", "done delete s.b"]
+
+
+def ended(*found: Finding, exit_code: int = 0, stopped: bool = False) -> Evidence:
+    return Evidence(
+        exit_code=exit_code,
+        journal=journal(*DELETED),
+        state=state(),
+        stopped=stopped,
+        findings=found,
+    )
+
+
+def codes(record: OperationRecord) -> tuple[Status, str | None]:
+    return record.status, record.error.code if record.error else None
+
+
+BOTH_GONE = (finding("s.a", "gone"), finding("s.b", "gone"))
+
+
+def test_confirmed_by_the_provider_it_is_destroyed() -> None:
+    """
+    Law 11: every object that state held was asked for and is gone.
+    """
+    found = conclude(destroying(), entry(), ended(*BOTH_GONE), STAMP)
+    assert found.absence is not None
+    assert codes(found) == (Status.DESTROYED, None)
+    assert (found.absence.verdict, found.absence.method) == ("confirmed", "provider")
+
+
+@pytest.mark.parametrize(
+    ("found", "stopped", "code"),
+    [
+        ("remaining", False, "remaining"),
+        ("terminating", True, "stopped"),
+        ("requested", True, "stopped"),
+        ("unknown", False, "unconfirmed"),
+    ],
+)
+def test_anything_else_is_an_error_that_keeps_the_object(
+    found: CheckedState, code: str, *, stopped: bool
+) -> None:
+    """
+    Law 11: `error` with its code; the record keeps the object and its id, in doubt, and the
+    provider state that knows it.
+    """
+    told = ended(finding("s.a", found, why="said"), finding("s.b", "gone"), stopped=stopped)
+    record = conclude(destroying(), entry(), told, STAMP)
+    assert record.absence is not None
+    assert codes(record) == (Status.ERROR, code)
+    assert [(r.address, r.id) for r in record.resources.inventory] == [("s.a", "id-a")]
+    assert [(d.address, d.saved) for d in record.resources.in_doubt] == [("s.a", SAVED)]
+    assert (record.absence.verdict, record.failed_command) == ("unconfirmed", "destroy")
+
+
+def test_a_failed_destroy_keeps_its_own_code() -> None:
+    """
+    What the engine said explains more than what is missing from the provider's answers.
+    """
+    told = ended(finding("s.a", "gone"), finding("s.b", "unknown"), exit_code=1)
+    record = conclude(destroying(), entry(), told, STAMP)
+    assert codes(record) == (Status.ERROR, "engine_failed")
+    assert [d.address for d in record.resources.in_doubt] == ["s.b"]
+
+
+def unsure(found: CheckedState = "remaining") -> OperationRecord:
+    told = ended(finding("s.a", found, why="said"), finding("s.b", "gone"))
+    return conclude(destroying(), entry(), told, STAMP)
+
+
+def test_the_next_destroy_confirms_with_all_that_was_ever_asked_for() -> None:
+    """
+    Without a mutation: `destroyed`, because a destroy of ours had deleted, and the record names
+    every object that was found gone.
+    """
+    found = gone_without_mutation(unsure(), STAMP, [finding("s.a", "gone")], run_id="second")
+    assert found.absence is not None
+    assert codes(found) == (Status.DESTROYED, None)
+    assert sorted(c.address for c in found.absence.checked) == ["s.a", "s.b"]
+    assert [(s.how, s.run_id) for s in found.settled] == [("gone", "second")]
+
+
+@pytest.mark.parametrize(("now", "code"), [("remaining", "remaining"), ("unknown", "unconfirmed")])
+def test_reconcile_says_what_the_provider_says_now(now: CheckedState, code: str) -> None:
+    """
+    The error is that of the newest answer, and no object is lost sight of.
+    """
+    told = [finding("s.a", now, why="now")]
+    found = reconciled(unsure("unknown"), state(), (), STAMP, sound=None, findings=told)
+    assert codes(found) == (Status.ERROR, code)
+    assert [d.why for d in found.resources.in_doubt] == ["now"]
+    assert [r.id for r in found.resources.inventory] == ["id-a"]
+
+
+def test_reconcile_confirms() -> None:
+    """
+    `destroyed`, not `absent`: the destroy was ours.
+    """
+    told = [finding("s.a", "gone")]
+    found = reconciled(unsure(), state(), (), STAMP, sound=None, findings=told)
+    assert codes(found) == (Status.DESTROYED, None)
+
+
+def test_state_still_holding_an_object_is_told_with_the_answers() -> None:
+    """
+    What was never deleted remains, and the provider is not asked for it.
+    """
+    found = absence([finding("s.a", "gone")], refs("s.b id-b"), START)
+    assert [(c.address, c.state) for c in found.checked] == [("s.a", "gone"), ("s.b", "remaining")]
+    assert found.verdict == "unconfirmed"
