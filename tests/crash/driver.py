@@ -27,8 +27,11 @@ import orchestrator
 from orchestrator import wiring
 from orchestrator.app.apply import apply
 from orchestrator.app.destroy import destroy
-from orchestrator.app.orders import Order, Verb
+from orchestrator.app.execute import execute
+from orchestrator.app.importing import import_one
+from orchestrator.app.orders import Adoption, Order, Verb
 from orchestrator.app.proposal import Wishes
+from orchestrator.app.reconcile import reconcile
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
 from orchestrator.cli.approval import TerminalApprover
@@ -40,7 +43,13 @@ from orchestrator.loading.values import Need
 from orchestrator.views.jsonl import JsonLinesView
 
 PORTS = ("store", "engine", "files", "spool", "workdirs")
-USE_CASES: Mapping[str, Callable[..., int]] = {"apply": apply, "destroy": destroy}
+USE_CASES: Mapping[str, Callable[..., int]] = {
+    "apply": apply,
+    "destroy": destroy,
+    "exec": execute,
+    "import": import_one,
+    "reconcile": reconcile,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +145,25 @@ def meddled(services: Services, meddling: Meddling) -> Services:
     return replace(services, **ports)
 
 
-def run_meddled(verb: Verb, blueprint: str, engine: str, meddling: Meddling) -> int:
+def run_meddled(
+    verb: Verb, blueprint: str, engine: str, meddling: Meddling, wanted: Mapping[str, Any]
+) -> int:
     """
     As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
-    ports.
+    ports; ``wanted`` are further fields of the order, what is adopted as text.
     """
     where = wiring.place(Path.cwd())
-    need = Need.VALUES if verb == "apply" else Need.AVAILABLE
+    need = Need.VALUES if verb in ("apply", "import") else Need.AVAILABLE
     deployment = wiring.deployment(where, wiring.Choice(blueprint), need)
-    order = Order(verb=verb, jobs=1, on_failure=OnFailure.CONTINUE, wishes=Wishes(approved=True))
+    order = Order(
+        verb=verb,
+        jobs=1,
+        on_failure=OnFailure.CONTINUE,
+        wishes=Wishes(approved=True),
+        steps=tuple(wanted.get("steps", ())),
+        adopt=tuple(Adoption.parse(text) for text in wanted.get("adopt", ())),
+        words=tuple(wanted.get("words", ())),
+    )
     with (
         StopSignals().installed() as stop,
         wiring.services(
@@ -181,7 +200,8 @@ def carry_out(request: Mapping[str, Any]) -> int:
         fail=meddle.get("fail", {}),
     )
     verb, blueprint = request["arguments"]
-    return run_meddled(verb, blueprint, request["environ"]["ORCHESTRATOR_ENGINE"], meddling)
+    engine, wanted = request["environ"]["ORCHESTRATOR_ENGINE"], meddle.get("wanted", {})
+    return run_meddled(verb, blueprint, engine, meddling, wanted)
 
 
 def serve() -> None:

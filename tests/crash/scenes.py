@@ -179,9 +179,11 @@ class Pair(Project):
         fail: Mapping[str, tuple[int, int]] | None = None,
         lifetime: float | None = None,
         blueprint: str = "pair",
+        wanted: Mapping[str, Sequence[str]] | None = None,
     ) -> int:
         """
-        Run a verb with its ports meddled with, as `tests.crash.driver.Meddling` says.
+        Run a verb with its ports meddled with, as `tests.crash.driver.Meddling` says; ``wanted``
+        are further fields of its order.
         """
         self._calls.unlink(missing_ok=True)
         meddle = {
@@ -189,6 +191,7 @@ class Pair(Project):
             "kill": kill,
             "fail": fail or {},
             "lifetime": lifetime,
+            "wanted": wanted or {},
         }
         return self._ask({"arguments": (verb, blueprint), "meddle": meddle})
 

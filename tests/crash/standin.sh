@@ -19,6 +19,21 @@ say() {
     echo "{\"@message\": \"$1\", \"@timestamp\": \"$(date -u +%Y-%m-%dT%H:%M:%SZ)\", \"type\": \"$1\", $2}"
 }
 
+# write ID: the next state, with this object in it, or none
+write() {
+    objects='' outputs=''
+    if [ "$1" ]; then
+        instance="{\"attributes\": {\"id\": \"$1\"}}"
+        provider='provider[\"terraform.io/builtin/terraform\"]'
+        objects="{\"mode\": \"managed\", \"type\": \"terraform_data\", \"name\": \"object\", \"provider\": \"$provider\", \"instances\": [$instance]}"
+        outputs="\"id\": {\"value\": \"$1\"}"
+    fi
+    lineage=$(field lineage "$state")
+    serial=$(field serial "$state")
+    echo "{\"version\": 4, \"serial\": $((${serial:-0} + 1)), \"lineage\": \"${lineage:-$$-lineage}\", \"outputs\": {$outputs}, \"resources\": [$objects]}" >terraform.tfstate.tmp
+    mv terraform.tfstate.tmp terraform.tfstate
+}
+
 plan() {
     for argument; do
         case $argument in
@@ -60,19 +75,13 @@ apply() {
     case $action in
     create)
         mkdir "$place/$name.$id"
-        instance="{\"attributes\": {\"id\": \"$id\"}}"
-        provider='provider[\"terraform.io/builtin/terraform\"]'
-        objects="{\"mode\": \"managed\", \"type\": \"terraform_data\", \"name\": \"object\", \"provider\": \"$provider\", \"instances\": [$instance]}"
-        outputs="\"id\": {\"value\": \"$id\"}"
+        write "$id"
         ;;
     delete)
         rmdir "$place/$name.$id"
-        objects='' outputs=''
+        write ''
         ;;
     esac
-    lineage=$(field lineage "$state")
-    echo "{\"version\": 4, \"serial\": $((${serial:-0} + 1)), \"lineage\": \"${lineage:-$id}\", \"outputs\": {$outputs}, \"resources\": [$objects]}" >terraform.tfstate.tmp
-    mv terraform.tfstate.tmp terraform.tfstate
     say apply_complete "\"hook\": {$hook}"
 }
 
@@ -84,9 +93,14 @@ apply)
     for file; do :; done
     apply "$file"
     ;;
+import)
+    for id; do :; done
+    write "$id"
+    ;;
 state)
     case $2 in
     pull) echo "$state" ;;
+    rm) write '' ;;
     push)
         for file; do :; done
         cat "$file" >terraform.tfstate.tmp

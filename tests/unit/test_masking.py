@@ -29,7 +29,7 @@ def _go_json(text: str) -> str:
     As Go's encoding/json writes it.
     """
     plain = json.dumps(text, ensure_ascii=False)
-    for character in "&<>":
+    for character in "&<>\u2028\u2029":
         plain = plain.replace(character, f"\\u{ord(character):04x}")
     return plain
 

@@ -1,0 +1,104 @@
+"""
+SIGKILL of the tool before and after every call of a port while it changes provider state; then go
+on. The engine is the stand-in, as in test_kill_points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.scenes import STANDIN, Driver, Pair, driver, points
+
+SIGKILLED = -9
+REFUSED, IN_DOUBT = 4, 11
+OBJECT = "terraform_data.object"
+#: Calls around which a marker, a deed or an outcome may be lost.
+TELLING = ("store.append", "engine.call:import", "engine.call:exec", "engine.discard")
+
+
+@pytest.fixture(scope="module")
+def tool() -> Iterator[Driver]:
+    with driver() as found:
+        yield found
+
+
+def made_by_hand(root: Path, tool: Driver) -> Pair:
+    """
+    A project that was never applied, and an object of its first step that somebody made.
+    """
+    pair = Pair(root, str(STANDIN), tool)
+    (pair.place / "one.by-hand").mkdir()
+    return pair
+
+
+IMPORT = {"steps": ["one"], "adopt": [f"{OBJECT}=by-hand"]}
+
+
+def test_an_import_killed_at_any_call_is_settled(tmp_path: Path, tool: Driver) -> None:
+    """
+    Laws 1, 4 and 7: killed anywhere, the record never says more than there is, and nothing is
+    guessed: the same command again either imports or is told that it has been. Then the apply makes
+    it `ok`, with that one object.
+    """
+    first = made_by_hand(tmp_path / "first", tool)
+    assert first.meddled("import", wanted=IMPORT) == 0, first.said
+    calls = first.calls
+
+    for number, point in enumerate(points(calls, *TELLING)):
+        pair = made_by_hand(tmp_path / str(number), tool)
+        assert pair.meddled("import", kill=point, wanted=IMPORT) == SIGKILLED, (point, pair.said)
+        told = {row["step"]: row for row in pair.told()["steps"]}["one"]
+        assert told["status"] in ("pending", "running", "error"), point
+        if told["status"] == "running":
+            assert (told["active_command"], told["condition"]) == ("import", "interrupted")
+        elif told["status"] == "error":
+            assert pair.record("one")["error"]["code"] == "unapplied"
+
+        again = pair.call("import", "pair/default/one", OBJECT, "by-hand", "--yes")
+
+        assert again in (0, REFUSED), (point, pair.said)
+        record = pair.record("one")
+        assert (record["status"], record["error"]["code"]) == ("error", "unapplied"), point
+        assert [ref["id"] for ref in record["resources"]["inventory"]] == ["by-hand"]
+        assert pair.call("apply", "pair", "--yes") == 0, (point, pair.said)
+        assert pair.record("one")["status"] == "ok"
+        assert pair.objects("one") == ["by-hand"]
+
+
+REMOVE = {"steps": ["one"], "words": ["state", "rm", OBJECT]}
+
+
+def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
+    tmp_path: Path, tool: Driver
+) -> None:
+    """
+    Laws 4 and 7: whatever the killed call did, the status from before is back, and the object that
+    it may have taken out of the provider state is known: it is `ok` if the state holds it, else in
+    doubt. The object itself is untouched.
+    """
+    pair = Pair(tmp_path / "first", str(STANDIN), tool)
+    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    assert pair.meddled("exec", wanted=REMOVE) == 0, pair.said
+    calls = pair.calls
+
+    for number, point in enumerate(points(calls, *TELLING)):
+        pair = Pair(tmp_path / str(number), str(STANDIN), tool)
+        assert pair.call("apply", "pair", "--yes") == 0, pair.said
+        before, objects = pair.record("one"), pair.objects("one")
+        assert pair.meddled("exec", kill=point, wanted=REMOVE) == SIGKILLED, (point, pair.said)
+
+        code = pair.call("reconcile", "pair", "--step", "one")
+
+        entries = pair.history("one")[before["sequence"] :]
+        (state,) = pair.own.glob("work/pair/default/one/**/terraform.tfstate")
+        held = objects[0] in state.read_text()
+        assert all(entry["status"] in ("running", "ok") for entry in entries[:-1]), point
+        assert [e["active_command"] for e in entries if e["status"] == "running"] in ([], ["exec"])
+        assert code == (0 if held else IN_DOUBT), (point, pair.said)
+        assert entries[-1]["status"] == ("ok" if held else "error"), point
+        doubts = [doubt["id"] for doubt in entries[-1]["resources"]["in_doubt"]]
+        assert doubts == ([] if held else objects), point
+        assert pair.objects("one") == objects
