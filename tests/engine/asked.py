@@ -36,6 +36,11 @@ variable "buckets" {
   default = []
 }
 
+variable "size" {
+  type    = string
+  default = "small"
+}
+
 variable "servers" {
   type    = set(string)
   default = []
@@ -54,6 +59,7 @@ resource "fakecloud_bucket" "this" {
 resource "fakecloud_bucket" "many" {
   for_each = var.buckets
   name     = each.key
+  size     = var.size
 }
 
 resource "fakecloud_server" "found" {
@@ -144,6 +150,12 @@ class Place:
         Apply it, as a pipeline does.
         """
         return self.project.run("apply", "asked", "--json", "--yes")
+
+    def destroy(self) -> Ended:
+        """
+        Destroy it.
+        """
+        return self.project.run("destroy", "asked", "--json", "--yes")
 
     def reconcile(self, *options: str) -> Ended:
         """
