@@ -18,7 +18,7 @@ from orchestrator.settings import Settings, project_key, read_settings
 
 if TYPE_CHECKING:
     from orchestrator.app.earlier import Earlier
-    from orchestrator.app.queries import Reader
+    from orchestrator.app.reading import Reader
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint import Deployment
     from orchestrator.domain.documents import StatusListDocument
@@ -141,15 +141,16 @@ def status_of_all(where: Place) -> StatusListDocument:
     The status of every blueprint and environment that has a file, each from its own store, and of
     those that have only records left in the project's.
     """
+    from orchestrator.app.status import left_over, status_of
     from orchestrator.domain.documents import StatusListDocument
 
     declared = outlines(where)
     documents = []
     for each in declared:
         with reader(where, each.backend.type, each.operations_url) as desk:
-            documents.append(desk.status(each))
+            documents.append(status_of(desk, each))
     with reader(where) as desk:
-        documents += desk.left_over({(each.blueprint, each.environment) for each in declared})
+        documents += left_over(desk, {(each.blueprint, each.environment) for each in declared})
     return StatusListDocument(project=where.settings.project, blueprints=tuple(documents))
 
 
@@ -320,7 +321,7 @@ def reader(where: Place, backend: str = "local", url: str | None = None) -> Iter
     """
     What reading commands read with.
     """
-    from orchestrator.app.queries import Reader
+    from orchestrator.app.reading import Reader
     from orchestrator.engine.process import SystemProcesses
     from orchestrator.stores.runs import RunDirectory
     from orchestrator.stores.spool import DirectorySpool

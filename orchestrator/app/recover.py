@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
-from orchestrator.app.queries import Reader, orphaned
-from orchestrator.app.survey import Survey, fault_of
+from orchestrator.app.reading import Reader, orphaned
+from orchestrator.app.survey import Survey
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.hints import hint_of
 from orchestrator.domain.lineage import APPLYING
@@ -47,7 +47,7 @@ def recover(
     survey = Survey(reader, outline, now=now, settle=settle)
     listed = [step for step in outline.graph.order if steps is None or step in steps]
     rows = tuple(_step(survey, step) for step in listed)
-    verified = _last_verified(survey.runs)
+    verified = _last_verified(survey.past.runs)
     left = orphaned(outline, survey.records)
     return RecoveryDocument(
         project=reader.project,
@@ -56,7 +56,7 @@ def recover(
         verdict=verdict((survey.status(step), survey.condition(step)) for step in listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
-        manual_gap=None if verified else _gap(outline, survey.runs),
+        manual_gap=None if verified else _gap(outline, survey.past.runs),
         orphaned=left,
         next=tuple(_next(outline, rows, left)),
     )
@@ -72,7 +72,7 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
         facts=survey.facts(step, record),
     )
     advice = advise(subject)
-    fault = fault_of(record, survey.last_run(step))
+    fault = survey.past.fault(step, record)
     doubtful = bool(subject.doubts)
     waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
     return RecoveryStep(
@@ -163,7 +163,7 @@ def _uncertain(record: OperationRecord) -> Iterator[UncertainObject]:
 
 
 def _last_run(survey: Survey, step: str) -> LastRun | None:
-    found = survey.last_run(step)
+    found = survey.past.last_run(step)
     if found is None:
         return None
     run, row = found

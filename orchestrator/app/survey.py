@@ -7,32 +7,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.conditions import Signs
-from orchestrator.app.earlier import find_run
-from orchestrator.app.queries import Reader
-from orchestrator.domain.lineage import (
-    APPLYING,
-    LeftAlone,
-    Obstacle,
-    deployment_blob,
-    failed_run,
-    retry_obstacle,
-    rollback_obstacle,
-    run_obstacle,
-    snapshot_blob,
-)
+from orchestrator.app.past import Past
+from orchestrator.app.reading import Reader
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import (
-    Fault,
     InFlight,
     OperationRecord,
-    RunRecord,
-    StepRun,
     UnreadableRecord,
     parse_record,
 )
@@ -46,10 +31,7 @@ from orchestrator.domain.states import (
     Status,
     StepStatus,
 )
-from orchestrator.errors import StoreUnavailable
 
-#: How many runs are looked back for the last verified one, and for one to roll back to.
-RUNS = 50
 _ERRORED = "errored.tfstate"
 
 
@@ -67,6 +49,7 @@ class Survey:
         self.settle = settle
         self.records = reader.records(outline)
         self.waiting = reader.waiting(outline, self.records)
+        self.past = Past(reader, outline)
         self.watch = reader.watch()
         self.signs: dict[str, Signs] = {
             step: self.watch.signs(record)
@@ -83,31 +66,6 @@ class Survey:
 
     def condition(self, step: str) -> Condition | None:
         return self.watch.judge(self.signs[step]) if step in self.signs else None
-
-    @cached_property
-    def runs(self) -> list[RunRecord]:
-        """
-        The newest runs of the blueprint in the environment, newest first, at most `RUNS`.
-        """
-        found = []
-        for run_id in self.reader.run_ids():
-            try:
-                run = find_run(self.reader.files, self.reader.store, run_id)
-            except StoreUnavailable:
-                continue  # a run record that cannot be read hides no operation record
-            place = (self.outline.blueprint, self.outline.environment)
-            if run is not None and (run.blueprint, run.environment) == place:
-                found.append(run)
-            if len(found) == RUNS:
-                break
-        return found
-
-    def last_run(self, step: str) -> tuple[RunRecord, StepRun] | None:
-        """
-        The newest run that had the step, and what became of it there.
-        """
-        rows = ((run, row) for run in self.runs for row in run.steps if row.step == step)
-        return next(rows, None)
 
     def position(self, step: str) -> Position:
         graph = self.outline.graph
@@ -147,9 +105,9 @@ class Survey:
         claimed_by, unproven = self.holder
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
-        last = self.last_run(step)
-        failed, no_retry = self._retry(step, record)
-        earlier, no_rollback = self._rollback(step, record)
+        fault = self.past.fault(step, record)
+        failed, no_retry = self.past.retry(step, record)
+        earlier, no_rollback = self.past.rollback(step, record)
         obstacles = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
         return Facts(
             condition=condition,
@@ -159,7 +117,7 @@ class Survey:
             settling=self._settling(record),
             unsaved=self._unsaved(step) if record else None,
             unanswered=self._unanswered(record),
-            lock=_lock(record, last),
+            lock=fault.summary if fault is not None and fault.phase == "lock" else None,
             failed_run=failed,
             earlier_run=earlier,
             obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
@@ -230,65 +188,6 @@ class Survey:
         file = self.reader.files.directory(record.run_id) / "rerun-inputs.yml"
         return str(file) if file.exists() else None
 
-    @cached_property
-    def stored(self) -> frozenset[str]:
-        """
-        The names of what the operation store keeps to do runs again.
-        """
-        blobs = self.reader.store.blobs
-        return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
-
-    def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Obstacle | None:
-        place = {"blueprint": self.outline.blueprint, "environment": self.outline.environment}
-        return run_obstacle(run_id, run, self.stored, **place)
-
-    def _retry(
-        self, step: str, record: OperationRecord | None
-    ) -> tuple[str | None, Obstacle | None]:
-        """
-        The failed run that the step can be retried from, and what stands against it.
-        """
-        last = self.last_run(step)
-        run_id = failed_run(record) if record else None
-        if record is None and last is not None and last[0].command in APPLYING:
-            run_id = last[0].run_id
-        if run_id is None:
-            return None, None
-        run = self._run(run_id)
-        obstacle = self._run_obstacle(run_id, run)
-        if run is None or obstacle is not None:
-            return run_id, obstacle
-        found = retry_obstacle(run, step, record, self.stored)
-        return (None, None) if isinstance(found, LeftAlone) else (run_id, found)
-
-    def _run(self, run_id: str) -> RunRecord | None:
-        """
-        A run, however long ago; None where nobody knows it, or its record cannot be read.
-        """
-        known = next((run for run in self.runs if run.run_id == run_id), None)
-        with suppress(StoreUnavailable):
-            return known or find_run(self.reader.files, self.reader.store, run_id)
-        return None
-
-    def _rollback(
-        self, step: str, record: OperationRecord | None
-    ) -> tuple[str | None, Obstacle | None]:
-        """
-        The newest earlier run that the step can be rolled back to, or what stands against the
-        newest in which it ended ok.
-        """
-        nearest = None
-        for run in self.runs:
-            if record is None or run.run_id >= record.run_id:
-                continue
-            found = self._run_obstacle(run.run_id, run)
-            found = found or rollback_obstacle(run, step, self.stored, unverified=False)
-            if found is None:
-                return run.run_id, None
-            if nearest is None and found.reason in ("unverified", "snapshot_missing"):
-                nearest = (run.run_id, found)
-        return nearest or (None, None)
-
     def in_flight(self, step: str) -> tuple[InFlight, ...]:
         """
         What was under way at the last heartbeat of the step's run.
@@ -316,25 +215,6 @@ class Survey:
 
 def _word(status: Status | None) -> str:
     return str(status or StepStatus.PENDING)
-
-
-def fault_of(
-    record: OperationRecord | None, last: tuple[RunRecord, StepRun] | None
-) -> Fault | None:
-    """
-    The newest fault: of a run that left no entry, of the record, or of an attempt that changed
-    nothing.
-    """
-    if last is not None and last[1].error is not None:
-        return last[1].error
-    if record is None:
-        return None
-    return record.error or (record.last_attempt.error if record.last_attempt else None)
-
-
-def _lock(record: OperationRecord | None, last: tuple[RunRecord, StepRun] | None) -> str | None:
-    fault = fault_of(record, last)
-    return fault.summary if fault is not None and fault.phase == "lock" else None
 
 
 def _process(signs: Signs, record: OperationRecord | None) -> str:

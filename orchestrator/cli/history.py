@@ -26,6 +26,7 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
       orchestrator history web-service/default/server
     """
     from orchestrator import wiring
+    from orchestrator.app.queries import history_of
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
     from orchestrator.views.runs import history_text
@@ -38,7 +39,7 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
     outline = wiring.outline_of(where, wanted)
     backend, url = (outline.backend.type, outline.operations_url) if outline else ("local", None)
     with wiring.reader(where, backend, url) as reader:
-        document = reader.history(wanted)
+        document = history_of(reader, wanted)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))
     return 0

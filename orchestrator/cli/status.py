@@ -55,6 +55,7 @@ def command(
     """
     from orchestrator import wiring
     from orchestrator.app.expectation import check_expectation
+    from orchestrator.app.status import status_of
     from orchestrator.errors import Usage
     from orchestrator.views.status import status_list_text, status_text
 
@@ -75,7 +76,7 @@ def command(
     outline = wiring.outline(where, wiring.Choice(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
     with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
-        document = reader.status(outline, selected)
+        document = status_of(reader, outline, selected)
     click.echo(document.to_json() if as_json else status_text(document, shown))
     check_expectation(document, expect, allow_retained=allow_retained)
     return 0

@@ -9,7 +9,6 @@ import hashlib
 import os
 import signal
 import socket
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -166,6 +165,8 @@ def _text(path: Path) -> str:
 
 
 def _sysctl(name: str) -> str:
+    import subprocess  # here: reading commands must not wait for it
+
     try:
         return subprocess.run(
             ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=True, timeout=5

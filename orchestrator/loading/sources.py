@@ -4,7 +4,6 @@ Where the value of an input may come from besides being written: ``from:`` and `
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,11 +113,10 @@ def fetch(
         case "command":
             try:
                 return _without_newline(run_command(source.argument))
-            except (CommandFailed, OSError, subprocess.SubprocessError, UnicodeDecodeError) as exc:
-                why = str(exc) if isinstance(exc, CommandFailed) else type(exc).__name__
+            except CommandFailed as exc:
                 hint = "run it yourself to see what it says; its output is not shown here"
                 name = source.argument[0]
-                problems.add(f"the command {name!r} gave no value: {why}", source.node.at, hint)
+                problems.add(f"the command {name!r} gave no value: {exc}", source.node.at, hint)
                 return None
         case "file":
             name = source.argument[0]
@@ -136,6 +134,8 @@ def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
 
     CommandFailed where it cannot be started, does not end, or ends with another exit code than 0.
     """
+    import subprocess  # here: most commands start none, and reading ones must not wait for it
+
     try:
         done = subprocess.run(
             list(argv),

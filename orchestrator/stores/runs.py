@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -18,6 +18,9 @@ from orchestrator.domain.record import Identity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.durable import make_private, write_durably
 from orchestrator.stores.names import file_name
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -147,7 +150,7 @@ class RunDirectory:
         where that was not reached.
         """
         try:
-            place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
+            place = _temporary(attempt, _PRIVATE)
         except OSError as exc:
             raise _unavailable(attempt, exc) from exc
         with place as name:
@@ -173,7 +176,7 @@ class RunDirectory:
         """
         try:
             make_private(self._root)
-            place = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._root)
+            place = _temporary(self._root, ".scratch-")
         except OSError as exc:
             raise _unavailable(self._root, exc) from exc
         with place as name:
@@ -194,7 +197,12 @@ class RunDirectory:
         """
         The files of outcomes that came too late to be recorded, oldest run first.
         """
-        return sorted(self._root.glob("*/late-*.json"))
+        runs = [self._root / name for name in self.runs()]
+        try:
+            files = [file for run in runs for file in run.iterdir()]
+        except OSError as exc:
+            raise _unavailable(self._root, exc) from exc
+        return sorted(file for file in files if file.name.startswith("late-"))
 
     def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
         """
@@ -221,6 +229,12 @@ def _parse(text: bytes) -> RunRecord:
     except ValidationError as exc:
         fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
         raise ValueError(f"damaged fields: {fields}") from exc
+
+
+def _temporary(place: Path, prefix: str) -> TemporaryDirectory[str]:
+    from tempfile import TemporaryDirectory  # here: who only reads must not wait for it
+
+    return TemporaryDirectory(prefix=prefix, dir=place)
 
 
 def _unavailable(path: Path, exc: OSError) -> StoreUnavailable:

@@ -221,3 +221,15 @@ def test_a_sweep_removes_private_directories(files: RunDirectory, tmp_path: Path
 
     assert list(attempt.iterdir()) == []
     assert (installed / "kept").exists()
+
+
+def test_outcomes_that_came_too_late_are_found(files: RunDirectory) -> None:
+    """
+    Those of all runs, and nothing else; looking for them makes nothing.
+    """
+    assert files.late() == []
+    files.write_run(run_record())
+    kept = files.directory(RUN) / "late-network-2.json"
+    files.write(kept, "{}")
+
+    assert files.late() == [kept]

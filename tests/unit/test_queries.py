@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.expectation import check_expectation
+from orchestrator.app.queries import history_of
+from orchestrator.app.status import status_of
 from orchestrator.domain.record import Json, Source
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
@@ -27,7 +29,7 @@ def test_no_record_reads_pending_and_says_what_it_waits_for(desk: Desk) -> None:
     Law 9: steps that never ran are pending, with blocked_by; never failed, never absent.
     """
     desk.has("network", status="error")
-    rows = {row.step: row for row in desk.reader.status(outline()).steps}
+    rows = {row.step: row for row in status_of(desk.reader, outline()).steps}
     assert rows["dns"].status is StepStatus.PENDING
     assert rows["dns"].blocked_by == ("network", "server")
 
@@ -38,7 +40,7 @@ def test_a_spooled_outcome_is_shown_over_the_record(desk: Desk) -> None:
     """
     marker = desk.has("network", status="running", active_command="apply")
     desk.spool.put(entry(marker.target.target, 2, status="ok"))
-    (row, *_) = desk.reader.status(outline()).steps
+    (row, *_) = status_of(desk.reader, outline()).steps
     assert (row.status, row.spooled, row.sequence) == (StepStatus.OK, True, 2)
     assert desk.store.newest(marker.target.target) == marker
 
@@ -50,7 +52,7 @@ def test_a_spooled_outcome_that_is_overtaken_is_not_shown(desk: Desk) -> None:
     desk.has("network", status="ok")
     desk.has("network", status="ok")
     desk.spool.put(entry(Target("web", "prod", "network"), 2, status="error"))
-    (row, *_) = desk.reader.status(outline()).steps
+    (row, *_) = status_of(desk.reader, outline()).steps
     assert (row.status, row.spooled) == (StepStatus.OK, False)
 
 
@@ -60,8 +62,8 @@ def test_the_verdict_is_over_the_steps_that_are_listed(desk: Desk) -> None:
     """
     desk.has("network", status="ok")
     desk.has("server", status="error")
-    assert desk.reader.status(outline(), ["network"]).verdict is Verdict.OK
-    assert desk.reader.status(outline()).verdict is Verdict.ERROR
+    assert status_of(desk.reader, outline(), ["network"]).verdict is Verdict.OK
+    assert status_of(desk.reader, outline()).verdict is Verdict.ERROR
 
 
 def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk) -> None:
@@ -70,7 +72,7 @@ def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk)
     """
     desk.has("cache", status="ok")
     desk.has("queue", status="destroyed")
-    assert desk.reader.status(outline()).orphaned == ("web/prod/cache",)
+    assert status_of(desk.reader, outline()).orphaned == ("web/prod/cache",)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_a_record_of_somebody_else_is_refused(desk: Desk, fields: dict[str, Json
     """
     desk.has("network", **fields)
     with pytest.raises(Refused) as caught:
-        desk.reader.status(outline())
+        status_of(desk.reader, outline())
     assert caught.value.reason == "foreign_record"
 
 
@@ -93,7 +95,7 @@ def test_a_moved_blueprint_file_keeps_its_records(desk: Desk) -> None:
     ``moved_from`` names the path that the records were written for.
     """
     desk.has("network", source=Source(blueprint_path="old/web.yaml"))
-    found = desk.reader.status(outline(moved_from=("old/web.yaml",)))
+    found = status_of(desk.reader, outline(moved_from=("old/web.yaml",)))
     assert found.steps[0].status is StepStatus.OK
 
 
@@ -103,7 +105,7 @@ def test_history_is_newest_first(desk: Desk) -> None:
     """
     desk.has("network", status="error")
     desk.has("network", status="ok")
-    found = desk.reader.history(Target("web", "prod", "network"))
+    found = history_of(desk.reader, Target("web", "prod", "network"))
     assert [(item.sequence, str(item.status)) for item in found.entries] == [
         (2, "ok"),
         (1, "error"),
@@ -116,7 +118,7 @@ def test_history_of_nothing_names_what_there_is(desk: Desk) -> None:
     """
     desk.has("network")
     with pytest.raises(Invalid) as caught:
-        desk.reader.history(Target("web", "prod", "netwrk"))
+        history_of(desk.reader, Target("web", "prod", "netwrk"))
     assert "web/prod/network" in caught.value.problems[0].hint
 
 
@@ -126,7 +128,7 @@ def test_an_expectation_that_does_not_hold_names_the_steps(desk: Desk) -> None:
     """
     desk.has("network", status="ok")
     with pytest.raises(Refused, match="server is pending"):
-        check_expectation(desk.reader.status(outline()), "ok")
+        check_expectation(status_of(desk.reader, outline()), "ok")
 
 
 def test_an_expectation_that_holds_is_silent(desk: Desk) -> None:
@@ -135,4 +137,4 @@ def test_an_expectation_that_holds_is_silent(desk: Desk) -> None:
     """
     for step, status in zip(NEEDS, ("destroyed", "absent", "destroyed"), strict=True):
         desk.has(step, status=status)
-    check_expectation(desk.reader.status(outline()), "destroyed")
+    check_expectation(status_of(desk.reader, outline()), "destroyed")

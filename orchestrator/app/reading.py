@@ -1,0 +1,88 @@
+"""
+What reading commands read with. It changes nothing (law 16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.app.conditions import Watch
+from orchestrator.app.ownership import check_owner
+from orchestrator.domain.outline import Outline
+from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.states import NOTHING_THERE
+
+if TYPE_CHECKING:
+    from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """
+    The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
+    the date in UTC.
+    """
+
+    project: str
+    store: OperationStore
+    spool: Spool
+    files: RunFiles
+    processes: Processes
+    silence: float
+    work: Path
+    today: date
+
+    def watch(self) -> Watch:
+        """
+        What tells who is alive.
+        """
+        return Watch(self.store, self.files, self.processes, self.silence)
+
+    def records(self, outline: Outline) -> dict[str, OperationRecord]:
+        """
+        The newest records by step, orphans included; Refused where one is somebody else's.
+        """
+        records = {}
+        for found in self.store.records(outline.blueprint, outline.environment):
+            check_owner(found, self.project, (outline.path, *outline.moved_from))
+            records[found.target.step] = found
+        return records
+
+    def waiting(
+        self, outline: Outline, records: Mapping[str, OperationRecord]
+    ) -> dict[str, OperationRecord]:
+        """
+        The outcomes that wait on disk and are the next entry of their step.
+        """
+        place = (outline.blueprint, outline.environment)
+        found = {}
+        for item in self.spool.pending():
+            step = item.target.step
+            known = records.get(step)
+            ours = (item.target.blueprint, item.target.environment) == place
+            if ours and (known is None or item.sequence == known.sequence + 1):
+                found[step] = item
+        return found
+
+    def run_ids(self) -> list[str]:
+        """
+        The ids of all runs, of this machine and of the store, newest first.
+        """
+        names = self.store.blobs("runs/")
+        stored = {name.split("/")[1] for name in names if name.endswith("/run.json")}
+        return sorted({*self.files.runs(), *stored}, reverse=True)
+
+
+def orphaned(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[str, ...]:
+    """
+    The targets that may be alive and whose step is no longer in the blueprint.
+    """
+    return tuple(
+        str(record.target.target)
+        for step, record in sorted(records.items())
+        if step not in outline.graph and record.status not in NOTHING_THERE
+    )
