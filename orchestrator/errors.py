@@ -26,6 +26,7 @@ def worst(codes: Iterable[int]) -> int:
 
 #: Why an action is refused: stable codes, seen as ``error.code`` and in ``--json``.
 Reason = Literal[
+    "action_gone",
     "backend_changed",
     "changed_secret",
     "dependents",
@@ -35,10 +36,12 @@ Reason = Literal[
     "foreign_lock",
     "foreign_record",
     "lineage",
+    "may_have_run",
     "managed_already",
     "moved_on",
     "no_errored_state",
     "no_lock_to_break",
+    "no_compensation",
     "not_as_described",
     "not_by_exec",
     "not_in_run",
@@ -46,6 +49,7 @@ Reason = Literal[
     "not_retained",
     "nothing_failed",
     "nothing_there",
+    "nothing_new",
     "nothing_to_adopt",
     "other_blueprint",
     "other_command",

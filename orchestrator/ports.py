@@ -403,8 +403,18 @@ class Exec:
     arguments: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """
+    Another program than the engine, carried out as its calls are: the command of an action. A name
+    with "/" starts at the directory of the call.
+    """
+
+    argv: tuple[str, ...]
+
+
 Surgery = Import | Untaint | Push | Unlock | Exec
-Request = Init | Plan | Apply | Pull | Surgery
+Request = Init | Plan | Apply | Pull | Surgery | Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,11 @@ def every(_step: str, _record: OperationRecord | None) -> None:
 
 def unfinished(_step: str, record: OperationRecord | None) -> LeftAlone | None:
     """
-    What is ok already is left alone.
+    What is ok already is left alone, unless it was compensated since, or that was tried.
     """
-    return LeftAlone("already ok") if record is not None and record.status in READY else None
+    if record is None or record.status not in READY or record.compensation is not None:
+        return None
+    return LeftAlone("already ok")
 
 
 def work(crew: Crew, selected: Sequence[str], *, course: Course) -> None:

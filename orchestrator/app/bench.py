@@ -28,13 +28,20 @@ from orchestrator.app.settling import Recalled, check_not_live
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.conclusion import goes_with_parent
 from orchestrator.domain.events import PhaseStarted
-from orchestrator.domain.inputs import StepInputs, provider_lookup, step_inputs
+from orchestrator.domain.inputs import (
+    ActionScope,
+    Lookup,
+    StepInputs,
+    module_inputs,
+    provider_lookup,
+)
 from orchestrator.domain.messages import PulledState, StateOutput
 from orchestrator.domain.record import Json, OperationRecord
 from orchestrator.domain.recorded_inputs import recall
 from orchestrator.domain.reference_syntax import Path as PathInValue
 from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.states import Status
+from orchestrator.domain.target import action_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
 
@@ -85,20 +92,23 @@ class Bench:
         evidence: Callable[[str], Path],
         jobs: int,
         allow_engine_change: bool,
+        run_id: str = "",
     ) -> None:
         self.services = services
         self.deployment = deployment
         self.evidence = evidence
         self.jobs = jobs
         self.allow_engine_change = allow_engine_change
+        self.run_id = run_id
+        self.roots = deployment.roots()
         self.prepared: dict[str, Prepared] = {}
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
         self._paths = (deployment.path, *deployment.moved_from)
         self._packed: dict[str, Snapshot] = {}
         self._tries: Counter[str] = Counter()
-        self._output_locks = {step: threading.Lock() for step in deployment.steps}
-        self._prepare_locks = {step: threading.Lock() for step in deployment.steps}
+        self._output_locks = {step: threading.Lock() for step in self.roots}
+        self._prepare_locks = {step: threading.Lock() for step in self.roots}
 
     def status(self, step: str) -> Status | None:
         """
@@ -154,7 +164,7 @@ class Bench:
                 self.prepared[name] = self._made_ready(name, pin)
 
     def _made_ready(self, name: str, pin: PinOf) -> Prepared:
-        services, step = self.services, self.deployment.steps[name]
+        services, step = self.services, self.roots[name]
         record = self.records.get(name)
         if record is not None:
             check_engine(services, record, allow_change=self.allow_engine_change)
@@ -213,13 +223,37 @@ class Bench:
         """
         Whether even its working directory waits for outputs: its providers refer to some.
         """
-        return bool(_steps_in(self.deployment.steps[name].providers.values()))
+        return bool(_steps_in(self.roots[name].providers.values()))
 
     def inputs(self, step: Step) -> StepInputs:
         """
         The values for the step's module now; what is sensitive in them is masked from here on.
         """
-        return self._masked(step_inputs(self.deployment, step, self.outputs))
+        return self._masked(module_inputs(step, self._lookup(step)))
+
+    def _lookup(self, step: Step) -> Lookup:
+        action = action_of(step.name)
+        if action is not None:
+            return self.action_scope(action[0]).look_up
+        return provider_lookup(self.deployment, step, self.outputs)
+
+    def action_scope(self, name: str) -> ActionScope:
+        """
+        What the actions of a recorded step may refer to. Outputs that a failed destroy has taken
+        out of the provider state are those that were known before.
+        """
+        self.prepare(name, as_recorded)
+        prepared = self.prepared[name]
+        known = prepared.record.outputs if prepared.record is not None else {}
+        earlier = {key: StateOutput(value, sensitive=False) for key, value in known.items()}
+        return ActionScope(
+            self.deployment,
+            prepared.step,
+            self.recorded_inputs(prepared),
+            {**earlier, **self.outputs(name)},
+            self.outputs,
+            self.run_id,
+        )
 
     def recorded_inputs(self, prepared: Prepared) -> StepInputs:
         """
@@ -239,7 +273,7 @@ class Bench:
         text = self._recorded_text(record) if record else None
         if text is None:
             return Recalled(self.inputs(step), secrets_known=True)
-        look_up = provider_lookup(self.deployment, step, self.outputs)
+        look_up = self._lookup(step)
 
         def today(path: PathInValue, origin: str) -> Json:
             name, *rest = path

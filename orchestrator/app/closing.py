@@ -18,6 +18,7 @@ from orchestrator.domain.masking import Masker
 from orchestrator.domain.readback import choices
 from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
 from orchestrator.domain.states import NOTHING_THERE, StepStatus, Verdict, verdict
+from orchestrator.domain.target import step_of
 from orchestrator.errors import (
     Busy,
     CheckFailed,
@@ -146,12 +147,12 @@ def _records(session: Session) -> _Found | None:
     except StoreUnavailable:
         return None
     return _Found(
-        records=[records[step] for step in deployment.steps if step in records],
+        records=[records[root] for root in deployment.roots() if root in records],
         verdict=verdict(rows),
         orphaned=[
             str(record.target.target)
-            for step, record in records.items()
-            if step not in deployment.steps and record.status not in NOTHING_THERE
+            for root, record in records.items()
+            if step_of(root) not in deployment.steps and record.status not in NOTHING_THERE
         ],
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.domain.states import Condition, Liveness, Status
+from orchestrator.domain.target import action_kind, action_name
 
 if TYPE_CHECKING:
     from orchestrator.domain.record import Identity, Lease, OperationRecord
@@ -44,7 +45,10 @@ class Watch:
         What can be seen of the processes of the record's run.
         """
         lease = self.store.lease(record.run_id)
-        engine = self.files.engine_identity(record.run_id, record.target.step, record.attempt)
+        step, kind = record.target.step, action_kind(record.active_command)
+        if kind is not None:
+            step = action_name(step, kind)  # its call left its files there
+        engine = self.files.engine_identity(record.run_id, step, record.attempt)
         known: dict[Role, Identity | None] = {
             "run": lease.owner if lease else None,
             "engine": engine,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.app.bench import Bench
+from orchestrator.app.action_settling import settle_action
+from orchestrator.app.bench import Bench, as_recorded
 from orchestrator.app.closing import codes_of, fault_of
 from orchestrator.app.guards import check_doubts, check_not_moved
 from orchestrator.app.orders import Order, command_line
@@ -21,6 +22,7 @@ from orchestrator.domain.doubts import Look
 from orchestrator.domain.events import StepFinished
 from orchestrator.domain.record import Resources, StepRun
 from orchestrator.domain.states import READY, Status, StepStatus
+from orchestrator.domain.target import action_kind, action_name, shown_root
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -52,6 +54,7 @@ class Crew:
             evidence=lambda step: session.services.files.attempt(session.run_id, step, 1),
             jobs=order.jobs,
             allow_engine_change=order.allow_engine_change,
+            run_id=session.run_id,
         )
 
     def read_records(self) -> None:
@@ -89,7 +92,29 @@ class Crew:
             recalled = self.bench.recalled(prepared)
         except Invalid as exc:
             recalled = Recalled(None, secrets_known=False, why=exc.message.splitlines()[0])
-        self.bench.know(name, settle(self.services, self.deployment, prepared, recalled))
+        kind = action_kind(prepared.record.active_command if prepared.record else None)
+        if kind is None:
+            outcome = settle(self.services, self.deployment, prepared, recalled)
+        else:
+            self._settle_root(action_name(name, kind))
+            outcome = settle_action(self.bench, prepared, kind, recalled)
+        self.bench.know(name, outcome)
+
+    def _settle_root(self, root: str) -> None:
+        """
+        Conclude the record of an action's module if it is interrupted; it is prepared anew later.
+        """
+        if self.bench.status(root) is not Status.RUNNING:
+            return
+        if root not in self.bench.roots:
+            raise Refused(
+                "action_gone",
+                f"{shown_root(root)} was interrupted, and the blueprint no longer declares it",
+                hint="put it back, so that what it left can be settled",
+            )
+        self.bench.prepare(root, as_recorded)
+        self.settle(root)
+        del self.bench.prepared[root]
 
     def check_certain(self, name: str) -> None:
         """

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.bench import as_recorded, bare
+from orchestrator.app.actions import exit_codes
+from orchestrator.app.bench import as_it_is, as_recorded, bare
 from orchestrator.app.crew import Crew
 from orchestrator.app.following import Following
 from orchestrator.app.guards import check_dependents
+from orchestrator.app.last_work import last_work, roots_before, tell_last_work
 from orchestrator.app.orders import Order
 from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.retain import retain_declared, tell_overdue
@@ -22,6 +24,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.retention import retention
 from orchestrator.domain.sealing import sealed_retention
 from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus
+from orchestrator.domain.target import step_of
 from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
@@ -43,6 +46,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     check_dependents(deployment, going, statuses)
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
     failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
+    if not failures:
+        failures = bench.prepare_all(roots_before(crew, _by_engine(plan)), as_it_is)
     fresh = [s for s in going if bench.status(s) is None] if statuses and not failures else []
     unfit = {} if failures else _unfit(crew, kept)
     _report_skipped(crew, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
@@ -56,6 +61,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     left = [step for step in plan.todo if not _settled_away(crew, step)]
     plan = teardown(deployment, bench.records, left)
     _tell_followers(crew, plan)
+    tell_last_work(crew, _by_engine(plan))
     unstarted = run_steps(
         plan.order,
         partial(_take_down, crew, plan),
@@ -67,6 +73,13 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     for step in fresh:
         _confirm_absent(crew, step)
     _tell_orphans(crew)
+
+
+def _by_engine(plan: Teardown) -> list[str]:
+    """
+    The steps that are taken down by themselves: the others go with their parent.
+    """
+    return [step for step in plan.todo if step not in plan.follows]
 
 
 def _prepare(crew: Crew, plan: Teardown, steps: Sequence[str]) -> dict[str, OrchestratorError]:
@@ -101,7 +114,7 @@ def _tell_orphans(crew: Crew) -> None:
     alive = [
         str(known.target.target)
         for name, known in sorted(crew.bench.records.items())
-        if name not in crew.deployment.graph
+        if step_of(name) not in crew.deployment.graph
         and known is not None
         and known.status not in NOTHING_THERE
     ]
@@ -221,6 +234,9 @@ def _take_down(crew: Crew, plan: Teardown, name: str) -> Outcome:
         crew.bench.know(name, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
+    if done.record.failed_command == "before_destroy":
+        for code in exit_codes(done, "before_destroy", crew.services.stop.exit_code):
+            crew.session.fail(code)
     return crew.end_with_record(name, started, done, 1)
 
 
@@ -233,4 +249,4 @@ def _destroyed(crew: Crew, name: str) -> Done:
         crew.order.wishes,
         verb="destroy",
         attempt=1,
-    ).run()
+    ).run(first=partial(last_work, crew, name))

@@ -29,7 +29,11 @@ def check_expectation(
             f"{where} is not destroyed: alive and no longer in the blueprint: "
             + ", ".join(document.orphaned),
         )
-    doubtful = [row.step for row in document.steps if row.in_doubt]
+    doubtful = [
+        row.step
+        for row in document.steps
+        if row.in_doubt or any(root.in_doubt for root in row.action_roots)
+    ]
     if doubtful:
         raise Refused(
             "expectation", f"{where} is not {expected}: in doubt in {', '.join(doubtful)}"
@@ -38,13 +42,23 @@ def check_expectation(
         left = [_left(row, allow_retained=allow_retained) for row in document.steps]
         odd = [said for said in left if said]
     elif str(document.verdict) == expected:
-        odd = []
+        odd = [said for row in document.steps if (said := _undone(row))]
     else:
         odd = [f"{row.step} is {row.status}" for row in document.steps if row.status != expected]
     if odd:
         raise Refused(
             "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(odd)}"
         )
+
+
+def _undone(row: StepState) -> str:
+    """
+    That a step was compensated since it was applied, or that was tried: then `ok` tells of its
+    objects only. Empty where it was not.
+    """
+    if row.compensation is None:
+        return ""
+    return f"the compensation of {row.step} is {row.compensation.verdict}"
 
 
 def _left(row: StepState, *, allow_retained: bool) -> str:

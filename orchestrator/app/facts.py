@@ -17,6 +17,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.lineage import lock_blob
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import EngineRef, ProviderState, TargetRef
+from orchestrator.domain.target import action_of
 
 _LOCKED_PROVIDER = re.compile(
     rb'^provider "(?P<address>[^"]+)" \{[^}]*?^\s*version\s*=\s*"(?P<version>[^"]+)"', re.M | re.S
@@ -98,7 +99,7 @@ class Facts:
                 "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
                 "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
                 "parent": str(deployment.target(owner)) if owner else None,
-                "needs": tuple(sorted(deployment.graph.needs(step.name))),
+                "needs": tuple(sorted(step.needs)),
                 "deployment": self._session.run.deployment,
                 "verify_absence": step.verify_absence,
             }
@@ -128,7 +129,8 @@ class Facts:
                 "module_digest": snapshot.digest,
                 "lock_digest": keep_lock(self._services, lock),
             }
-            self._session.report(self._session.result(step).model_copy(update=pinned))
+            if action_of(step) is None:  # the run has a row for each step, none for its actions
+                self._session.report(self._session.result(step).model_copy(update=pinned))
             for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
                 store.put_blob(f"{self._place}/{file}", (self._evidence / file).read_bytes())
 

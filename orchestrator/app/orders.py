@@ -20,7 +20,7 @@ from orchestrator.errors import ApprovalMissing, Usage
 
 Verb = Literal[
     "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",
-    "retry", "redeploy", "rollback",
+    "retry", "redeploy", "rollback", "compensate",
 ]  # fmt: skip
 
 
@@ -64,7 +64,8 @@ class Order:
     would change; ``words`` are the engine command of ``exec``; ``owner`` and ``review_by``, a date,
     go with the reason of ``retain``. ``from_run`` is the earlier run that somebody named,
     ``lineage`` what becomes of it in records; ``unverified`` is the reason to go back to what had
-    no checks.
+    no checks. ``repeat`` is the reason to do again what an action did, or may have done, and
+    ``skip_before_destroy`` the one to destroy without it.
     """
 
     verb: Verb
@@ -96,6 +97,8 @@ class Order:
     unverified: str | None = None
     accept_changed_secret: tuple[str, ...] = ()
     lineage: Lineage | None = None
+    repeat: str | None = None
+    skip_before_destroy: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
     @property
@@ -104,7 +107,7 @@ class Order:
         Whether more than records changes, so that somebody has to approve it.
         """
         return (
-            self.verb in (*APPLYING, "destroy", "import", "exec")
+            self.verb in (*APPLYING, "destroy", "import", "exec", "compensate")
             or bool(self.adopt or self.untaint or self.unlock)
             or self.push_errored_state
         )
@@ -140,6 +143,8 @@ class Order:
             "from_run": self.from_run,
             "unverified": self.unverified,
             "accept_changed_secret": list(self.accept_changed_secret),
+            "repeat": self.repeat,
+            "skip_before_destroy": self.skip_before_destroy,
         }
         return {
             name: value

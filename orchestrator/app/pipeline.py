@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from orchestrator.app.absence import (
@@ -76,6 +76,17 @@ class Done:
     fault: Fault | None
 
 
+#: What comes between the approval of a plan and its marker: the entry that it ended with, if it
+#: wrote any to the record of the same step.
+First = Callable[[], Done | None]
+
+
+def nothing_first() -> None:
+    """
+    For a mutation that nothing comes before.
+    """
+
+
 class Pipeline:
     """
     One attempt at one step of a run.
@@ -106,10 +117,12 @@ class Pipeline:
             session, prepared, inputs, wishes, verb=verb, attempt=attempt, evidence=self.evidence
         )
 
-    def run(self) -> Done:
+    def run(self, first: First = nothing_first) -> Done:
         """
         Carry it out. Errors before the marker leave the record as it was and are raised; what
         happens after it is in the record that is returned.
+
+        ``first`` is done once the plan is approved; where it goes wrong nothing else is done.
         """
         with self._planned(check_state) as proposal:
             if proposal.empty:
@@ -127,6 +140,13 @@ class Pipeline:
             self._approve(proposal)
             if self.services.stop.stopping:
                 raise stopped(self.services.stop)
+            before = first()
+            if before is not None:
+                if before.fault is not None:
+                    return before
+                if self.services.stop.stopping:
+                    raise stopped(self.services.stop)
+                self.prepared = replace(self.prepared, record=before.record)
             return self._mutate(proposal)
 
     def adopt(self, *, accepted: str | None) -> Done:

@@ -15,9 +15,11 @@ from typing import Literal
 
 from orchestrator.app.bench import Bench, as_it_is, as_recorded
 from orchestrator.app.orders import Order, selection
+from orchestrator.app.preparation import Prepared
 from orchestrator.app.proposal import Direction, Wishes, propose
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
+from orchestrator.domain.action_entries import described, is_under_way
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events import StepDeferred
@@ -202,6 +204,7 @@ class _Planner:
             outputs=proposal.shown.outputs,
             drifted=proposal.shown.drifted,
             inputs=proposal.shown.inputs,
+            before_destroy=_first(prepared) if verb == "destroy" else None,
             reason=f"from the present outputs of {', '.join(moving)}, which would change first"
             if moving and verb == "apply"
             else None,
@@ -227,6 +230,16 @@ class _Planner:
     ) -> PlannedStep:
         known = {"step": name, "target": str(self.deployment.target(name)), "status": status}
         return PlannedStep.model_validate({**known, **fields})
+
+
+def _first(prepared: Prepared) -> str | None:
+    """
+    What a destroy would do first, as the step declares it.
+    """
+    action, record = prepared.step.before_destroy, prepared.record
+    if action is None or record is None or is_under_way(record):
+        return None
+    return f"before_destroy: {described(action)}"
 
 
 def _evidence(scratch: Path, step: str) -> Path:

@@ -15,6 +15,7 @@ from orchestrator.app.ownership import check_owner
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.states import NOTHING_THERE
+from orchestrator.domain.target import step_of
 
 if TYPE_CHECKING:
     from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
@@ -84,5 +85,5 @@ def orphaned(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[
     return tuple(
         str(record.target.target)
         for step, record in sorted(records.items())
-        if step not in outline.graph and record.status not in NOTHING_THERE
+        if step_of(step) not in outline.graph and record.status not in NOTHING_THERE
     )

@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
+from orchestrator.app.conditions import Watch
 from orchestrator.app.earlier import find_run
 from orchestrator.app.reading import Reader, orphaned
 from orchestrator.domain.commands import command_line
-from orchestrator.domain.documents import StatusDocument, StepState
+from orchestrator.domain.documents import ActionRoot, StatusDocument, StepState
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import NextCommand, OperationRecord
 from orchestrator.domain.retention import is_overdue
 from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
-from orchestrator.domain.target import Target
+from orchestrator.domain.target import ACTION_KINDS, Target, action_name
 from orchestrator.errors import StoreUnavailable
 
 
@@ -40,7 +41,9 @@ def status_of(
             shown.append(_pending(outline, outline.target(step), records))
         else:
             state = _recorded(reader, newest, runs, condition)
-            shown.append(state.model_copy(update={"spooled": step in waiting}))
+            roots = tuple(_action_roots(records, step, watch))
+            changes = {"spooled": step in waiting, "action_roots": roots}
+            shown.append(state.model_copy(update=changes))
     return StatusDocument(
         project=reader.project,
         blueprint=outline.blueprint,
@@ -121,6 +124,8 @@ def _recorded(
         retained=record.retained,
         lineage=record.lineage,
         review_overdue=is_overdue(record.retained, reader.today),
+        compensation=record.compensation,
+        before_destroy=record.before_destroy,
     )
 
 
@@ -162,3 +167,23 @@ def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRe
     return StepState(
         step=target.step, target=str(target), status=StepStatus.PENDING, blocked_by=blocked
     )
+
+
+def _action_roots(
+    records: Mapping[str, OperationRecord], step: str, watch: Watch
+) -> Iterable[ActionRoot]:
+    """
+    The roots of the step's actions that are, or may be, still there.
+    """
+    for kind in ACTION_KINDS:
+        record = records.get(action_name(step, kind))
+        if record is not None and record.status not in NOTHING_THERE:
+            yield ActionRoot(
+                target=str(record.target.target),
+                status=record.status,
+                condition=watch.condition(record),
+                run_id=record.run_id,
+                last_error=record.last_error,
+                objects=tuple(ref.address for ref in record.resources.inventory),
+                in_doubt=record.resources.in_doubt,
+            )

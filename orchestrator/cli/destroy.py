@@ -29,6 +29,19 @@ from orchestrator.cli.invocation import Invocation
     type=click.Choice(["state", "provider"]),
     help="How absence is confirmed: by provider state, or by asking the provider for each object.",
 )
+@click.option(
+    "--skip-before-destroy",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Destroy without what steps declare as `before_destroy`; the reason is recorded.",
+)
+@click.option(
+    "--repeat-before-destroy",
+    "repeat",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Carry it out again although nobody can tell what it did when it was cut short.",
+)
 @options.approval
 @options.jobs
 @options.engine

@@ -27,6 +27,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 COMMANDS = {
     "adopt": "adopt",
     "apply": "apply",
+    "compensate": "compensate",
     "demo": "demo",
     "destroy": "destroy",
     "engine": "engine",

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.record import (
+    ActionRun,
     Actor,
     Attempt,
     Command,
@@ -49,6 +50,21 @@ class Document(Part):
         return self.model_dump_json(by_alias=True, indent=2)
 
 
+class ActionRoot(Part):
+    """
+    The root of a module that a step declares as one of its actions, as its newest record tells it.
+    What it made stays when the step is destroyed: ``objects`` are alive.
+    """
+
+    target: str
+    status: Status
+    condition: Condition | None = None
+    run_id: str
+    last_error: str | None = None
+    objects: tuple[str, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+
+
 class StepState(Part):
     """
     A step as its newest record tells it; without a record ``status`` is ``pending``.
@@ -83,6 +99,9 @@ class StepState(Part):
     review_overdue: bool = False
     spooled: bool = False
     lineage: Lineage | None = None
+    compensation: ActionRun | None = None
+    before_destroy: ActionRun | None = None
+    action_roots: tuple[ActionRoot, ...] = ()
 
 
 class StatusDocument(Document):
@@ -132,6 +151,8 @@ class HistoryEntry(Part):
     in_doubt: tuple[Doubt, ...] = ()
     lineage: Lineage | None = None
     last_attempt: Attempt | None = None
+    compensation: ActionRun | None = None
+    before_destroy: ActionRun | None = None
 
 
 class HistoryDocument(Document):
@@ -195,7 +216,7 @@ class PlannedStep(Part):
 
     ``deferred`` cannot be planned yet (``reason``, ``waits_for``), ``failed`` has an ``error``.
     ``drifted`` are objects that changed or vanished outside the engine. ``inputs`` are as shown:
-    sensitive ones masked.
+    sensitive ones masked. ``before_destroy`` is what would be done before the step is destroyed.
     """
 
     step: str
@@ -208,6 +229,7 @@ class PlannedStep(Part):
     reason: str | None = None
     waits_for: tuple[str, ...] = ()
     error: Fault | None = None
+    before_destroy: str | None = None
 
 
 class PlanDocument(Document):

@@ -51,6 +51,10 @@ NOTHING_KNOWN: Mapping[str, Any] = {
 }
 
 
+#: What an apply makes a matter of the past: what was done to undo the work before it.
+_NEW_WORK: Mapping[str, Any] = {"compensation": None, "before_destroy": None}
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """
@@ -117,6 +121,7 @@ def mark(
         error=None,
         absence=None,
         started_at=stamp.at,
+        **(_NEW_WORK if command == "apply" else {}),
         resources=Resources(
             planned=tuple(planned), inventory=inventory(state), in_doubt=tuple(doubts)
         ),
@@ -168,6 +173,7 @@ def unchanged(
         "verification": verification,
         "absence": None,
         "targets": (),
+        **_NEW_WORK,
         **known_outputs(before, facts["run_id"], state, stamp),
     }
     retained = before is not None and before.status is Status.RETAINED

@@ -37,11 +37,25 @@ HINTS: Mapping[Phase, str] = {
 }
 
 
+_AGAIN = "look at what it did. If it may be done again, `{} WHY` does it"
+#: Faults that the hint of their phase does not fit.
+BY_CODE: Mapping[str, str] = {
+    "compensation_failed": "read what it said and fix the cause; the same command goes on here",
+    "compensation_unknown": _AGAIN.format("compensate --repeat"),
+    "before_destroy_failed": "nothing of the step was destroyed: fix the cause and destroy again, "
+    "or go without by `destroy --skip-before-destroy WHY`",
+    "before_destroy_unknown": "nothing of the step was destroyed: "
+    + _AGAIN.format("destroy --repeat-before-destroy"),
+}
+
+
 def hint_of(fault: Fault, *, doubtful: bool = False) -> str | None:
     """
-    The hint of the fault's phase, or of readback where it left objects in doubt; None for a
+    The hint of the fault's code or phase, or of readback where it left objects in doubt; None for a
     refusal, which brings one of its own, and where a person stopped it.
     """
     if doubtful:
         return HINTS["readback"]
-    return None if fault.code in (*get_args(Reason), "stopped") else HINTS[fault.phase]
+    if fault.code in (*get_args(Reason), "stopped"):
+        return None
+    return BY_CODE.get(fault.code) or HINTS[fault.phase]

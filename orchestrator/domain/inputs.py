@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,14 +24,17 @@ from orchestrator.domain.references import (
     scalar_text,
 )
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.target import shown_root, step_of
 from orchestrator.domain.yaml_text import to_yaml
 from orchestrator.errors import Invalid, Problem
 
 __all__ = [
+    "ActionScope",
     "Lookup",
     "StepInputs",
     "Upstream",
     "digest",
+    "module_inputs",
     "own_lookup",
     "provider_lookup",
     "rerun_inputs",
@@ -62,7 +66,8 @@ def target_id(deployment: Deployment, step: str) -> str:
     """
     target = str(deployment.target(step))
     short = hashlib.sha256(f"{deployment.project}/{target}".encode()).hexdigest()[:16]
-    return f"{step[:46]}-{short}"
+    words = re.sub(r"[^a-z0-9_-]+", "-", step).rstrip("-")
+    return f"{words[:46]}-{short}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +186,47 @@ def own_lookup(
     return look_up
 
 
+@dataclass(frozen=True, slots=True)
+class ActionScope:
+    """
+    What the actions of a step may refer to: the values that its module was given, its outputs, the
+    outputs of the steps it needs, and the run that carries the action out.
+    """
+
+    deployment: Deployment
+    step: Step
+    inputs: StepInputs
+    outputs: Mapping[str, StateOutput]
+    upstream: Upstream
+    run_id: str
+
+    def look_up(self, reference: Reference) -> Resolved:
+        """
+        The value of a reference; Unresolvable where it has none.
+        """
+        match reference.kind:
+            case "run_id":
+                return Resolved(self.run_id)
+            case "step_output":
+                return provider_lookup(self.deployment, self.step, self.upstream)(reference)
+            case _:
+                return own_lookup(self.deployment, self.step, self.inputs, self.outputs)(reference)
+
+
 def step_inputs(deployment: Deployment, step: Step, upstream: Upstream) -> StepInputs:
     """
     The values for the step's module. Invalid, with all problems, where one cannot be had.
+    """
+    return module_inputs(step, provider_lookup(deployment, step, upstream))
+
+
+def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
+    """
+    The values for a root's module by what ``look_up`` gives. Invalid, with all problems, where one
+    cannot be had.
 
     What a variable that the module calls sensitive is given is a secret, wherever it came from.
     """
-    look_up = provider_lookup(deployment, step, upstream)
     values: dict[str, Json] = {}
     secrets: dict[Path, str] = {}
     problems: list[Problem] = []
@@ -195,7 +234,7 @@ def step_inputs(deployment: Deployment, step: Step, upstream: Upstream) -> StepI
         try:
             resolved = template.resolve(look_up)
         except Unresolvable as exc:
-            problems.append(Problem(f"input {name!r} of step {step.name!r}: {exc}", step.at))
+            problems.append(Problem(f"input {name!r} of {shown_root(step.name)}: {exc}", step.at))
             continue
         values[name] = resolved.value
         found = dict(resolved.secrets)
@@ -221,10 +260,10 @@ def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolve
         case "environment":
             return Resolved(deployment.environment)
         case "step_name":
-            return Resolved(step.name)
+            return Resolved(step_of(step.name))
         case "target_id":
             return Resolved(target_id(deployment, step.name))
-        case "step_output" | "own_output" | "each_key":
+        case "step_output" | "own_output" | "each_key" | "run_id":
             raise Unresolvable(f"${{{reference}}} has no value here")
 
 

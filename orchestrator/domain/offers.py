@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+from orchestrator.domain.action_entries import is_cut_short
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.lineage import failed_run
 from orchestrator.domain.record import Doubt, OperationRecord
@@ -85,6 +86,8 @@ REFUSED: Mapping[str, str] = {
     "upstream": "it needs {unready}: recover that first",
     "unknown_run": "no earlier run is known in which it ended ok",
     "none_declared": "the step declares no compensation",
+    "compensated": "it was compensated since it was applied; `compensate --repeat WHY` does "
+    "it again",
     "dependents": "alive and in need of it: {dependents}; take them down first, or together: "
     "`{together}`",
     "not_running": "nothing of it is going on",
@@ -142,7 +145,10 @@ def command_of(subject: Subject, choice: Choice, situation: Situation) -> str | 
         case Remedy.ROLLBACK:
             return _rollback(subject, *takeover)
         case Remedy.COMPENSATE:
-            return _command(subject, "compensate", *at, *why, *takeover)
+            again = subject.record is not None and is_cut_short(subject.record)
+            return _command(
+                subject, "compensate", *at, *(("--repeat", "WHY") if again else why), *takeover
+            )
         case Remedy.DESTROY:
             left = any(doubt.action == "forget" for doubt in subject.doubts)
             accept = ("--accept-vanished", "WHY") if left else ()

@@ -279,6 +279,40 @@ class Absence(Frozen):
     at: datetime
 
 
+class Standing(Frozen):
+    """
+    How a target stood before an action of it began: what an action that ends well goes back to.
+    """
+
+    status: Status
+    run_id: str
+    run_record: str | None = None
+    attempt: int = 1
+    failed_command: Command | None = None
+    last_error: str | None = None
+    error: Fault | None = None
+
+
+class ActionRun(Frozen):
+    """
+    What became of a declared action of a step, ``compensate`` or ``before_destroy``, the last time.
+
+    ``unknown``: it may have run to its end or not. ``by`` is what the blueprint says of it, without
+    values; ``target`` the target of its module. ``on`` are the objects that it was carried out for.
+    """
+
+    verdict: Literal["running", "done", "failed", "unknown", "skipped"]
+    by: str
+    run_id: str
+    at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    target: str | None = None
+    on: tuple[str, ...] = ()
+    was: Standing | None = None
+
+
 class Lineage(Frozen):
     """
     The run that this one comes from: by retry, redeploy, rollback or promotion.
@@ -331,6 +365,8 @@ class OperationRecord(Frozen):
     verification: Verification | None = None
     absence: Absence | None = None
     lineage: Lineage | None = None
+    compensation: ActionRun | None = None  # until the next apply, like the other
+    before_destroy: ActionRun | None = None
     settled: tuple[Settled, ...] = ()
     needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
     deployment: str | None = None  # the digest of what was applied (`domain.frozen`)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from orchestrator.domain.action_entries import is_compensated
 from orchestrator.domain.commands import Place
 from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.record import Doubt, OperationRecord
@@ -371,7 +372,10 @@ BARS: Mapping[Remedy, tuple[Bar, ...]] = {
     Remedy.RETRY: (Bar("not_failed", lambda subject: not subject.facts.failed_run), _UNREADY),
     Remedy.REDEPLOY: (_UNREADY,),
     Remedy.ROLLBACK: (Bar("unknown_run", lambda subject: not subject.facts.earlier_run), _UNREADY),
-    Remedy.COMPENSATE: (Bar("none_declared", lambda subject: not subject.facts.compensates),),
+    Remedy.COMPENSATE: (
+        Bar("none_declared", lambda subject: not subject.facts.compensates),
+        Bar("compensated", lambda subject: is_compensated(subject.record)),
+    ),
     Remedy.DESTROY: (
         Bar("retained", _recorded(Status.RETAINED)),
         Bar("nothing_there", lambda subject: subject.status in NOTHING_THERE),

@@ -20,6 +20,7 @@ ReferenceKind = Literal[
     "step_name",
     "target_id",
     "each_key",
+    "run_id",
 ]
 Path = tuple[str | int, ...]
 
@@ -35,6 +36,7 @@ _PATTERNS: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
     ("step_name", re.compile(r"step\.name")),
     ("target_id", re.compile(r"target\.id")),
     ("each_key", re.compile(r"each\.key")),
+    ("run_id", re.compile(r"run\.id")),
 )
 _FORMS = (
     "inputs.NAME",
@@ -46,6 +48,7 @@ _FORMS = (
     "step.name",
     "target.id",
     "each.key",
+    "run.id",
 )
 _PATH = re.compile(rf'\.(?P<key>{_WORD})|\[(?P<index>\d{{1,9}})\]|\["(?P<quoted>[^"\\]*)"\]')
 _WITH_PATH = ("input", "step_output", "own_output")
@@ -74,7 +77,7 @@ class Reference:
                 base = f"env.{self.names[0]}"
             case "environment":
                 base = "environment"
-            case "blueprint_name" | "step_name" | "target_id" | "each_key":
+            case "blueprint_name" | "step_name" | "target_id" | "each_key" | "run_id":
                 base = self.kind.replace("_", ".")
         return base + path_text(self.path)
 

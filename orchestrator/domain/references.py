@@ -2,8 +2,8 @@
 References ``${...}`` in blueprint values: parsed once, resolved against a scope.
 
 ``${inputs.x}``, ``${steps.s.outputs.o}``, ``${outputs.o}``, ``${env.NAME}``, ``${blueprint.name}``,
-``${environment}``, ``${step.name}``, ``${target.id}`` and ``${each.key}``; inputs and outputs may
-go on with a path such as ``.subnets[0]``. ``$${`` stands for the text ``${``.
+``${environment}``, ``${step.name}``, ``${target.id}``, ``${each.key}`` and ``${run.id}``; inputs
+and outputs may go on with a path such as ``.subnets[0]``. ``$${`` stands for the text ``${``.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record import (
+    ActionRun,
     Diagnostic,
     Doubt,
     Fault,
@@ -34,6 +35,8 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
             "verification": _verification(record.verification, masker),
             "settled": tuple(_settled(item, masker) for item in record.settled),
             "retained": record.retained and sealed_retention(record.retained, masker),
+            "compensation": _action(record.compensation, masker),
+            "before_destroy": _action(record.before_destroy, masker),
             "last_attempt": attempt
             and attempt.model_copy(update={"error": _fault(attempt.error, masker)}),
         }
@@ -46,6 +49,19 @@ def sealed_retention(retained: Retained, masker: Masker) -> Retained:
     """
     said = {"reason": masker.mask(retained.reason), "owner": masker.mask(retained.owner)}
     return retained.model_copy(update=said)
+
+
+def _action(action: ActionRun | None, masker: Masker) -> ActionRun | None:
+    if action is None:
+        return None
+    was = action.was and action.was.model_copy(
+        update={
+            "last_error": _text(action.was.last_error, masker),
+            "error": _fault(action.was.error, masker),
+        }
+    )
+    said = {"by": masker.mask(action.by), "reason": _text(action.reason, masker), "was": was}
+    return action.model_copy(update=said)
 
 
 def _text(text: str | None, masker: Masker) -> str | None:

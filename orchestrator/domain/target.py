@@ -61,6 +61,13 @@ class Target:
         return cls(*parts)
 
 
+def action_kind(command: str | None) -> ActionKind | None:
+    """
+    The action that a command of this name is; None for any other.
+    """
+    return next((kind for kind in ACTION_KINDS if kind == command), None)
+
+
 def action_name(step: str, kind: ActionKind) -> str:
     """
     The name of the root that an action of a step has, where it is a module: an instance of the step
@@ -85,3 +92,25 @@ def action_of(name: str) -> tuple[str, ActionKind] | None:
         return None
     step = f'{found["step"]}["{found["key"]}"]' if found["key"] else found["step"]
     return step, cast(ActionKind, found["kind"])
+
+
+def step_of(name: str) -> str:
+    """
+    The step that a root belongs to: its own, or that of which it is an action.
+
+    >>> step_of('db["@compensate"]'), step_of("db")
+    ('db', 'db')
+    """
+    action = action_of(name)
+    return action[0] if action is not None else name
+
+
+def shown_root(name: str) -> str:
+    """
+    A root as messages call it.
+
+    >>> shown_root('db["@compensate"]'), shown_root("db")
+    ("compensate of step 'db'", "step 'db'")
+    """
+    action = action_of(name)
+    return f"step {name!r}" if action is None else f"{action[1]} of step {action[0]!r}"

@@ -16,6 +16,7 @@ from orchestrator.ports import (
     Import,
     Init,
     Plan,
+    Program,
     Pull,
     Push,
     Request,
@@ -47,6 +48,8 @@ def verb(request: Request) -> str:
             return "unlock"
         case Exec():
             return "exec"
+        case Program():
+            return "program"
         case _:
             assert_never(request)
 
@@ -120,6 +123,8 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
             options |= {"force": IsFlagged}
         case Exec():
             return [*info.program, *request.arguments]
+        case Program():
+            return list(request.argv)
         case _:
             assert_never(request)
     # Making a Terraform would read whatever terraform.tfstate lies in the current directory.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -41,6 +42,7 @@ from orchestrator.ports import (
     EngineInfo,
     Liveness,
     Processes,
+    Program,
     Recollection,
     Request,
     Site,
@@ -223,19 +225,23 @@ class TerraformEngine:
             raise EngineFailed("engine", f"cannot write {files.log}: {exc.strerror}") from exc
 
     def _start(self, request: Request, files: CallFiles, site: Site) -> Child:
+        environment = self._environment | dict(site.environment)
+        vector = argument_vector(self._info, request)
+        if isinstance(request, Program):
+            vector[0] = _found(vector[0], site.directory, environment)
         try:
             return Child.start(
                 files,
                 self._processes,
                 seed=identity_seed(self._processes, verb(request)),
-                program=argument_vector(self._info, request),
+                program=vector,
                 directory=site.directory,
-                environment=self._environment | dict(site.environment),
+                environment=environment,
                 delete_after=site.delete_after,
-                umask=CALLERS_UMASK if isinstance(request, Apply) else PRIVATE_UMASK,
+                umask=CALLERS_UMASK if isinstance(request, Apply | Program) else PRIVATE_UMASK,
             )
         except OSError as exc:
-            raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {exc}") from exc
+            raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}") from exc
 
     def _check_ours(self, files: CallFiles, wrapper: int) -> None:
         match files.beginning():
@@ -266,6 +272,22 @@ class TerraformEngine:
             if time.monotonic() > deadline:
                 return Liveness.ALIVE
             time.sleep(_POLL)
+
+
+def _found(program: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """
+    The absolute path of a program; EngineFailed where there is none.
+    """
+    if "/" in program:
+        return str(directory.absolute() / program)
+    path = shutil.which(program, path=environment.get("PATH"))
+    if path is None:
+        raise EngineFailed(
+            "engine",
+            f"cannot start {program}: it is not on PATH",
+            hint="give its path; one with a slash starts at the project's directory",
+        )
+    return str(Path(path).absolute())
 
 
 def _answer(

@@ -91,7 +91,8 @@ class Transcript:
             for diagnostic in (self._masked(found) for found in parse_text(text))
         ]
         if not any(item.messages for item in spoken) and self.stderr_text.strip():
-            lines = self.stderr_text.strip().splitlines()[-_LAST_LINES:]
+            lines = self.stderr_text.strip().splitlines()
+            lines = lines if self.verb == "program" else lines[-_LAST_LINES:]
             # What exec runs is shown as it comes: its stdout and stderr are not mixed.
             spoken += [Spoken(x, (Said(x),) if self.verb != "exec" else ()) for x in lines]
         return self._take(spoken)

@@ -180,6 +180,7 @@ def check_references(
         outputs=module.outputs,
         steps=modules,
         itself=draft.name,
+        runs=True,
     )
     for value in action.values():
         rules.check(value, problems)

@@ -23,7 +23,7 @@ from orchestrator.domain.document import Problems, node_of
 from orchestrator.domain.graph import Graph
 from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.target import ActionKind, action_of
+from orchestrator.domain.target import ActionKind, shown_root
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.actions import (
     ActionDraft,
@@ -211,7 +211,7 @@ class Linker:
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
     def _check_variables(self, draft: Draft, module: Module) -> None:
-        what = f"the module of {_shown(draft.name)}"
+        what = f"the module of {shown_root(draft.name)}"
         for name, value in draft.inputs.items():
             variable = module.variables.get(name)
             if variable is None:
@@ -223,7 +223,7 @@ class Linker:
         for variable in module.variables.values():
             if variable.required and variable.name not in draft.inputs:
                 at = draft.module.at if draft.module else draft.at
-                message = f"{_shown(draft.name)} does not set {variable.name!r}"
+                message = f"{shown_root(draft.name)} does not set {variable.name!r}"
                 hint = f"the module requires it: {variable.at}" if variable.at else ""
                 self.problems.add(message, at, hint)
 
@@ -308,7 +308,7 @@ def _root(draft: Draft, module: Module | None, behaviour: Behaviour) -> Step:
     A draft with its module as a step that needs nothing yet.
     """
     if module is None or draft.module is None:
-        raise ValueError(f"{_shown(draft.name)} has no module")
+        raise ValueError(f"{shown_root(draft.name)} has no module")
     return Step(
         name=draft.name,
         module_ref=draft.module.text,
@@ -329,14 +329,6 @@ def _root(draft: Draft, module: Module | None, behaviour: Behaviour) -> Step:
         absence_timeout=behaviour.absence_timeout or draft.absence_timeout,
         at=draft.at,
     )
-
-
-def _shown(name: str) -> str:
-    """
-    A root as messages call it.
-    """
-    action = action_of(name)
-    return f"step {name!r}" if action is None else f"{action[1]} of step {action[0]!r}"
 
 
 def _type_of(variable: Variable) -> Type:

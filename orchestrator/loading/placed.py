@@ -54,7 +54,7 @@ class Rules:
 
     ``inputs`` are the names behind ``${inputs.x}``, ``steps`` the steps with their modules (None: a
     module that is not known), ``outputs`` the module's own. None: not allowed there. ``instances``
-    tells that there is an ``${each.key}``.
+    tells that there is an ``${each.key}``, ``runs`` that there is a ``${run.id}``.
     """
 
     what: str
@@ -65,6 +65,7 @@ class Rules:
     step_names: bool = True
     sensitive: Collection[str] = field(default=())
     instances: bool = False
+    runs: bool = False
     itself: str = ""
 
     def check(self, value: Placed, problems: Problems) -> None:
@@ -95,6 +96,9 @@ class Rules:
             case "each_key":
                 why = "only `identity` is read for each instance"
                 return None if self.instances else self._forbidden(reference, why)
+            case "run_id":
+                why = "only `compensate` and `before_destroy` may differ from run to run"
+                return None if self.runs else self._forbidden(reference, why)
             case "blueprint_name" | "environment":
                 return None
 

@@ -28,6 +28,7 @@ from orchestrator.domain.events import (
     StepRetried,
 )
 from orchestrator.domain.states import StepStatus
+from orchestrator.domain.target import action_of
 from orchestrator.views.outcome import diagnostic, story, where
 from orchestrator.views.page import Page, Paper, Part, cells
 from orchestrator.views.plan import planned_actions
@@ -134,6 +135,9 @@ class HumanView:
     def _prefix(self, step: str) -> tuple[Part, ...]:
         if not step:
             return ()
+        action = action_of(step)
+        if action is not None:  # a root of its own, named for where it belongs
+            step = " ".join(action)
         number = self._steps.setdefault(step, len(self._steps))
         bar = Page(self._paper).glyph("|")
         pad = " " * max(self._prefix_width - cells(step), 0)

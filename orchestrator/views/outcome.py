@@ -7,14 +7,15 @@ A step that did not run is pending or skipped; it is never called failed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
 from orchestrator.domain.hints import hint_of
-from orchestrator.domain.record import Diagnostic, Doubt, Fault, Readback, StepRun
+from orchestrator.domain.record import ActionRun, Diagnostic, Doubt, Fault, Readback, StepRun
 from orchestrator.domain.states import StepStatus
 from orchestrator.errors import Reason
 from orchestrator.views.page import Page, Part
-from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, kept_words, utc
+from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, kept_words, moment, utc
 
 if TYPE_CHECKING:
     from orchestrator.domain.events import Alive
@@ -53,6 +54,18 @@ _CODES = {
     "killed": "the engine was killed",
     "fenced": "another run took over",
     "invalid": "the input is wrong",
+    "compensation_failed": "its compensation failed",
+    "compensation_unknown": "its compensation was cut short",
+    "before_destroy_failed": "not destroyed: what comes before its destroy failed",
+    "before_destroy_unknown": "not destroyed: what comes before its destroy was cut short",
+}
+#: The style of what became of an action.
+ACTION_VERDICT = {
+    "running": "cyan",
+    "done": "good",
+    "failed": "bad",
+    "unknown": "bad",
+    "skipped": "warn",
 }
 METHODS = {
     "state": "by state",
@@ -262,6 +275,16 @@ def readback_words(readback: Readback | None) -> list[str]:
                 told = ", ".join(f"{name}={value}" for name, value in values.items())
                 lines.append(f"{label}: {told}")
     return lines
+
+
+def action_words(run: ActionRun, now: datetime) -> str:
+    """
+    What became of an action of a step, when, in which run, and why.
+    """
+    outcome = "unknown, it was cut short" if run.verdict == "unknown" else run.verdict
+    reason = f" ({run.reason})" if run.reason else ""
+    when = moment(run.ended_at or run.at, now)
+    return f"{outcome} {when}, run {run.run_id}{reason}: {run.by}"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -70,6 +70,8 @@ def _step(page: Page, step: PlannedStep) -> None:
             _drift(page, step.drifted, indent=4)
         case "planned":
             page.line(name, ":", f" {step.reason}" if step.reason else "", indent=2)
+            if step.before_destroy:
+                page.line(("first", "bold"), f": {step.before_destroy}", indent=4)
             planned_actions(page, step, indent=4)
         case "deferred":
             waits = f" (waits for {', '.join(step.waits_for)})" if step.waits_for else ""

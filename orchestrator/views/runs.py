@@ -15,7 +15,14 @@ from orchestrator.domain.documents import (
 from orchestrator.domain.record import Actor, RunRecord
 from orchestrator.domain.run_document import AttemptEvidence, RunDocument
 from orchestrator.domain.states import StepStatus
-from orchestrator.views.outcome import doubt_words, failures, objects, steps_table
+from orchestrator.views.outcome import (
+    ACTION_VERDICT,
+    action_words,
+    doubt_words,
+    failures,
+    objects,
+    steps_table,
+)
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.teardown import teardown_section
 from orchestrator.views.words import (
@@ -126,6 +133,13 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
         page.line(f"{attempt.command} of run {attempt.run_id} ", ended, said, indent=6)
     if entry.last_error:
         page.line(("cause", "bad"), f": {entry.last_error}", indent=6)
+    for label, run in (
+        ("compensate", entry.compensation),
+        ("before destroy", entry.before_destroy),
+    ):
+        if run is not None and entry.updated_at == run.ended_at:
+            words = action_words(run, page.paper.now)
+            page.line((label, ACTION_VERDICT[run.verdict]), f": {words}", indent=6)
     for item in entry.in_doubt:
         page.line(("in doubt", "bad"), f": {doubt_words(item)}", indent=6)
 

@@ -11,7 +11,12 @@ from collections.abc import Iterable
 from orchestrator.domain.documents import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record import Origin
 from orchestrator.domain.states import Condition, StepStatus, Verdict
-from orchestrator.views.outcome import doubt_words, readback_words
+from orchestrator.views.outcome import (
+    ACTION_VERDICT,
+    action_words,
+    doubt_words,
+    readback_words,
+)
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import commands
 from orchestrator.views.words import (
@@ -25,7 +30,7 @@ from orchestrator.views.words import (
     utc,
 )
 
-_LABEL = 9  # columns of the longest label of a detail
+_LABEL = 10  # columns of the longest label of a detail
 #: A detail of a step: its label with a style, and the text.
 Row = tuple[tuple[str, str], Part]
 _CONDITIONS = {
@@ -162,10 +167,27 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
         rows.append((("overdue", "bad"), said))
     if step.lineage:
         rows.append((("by", "dim"), lineage_words(step.lineage)))
+    rows += _actions(step, page)
     rows += _outputs(step, page)
     if step.directory:
         rows.append((("directory", "dim"), step.directory))
     page.table([_labelled(row) for row in rows], indent=4)
+
+
+def _actions(step: StepState, page: Page) -> list[Row]:
+    """
+    What was undone, or done before a destroy, and what the modules of that have left.
+    """
+    rows: list[Row] = []
+    for label, run in (("compensate", step.compensation), ("before", step.before_destroy)):
+        if run is not None:
+            rows.append(((label, ACTION_VERDICT[run.verdict]), action_words(run, page.paper.now)))
+    for root in step.action_roots:
+        how = _CONDITIONS[root.condition][2] if root.condition is not None else root.status
+        made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
+        rows.append((("made", "dim"), f"{root.target}: {how}{made}"))
+        rows += [(("in doubt", "bad"), doubt_words(item)) for item in root.in_doubt]
+    return rows
 
 
 def _labelled(row: Row) -> list[Part]:

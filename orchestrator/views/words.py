@@ -48,6 +48,8 @@ PHASES = {
     "apply": "applying",
     "destroy": "destroying",
     "verify": "checking",
+    "compensate": "compensating",
+    "before_destroy": "doing what comes before its destroy",
     "readback": "asking the provider",
     "import": "importing",
     "untaint": "calling it sound",

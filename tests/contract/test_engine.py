@@ -35,6 +35,7 @@ from orchestrator.ports import (
     Init,
     Liveness,
     Plan,
+    Program,
     Pull,
     Push,
     Request,
@@ -716,3 +717,39 @@ def test_another_process_recollects_surgery(stage: Stage) -> None:
 
     assert (recollection.began, recollection.liveness) == (True, Liveness.GONE)
     assert (recollection.answer.exit_code, recollection.answer.whole) == (0, True)
+
+
+# Other programs
+
+
+def test_a_program_is_carried_out_as_an_engine_call_is(stage: Stage) -> None:
+    """
+    A program's words are masked messages, its exit code is the answer, and another process
+    recollects both.
+    """
+    said: list[Message] = []
+    site = stage.site("apply", mask=lambda text: text.replace("hunter2", "***"))
+    answer = stage.do(Program(("echo", "drained", "hunter2")), site, observe=said.append)
+    assert (answer.exit_code, answer.whole) == (0, True)
+    assert said == [Said("drained ***")]
+    found = stage.bench.engine().recollect(site)
+    assert (found.began, found.liveness, found.answer.exit_code) == (True, Liveness.GONE, 0)
+    assert stage.do(Program(("false",))).exit_code == 1
+
+
+def test_a_program_that_a_signal_ended_leaves_no_exit_code(stage: Stage) -> None:
+    """
+    What was ended in the middle has no exit code: nobody can tell what it did.
+    """
+    killed = stage.do(Program(("sh", "-c", "kill -KILL $$")))
+    assert (killed.exit_code, killed.whole, killed.stopped) == (None, False, False)
+    late = stage.do(Program(("sleep", "120")), stage.site(timeout=0.2))
+    assert (late.exit_code, late.timed_out) == (None, True)
+
+
+def test_a_program_that_is_not_there_is_an_error(stage: Stage) -> None:
+    """
+    What cannot be started at all says so, and nothing has begun.
+    """
+    with pytest.raises(EngineFailed, match="cannot start no-such-program"):
+        stage.do(Program(("no-such-program",)))

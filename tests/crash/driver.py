@@ -26,6 +26,7 @@ from typing import Any
 import orchestrator
 from orchestrator import wiring
 from orchestrator.app.apply import apply
+from orchestrator.app.compensate import compensate
 from orchestrator.app.destroy import destroy
 from orchestrator.app.execute import execute
 from orchestrator.app.importing import import_one
@@ -45,6 +46,7 @@ from orchestrator.views.jsonl import JsonLinesView
 PORTS = ("store", "engine", "files", "spool", "workdirs")
 USE_CASES: Mapping[str, Callable[..., int]] = {
     "apply": apply,
+    "compensate": compensate,
     "destroy": destroy,
     "exec": execute,
     "import": import_one,
@@ -159,6 +161,7 @@ def run_meddled(
         verb=verb,
         jobs=1,
         on_failure=OnFailure.CONTINUE,
+        reason="a test",
         wishes=Wishes(approved=True),
         steps=tuple(wanted.get("steps", ())),
         adopt=tuple(Adoption.parse(text) for text in wanted.get("adopt", ())),

@@ -44,6 +44,7 @@ from orchestrator.ports import (
     Init,
     Liveness,
     Plan,
+    Program,
     Pull,
     Push,
     Recollection,
@@ -215,6 +216,8 @@ class FakeEngine:
                     code = call.pull()
                 case Import() | Untaint() | Push() | Unlock() | Exec():
                     code = call.surgery(request)
+                case Program():
+                    code = call.program(request)
                 case _:
                     assert_never(request)
             evidence.exit_code, evidence.ended = code, code is not None
@@ -314,6 +317,24 @@ class _Call:
         path.write_text(_dumped(self._root))
         self._evidence.stdout = path
         return 0
+
+    def program(self, request: Program) -> int | None:
+        """
+        What the programs of these names do; ``sleep`` and ``kill`` are ended by a signal.
+        """
+        match request.argv:
+            case ("echo", *words):
+                self._say(Said(self._site.mask(" ".join(words))))
+                return 0
+            case ("false",):
+                return 1
+            case ("sleep", _):
+                self._hang()
+                return None
+            case ("sh", "-c", "kill -KILL $$"):
+                return None
+            case _:
+                raise EngineFailed("engine", f"cannot start {request.argv[0]}: not on PATH")
 
     def surgery(self, request: Surgery) -> int:
         """

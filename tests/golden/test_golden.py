@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,17 @@ import pytest
 from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
 from orchestrator.views.page import Paper
-from tests.golden.samples import NOW, PLAIN, TEXTS
-from tests.golden.streams import START, STREAMS
+from orchestrator.views.status import status_text
+from tests.golden import actions, streams
+from tests.golden.samples import NOW, PLAIN
+from tests.golden.samples import TEXTS as SAMPLES
+from tests.golden.streams import START
 
+STREAMS = {**streams.STREAMS, **actions.STREAMS}
+TEXTS: Mapping[str, Callable[[Paper], str]] = {
+    **SAMPLES,
+    "status-undone": partial(status_text, actions.undone()),
+}
 HERE = Path(__file__).parent
 WIDTHS = (60, 100, 160)
 

@@ -141,7 +141,7 @@ def test_all_problems_are_told_at_once_with_their_places(project: ProjectOnDisk)
         '"30s" or "1h30m"',
         f"{place}17:49: the module of step 'app' has no output 'idd' | did you mean 'id'?",
         f"{place}17:83: '${{x}}' is not a reference | known: inputs, steps, outputs, env,"
-        " blueprint, environment, step, target, each; write $${ for the text ${ itself",
+        " blueprint, environment, step, target, each, run; write $${ for the text ${ itself",
         f"{place}18:3: the name of step 'Bad' must match [a-z0-9][a-z0-9_-]{{0,62}}",
         f"{place}18:17: there is no module directory '../modules/ap' | did you mean 'app'?",
         f"{place}19:68: steps need each other: c1 -> c2 -> c1",

@@ -1,0 +1,60 @@
+"""
+``orchestrator compensate``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation
+
+
+@click.command("compensate", short_help="Undo what steps have done, as they declare it.")
+@options.blueprint
+@options.environment
+@options.inputs
+@options.selection
+@options.at
+@click.option(
+    "--repeat",
+    metavar="REASON",
+    allow_from_autoenv=False,
+    help="Carry it out although it was, or may have been, carried out already.",
+)
+@click.option(
+    "--on-failure",
+    type=click.Choice(["stop", "continue"]),
+    default="stop",
+    help="After a failure start nothing more, or go on with what does not wait for it.",
+)
+@options.approval
+@options.jobs
+@options.engine
+@options.allow_engine_change
+@options.engine_passthrough
+@options.wait
+@options.takeover
+@options.reason
+@options.verbose
+@options.json_lines
+@click.pass_obj
+def command(invocation: Invocation, /, **given: Any) -> int:
+    """
+    Carry out what the steps of BLUEPRINT declare as `compensate`: dependents first, unless they say
+    otherwise by `after`.
+
+    Only steps with completed work, each once: what is compensated stays so until the next apply.
+    After a failure, fix the cause and run the same command again. Needs a --reason.
+
+    \b
+    Example:
+      orchestrator compensate web-service -e staging --reason 'release 41 is withdrawn'
+    """
+    from orchestrator.app.compensate import compensate
+    from orchestrator.cli.running import carry_out
+    from orchestrator.loading.values import Need
+
+    return carry_out(invocation, "compensate", compensate, given, need=Need.AVAILABLE)
