@@ -29,6 +29,7 @@ from orchestrator.domain.lineage import (
     promotion_obstacle,
     retry_obstacle,
     rollback_obstacle,
+    snapshot_blob,
     without_snapshot,
 )
 from orchestrator.domain.record import Lineage, OperationRecord, RunRecord, StepRun
@@ -40,8 +41,10 @@ def retry(services: Services, deployment: Deployment, order: Order, *, earlier: 
     What a failed run left undone, from its snapshots and inputs; the exit code of DESIGN 9.
     """
 
+    stored = _snapshots(services)
+
     def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
-        return retry_obstacle(earlier.run, step, record, stored=_snapshots(services))
+        return retry_obstacle(earlier.run, step, record, stored)
 
     return _repeat(services, deployment, order, earlier, judge)
 
@@ -52,10 +55,9 @@ def rollback(services: Services, deployment: Deployment, order: Order, *, earlie
     """
     if not order.reason:
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
-    unverified = order.unverified is not None
+    stored, unverified = _snapshots(services), order.unverified is not None
 
     def judge(step: str, _: OperationRecord | None) -> Obstacle | None:
-        stored = _snapshots(services)
         return rollback_obstacle(earlier.run, step, stored, unverified=unverified)
 
     return _repeat(services, deployment, order, earlier, judge)
@@ -76,9 +78,10 @@ def promote(services: Services, deployment: Deployment, order: Order, *, earlier
     The very modules of a run in another environment, with this environment's inputs; the exit code
     of DESIGN 9.
     """
+    stored = _snapshots(services)
 
     def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
-        obstacle = promotion_obstacle(earlier.run, step, _snapshots(services))
+        obstacle = promotion_obstacle(earlier.run, step, stored)
         return obstacle or (unfinished(step, record) if order.unfinished else None)
 
     order = _descended(services, order, "promotion", earlier.run.run_id)
@@ -126,8 +129,11 @@ def as_then(earlier: RunRecord) -> PinOf:
     return pin
 
 
-def _snapshots(services: Services) -> list[str]:
-    return services.store.blobs("snapshots/")
+def _snapshots(services: Services) -> frozenset[str]:
+    """
+    The names of the snapshots in the store; none is ever removed.
+    """
+    return frozenset(services.store.blobs(snapshot_blob("")))
 
 
 def _check_secrets(crew: Crew, earlier: Earlier) -> None:

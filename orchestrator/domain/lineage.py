@@ -7,7 +7,7 @@ both say the same. `Obstacle` is the answer that forbids; nothing here reads or 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.domain.record import OperationRecord, RunRecord, StepRun
@@ -75,20 +75,23 @@ def step_of(run: RunRecord, step: str) -> StepRun | None:
 
 def failed_run(record: OperationRecord) -> str | None:
     """
-    The run that a record names as failed, interrupted, or as having changed nothing; None where the
-    record tells of none.
+    The run that a record names as failed, as interrupted, or as an apply that changed nothing; None
+    where the record tells of none.
     """
     if record.status in (Status.ERROR, Status.RUNNING):
         return record.run_id
-    return record.last_attempt.run_id if record.last_attempt else None
+    attempt = record.last_attempt
+    failed = attempt is not None and attempt.command == "apply" and attempt.error is not None
+    return attempt.run_id if attempt is not None and failed else None
 
 
-def run_to_repeat(records: Iterable[OperationRecord]) -> str | Obstacle:
+def run_to_repeat(records: Sequence[OperationRecord]) -> str | Obstacle:
     """
     The one run that the records name as failed: no other is guessed (law 20).
     """
     failed = {record.target.step: failed_run(record) for record in records}
-    return _only({step: run for step, run in failed.items() if run is not None}, "failed")
+    named = {step: run for step, run in failed.items() if run is not None}
+    return _only(named, "failed", known={record.run_id for record in records})
 
 
 def run_to_follow(records: Sequence[OperationRecord]) -> str | Obstacle:
@@ -100,15 +103,19 @@ def run_to_follow(records: Sequence[OperationRecord]) -> str | Obstacle:
     return _only({record.target.step: record.run_id for record in records}, "were run")
 
 
-def _only(named: Mapping[str, str], what: str) -> str | Obstacle:
+def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Obstacle:
+    """
+    The one run among those of the steps; ``known`` are runs that may be meant where there is none.
+    """
     runs = sorted(set(named.values()))
     if len(runs) == 1:
         return runs[0]
     if not runs:
+        listed = f": {', '.join(sorted(known))}" if known else ""
         return Obstacle(
             "unknown_run",
             f"no record tells of steps that {what}",
-            "name the run with --from-run; `orchestrator runs` lists them",
+            f"name the run with --from-run; `orchestrator runs` lists them{listed}",
         )
     listed = ", ".join(f"{step} in {run}" for step, run in sorted(named.items()))
     return Obstacle(

@@ -22,6 +22,7 @@ from orchestrator.domain.lineage import (
 )
 from orchestrator.domain.record import (
     Attempt,
+    Fault,
     Json,
     OperationRecord,
     RunRecord,
@@ -89,8 +90,15 @@ def reason(found: Obstacle | LeftAlone | None) -> str:
 # Which run
 
 
-def attempt(run_id: str) -> Attempt:
-    return Attempt(command="apply", run_id=run_id, at=START)
+LOCKED = Fault(code="state_locked", phase="lock", summary="locked")
+
+
+def attempt(run_id: str, **fields: Json) -> Attempt:
+    """
+    An apply that met a lock.
+    """
+    filled: dict[str, Json] = {"command": "apply", "run_id": run_id, "at": START, "error": LOCKED}
+    return Attempt.model_validate(filled | fields)
 
 
 RECORDS = [
@@ -98,6 +106,8 @@ RECORDS = [
     ([record("running")], RUN),
     ([record("ok", BEFORE, last_attempt=attempt(RUN))], RUN),
     ([record("absent", last_attempt=attempt(RUN))], RUN),
+    ([record("ok", BEFORE, last_attempt=attempt(RUN, error=None))], "unknown_run"),
+    ([record("ok", BEFORE, last_attempt=attempt(RUN, command="import"))], "unknown_run"),
     ([record("error"), record("ok", BEFORE, step="network")], RUN),
     ([record("error"), record("error", step="network")], RUN),
     ([record("error"), record("error", BEFORE, step="network")], "several_runs"),
