@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.blueprint import (
     Action,
@@ -24,13 +24,22 @@ from orchestrator.domain.blueprint import (
     Step,
 )
 from orchestrator.domain.inputs import digest, rerun_inputs
-from orchestrator.domain.record import Frozen, Json
+from orchestrator.domain.record import Json
 from orchestrator.domain.references import Resolved, Template
 
 SCHEMA = "orchestrator.deployment/1"
 
 
-class FrozenInput(Frozen):
+class _Kept(BaseModel):
+    """
+    A value that is kept. What a version does not know it does not read: to do a part of what was
+    meant would be to guess.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+
+class FrozenInput(_Kept):
     """
     A blueprint input: its value; of a sensitive one the place it comes from, with its digest, as an
     input file takes it (None: it was null). ``type`` is the type expression.
@@ -41,7 +50,7 @@ class FrozenInput(Frozen):
     value: Json = None
 
 
-class FrozenDeployment(Frozen):
+class FrozenDeployment(_Kept):
     """
     A deployment as data. ``env`` holds the digests of the environment variables that it refers to,
     ``withheld`` those of step inputs that are secret and stood in the blueprint as they are.
@@ -116,13 +125,14 @@ def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
 
 def parse_deployment(text: bytes) -> FrozenDeployment:
     """
-    The deployment in ``text``; UnreadableDeployment where it is damaged or of another version.
+    The deployment in ``text``; UnreadableDeployment where it is damaged, of another version, or
+    says more than this version of the tool understands: nothing of it may be left out.
     """
     try:
         found = FrozenDeployment.model_validate_json(text)
     except ValidationError as exc:
         fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
-        raise UnreadableDeployment(f"damaged fields: {fields}") from exc
+        raise UnreadableDeployment(f"damaged or unknown fields: {fields}") from exc
     if found.schema_ != SCHEMA:
         raise UnreadableDeployment(f"schema {found.schema_!r}; this version reads {SCHEMA!r}")
     return found

@@ -168,6 +168,17 @@ def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -
     )
 
 
+def test_what_is_not_understood_is_not_left_out(project: ProjectOnDisk) -> None:
+    """
+    A deployment of a newer version is refused where it says more than this one knows: to do a part
+    of what was meant is to guess.
+    """
+    document = json.loads(freeze(project.load(environ=ENVIRON), KEY).to_json())
+    document["steps"]["server"]["approve"] = {"by": "two"}
+    with pytest.raises(UnreadableDeployment, match=r"steps\.server\.approve"):
+        parse_deployment(json.dumps(document).encode())
+
+
 @pytest.mark.parametrize("damage", ["schema", "text"])
 def test_a_damaged_deployment_is_an_error(project: ProjectOnDisk, damage: str) -> None:
     """
