@@ -5,14 +5,13 @@ The lock of a step's provider state: who holds it, and whether a killed run of o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from orchestrator.app.crew import Crew
 from orchestrator.app.preparation import Prepared, call, failure, make_site
 from orchestrator.app.services import Services
-from orchestrator.domain.record import Actor, Identity, OperationRecord
-from orchestrator.domain.statelock import StateLock
+from orchestrator.domain.record import Identity, OperationRecord
+from orchestrator.domain.statelock import PastRun, StateLock, objection, run_at
 from orchestrator.domain.states import Status
 from orchestrator.errors import Refused
 from orchestrator.ports import Exec, Liveness
@@ -60,75 +59,54 @@ def check_breakable(crew: Crew, name: str, wanted: str) -> StateLock:
             "no_lock_to_break",
             f"{target}: the provider state is not locked: there is nothing to unlock",
         )
-    if lock.id != wanted:
-        raise _foreign(target, lock, f"the lock that is held is not {wanted}")
-    if lock.who is None or lock.since is None:
-        raise _foreign(
-            target, lock, "the engine does not tell who holds it and since when, so it may be alive"
-        )
-    run = _run_at(crew, name, lock.since)
-    if run is None:
-        raise _foreign(target, lock, "no run of ours was under way when it was taken")
-    if lock.who != f"{run.actor.user}@{run.actor.host}":
-        raise _foreign(
-            target,
-            lock,
-            f"run {run.run_id}, which was under way then, is of {run.actor.user}@{run.actor.host}",
-        )
+    runs = tuple(_past_runs(crew, name, lock))
+    objects = objection(lock, wanted, runs)
+    if objects is not None:
+        raise _foreign(target, lock, objects)
+    run = run_at(runs, lock.since) if lock.since else None
+    assert run is not None, "a lock that nothing speaks against is of a run"
     _check_dead(crew, name, run, lock)
     return lock
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+def _past_runs(crew: Crew, name: str, lock: StateLock) -> Iterable[PastRun]:
     """
-    A run that may have left a lock, and when it was under way; ``ended`` None: it never ended.
+    The earlier runs of ours that are known here and in the store.
     """
+    here = list(_from_files(crew, lock))
+    known = {crew.session.run_id, *(run.run_id for run in here)}
+    entries = crew.services.store.history(crew.deployment.target(name))
+    return (*here, *(run for run in _from_entries(entries) if run.run_id not in known))
 
-    run_id: str
-    actor: Actor
-    began: datetime
-    ended: datetime | None
 
-
-def _run_at(crew: Crew, name: str, since: datetime) -> _Run | None:
+def _from_files(crew: Crew, lock: StateLock) -> Iterable[PastRun]:
     """
-    The run of ours that was under way at a time: only one is at once, so it is the last that began
-    before it.
+    The last run on this machine that began before the lock was taken: there may be thousands.
     """
-    target = crew.deployment.target(name)
-    entries = crew.services.store.history(target)
-    known = (*_from_files(crew, since), *_from_entries(entries))
-    began = [run for run in known if run.began <= since and run.run_id != crew.session.run_id]
-    last = max(began, key=lambda run: run.began, default=None)
-    if last is None or (last.ended is not None and last.ended < since):
-        return None
-    return last
-
-
-def _from_files(crew: Crew, since: datetime) -> Iterable[_Run]:
     ours = (crew.deployment.project, crew.deployment.blueprint, crew.deployment.environment)
     for run_id in crew.services.files.runs():
         run = crew.services.files.read_run(run_id)
         if run is None or (run.project, run.blueprint, run.environment) != ours:
             continue
-        if run.started_at <= since:
-            yield _Run(run_id, run.actor, run.started_at, run.ended_at)
+        if run_id == crew.session.run_id:
+            continue
+        if lock.since is not None and run.started_at <= lock.since:
+            yield PastRun(run_id, run.actor, run.started_at, run.ended_at)
             return
 
 
-def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[_Run]:
+def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[PastRun]:
     """
     The runs that left a marker, also those of other machines.
     """
     after: datetime | None = None
     for entry in entries:
         if entry.status is Status.RUNNING:
-            yield _Run(entry.run_id, entry.actor, entry.updated_at, after)
+            yield PastRun(entry.run_id, entry.actor, entry.updated_at, after)
         after = entry.updated_at
 
 
-def _check_dead(crew: Crew, name: str, run: _Run, lock: StateLock) -> None:
+def _check_dead(crew: Crew, name: str, run: PastRun, lock: StateLock) -> None:
     services = crew.services
     lease = services.store.lease(run.run_id)
     known: list[Identity] = services.files.engine_identities(run.run_id, name)

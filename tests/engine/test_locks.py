@@ -133,3 +133,30 @@ def test_a_first_apply_that_meets_a_lock_leaves_no_record(tmp_path: Path) -> Non
 
     assert ended.code == 20
     assert project.entries("breaks") == []
+
+
+def test_reconcile_records_whose_lock_it_is(project: Project) -> None:
+    """
+    FIELD 6: id, owner and time on screen and in the record, whose status stays; and there is no
+    breaking a local lock: it ends with the process that holds it.
+    """
+    blueprint = "fixtures/lock-held/blueprint.yaml"
+    with locked(project) as lock:
+        ended = project.run("reconcile", blueprint, "--step", "breaks", "--json")
+        record = project.record("breaks")
+        unlock = ("--step", "breaks", "--unlock", lock, "--yes", "--json")
+        unlocked = project.run("reconcile", blueprint, *unlock, "--reason", "it hangs")
+        unreasoned = project.run("reconcile", blueprint, *unlock)
+
+    assert ended.code == 20
+    said = ended.events[-1]["steps"][0]["last_error"]
+    assert f"reconcile {blueprint} --step breaks --unlock {lock} --reason WHY" in said
+    assert record["status"] == "ok"
+    attempt = record["last_attempt"]
+    assert (attempt["command"], attempt["mutated"]) == ("reconcile", False)
+    assert (attempt["error"]["code"], attempt["error"]["phase"]) == ("state_locked", "lock")
+    for fact in (lock, "somebody@elsewhere", "created 20"):
+        assert fact in attempt["error"]["summary"]
+    assert (unlocked.code, unreasoned.code) == (4, 4)
+    assert unlocked.events[-1]["steps"][0]["error"]["code"] == "no_lock_to_break"
+    assert "needs a reason" in unreasoned.events[-1]["error"]

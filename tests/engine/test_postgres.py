@@ -100,13 +100,16 @@ def test_a_life_in_postgresql(project: Project, postgres: Postgres) -> None:
 def test_a_lock_of_postgresql_names_no_holder(project: Project, postgres: Postgres) -> None:
     """
     FIELD 6: the engine's text shows the asker's own id and name; they are not taken for the
-    holder's: exit 20, the lock ends with its session, and the record stays as it is.
+    holder's: exit 20, the lock ends with its session, and the record stays as it is. There is
+    nothing to unlock.
     """
     project.ok("apply", "one", "--yes")
     entries = project.entries("web")
     write(project, postgres, size="large")
     with locked(postgres):
         busy = project.run("apply", "one", "--yes", "--json")
+        unlock = ("--unlock", "1", "--reason", "it hangs", "--yes", "--json")
+        unlocked = project.run("reconcile", "one", *unlock)
     after = project.entries("web")
     free = project.run("apply", "one", "--yes")
 
@@ -115,6 +118,10 @@ def test_a_lock_of_postgresql_names_no_holder(project: Project, postgres: Postgr
     assert "ends with the session that holds it" in said
     assert "Who" not in said and "id " not in said
     assert after == entries
+    assert unlocked.code == 4
+    row = unlocked.events[-1]["steps"][0]
+    assert row["error"]["code"] == "no_lock_to_break"
+    assert "ends with the session" in row["last_error"]
 
 
 def test_a_killed_engine_leaves_no_lock_in_postgresql(
