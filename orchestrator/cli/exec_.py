@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @options.inputs
 @options.approval
 @options.engine
+@options.at
 @options.wait
 @options.takeover
 @options.reason
@@ -46,12 +47,15 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
     from orchestrator.app.execute import execute
     from orchestrator.cli.running import carry_out
     from orchestrator.domain.engine_commands import EngineCommand
+    from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
 
     wanted = EngineCommand.parse(words)
     chosen = given | options.target(target) | {"words": words, "jobs": 1, "as_json": False}
     if wanted.mutates:
         return carry_out(invocation, "exec", execute, chosen, need=Need.AVAILABLE)
+    if given["at"] is not None:
+        raise Usage("--at is for what may change provider state, and this only reads")
     return _look(invocation, wanted, chosen)
 
 

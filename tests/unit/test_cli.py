@@ -105,6 +105,17 @@ def test_every_option_is_explained(path: tuple[str, ...]) -> None:
     assert [item.name for item in options if not item.help] == []
 
 
+def test_whatever_takes_a_claim_takes_the_entry_it_was_offered_on() -> None:
+    """
+    Law 17: each command that may mutate, so that it knows `--takeover`, knows `--at` too.
+    """
+    names = {path: {item.name for item in found.params} for path, found in COMMANDS.items()}
+
+    mutating = {path for path, known in names.items() if "takeover" in known}
+    assert {path for path, known in names.items() if "at" in known} == mutating
+    assert ("apply",) in mutating
+
+
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("apply", "--help")])
 def test_help_and_version_load_nothing_heavy(arguments: tuple[str, ...]) -> None:
     """
