@@ -22,11 +22,11 @@ def do_again(
     Run a use case on what an earlier run meant to do; the exit code. ``use_case`` takes that run as
     ``earlier``.
     """
-    from orchestrator import wiring
+    from orchestrator import past
     from orchestrator.cli.running import conduct
 
     where, choice = invocation.place(), options.choice(given)
-    found = wiring.past(where, choice, given["from_run"], given["steps"])
+    found = past.earlier(where, choice, given["from_run"], given["steps"])
     remark = ""
     if found.unread:
         remark = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
@@ -36,7 +36,7 @@ def do_again(
         partial(use_case, earlier=found.earlier),
         given,
         where=where,
-        deployment=wiring.thawed(where, choice, found),
+        deployment=past.thawed(where, choice, found),
         remark=remark,
     )
 
@@ -45,12 +45,12 @@ def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
     """
     Apply the modules of another run; the exit code.
     """
-    from orchestrator import wiring
+    from orchestrator import past
     from orchestrator.app import again
     from orchestrator.cli.running import conduct
 
     where = invocation.place()
-    earlier, deployment = wiring.promotion(
+    earlier, deployment = past.promotion(
         where,
         options.choice(given),
         given["from_run"],

@@ -1,0 +1,126 @@
+"""
+Earlier runs, made ready to be done again: the part of the composition that starts from the
+operation store instead of a blueprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator import wiring
+from orchestrator.errors import Invalid, Problem
+
+if TYPE_CHECKING:
+    from orchestrator.app.earlier import Earlier
+    from orchestrator.domain.blueprint import Deployment
+    from orchestrator.domain.outline import Outline
+    from orchestrator.wiring import Choice, Place
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """
+    An earlier run of a blueprint, and the blueprint as it can still be read; ``unread`` says why it
+    cannot.
+    """
+
+    earlier: Earlier
+    outline: Outline | None
+    unread: str = ""
+
+
+def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[str]) -> Past:
+    """
+    The run of this blueprint and environment that is to be done again: the one that is named, else
+    the one that the records of the steps name as failed.
+
+    It needs no blueprint file. Where that cannot be read, the run is looked for in the project's
+    own operation store; if nothing of the blueprint is there, Invalid says what is wrong with the
+    file.
+    """
+    from orchestrator.app.earlier import earlier_run, named_run
+    from orchestrator.domain.target import is_name
+
+    found, unread = None, None
+    try:
+        found = wiring.outline(where, choice)
+    except Invalid as exc:
+        if not is_name(choice.blueprint):
+            way = "give the blueprint by its name: then its file is not needed"
+            raise Invalid(
+                [
+                    *exc.problems,
+                    Problem("the path leads to no blueprint that can be read", hint=way),
+                ]
+            ) from exc
+        unread = exc
+    blueprint = found.blueprint if found else choice.blueprint
+    environment = found.environment if found else choice.environment or "default"
+    with wiring.archive(where, found) as (files, store):
+        if unread is not None and not store.records(blueprint, environment):
+            raise unread
+        named = run_id or named_run(store, blueprint, environment, steps)
+        then = earlier_run(files, store, named, blueprint=blueprint, environment=environment)
+    return Past(then, found, unread.message.splitlines()[0] if unread else "")
+
+
+def thawed(where: Place, choice: Choice, of: Past) -> Deployment:
+    """
+    What an earlier run meant to do, ready to run with the secrets of today.
+    """
+    from orchestrator.loading.linking import Kept
+    from orchestrator.loading.sources import run_command
+    from orchestrator.loading.thawing import Present, module_of, thaw
+    from orchestrator.loading.values import Need
+
+    frozen, roots = of.earlier.frozen, None
+    if frozen.withheld:
+        kept = {
+            name: Kept(module_of(frozen, step, where.root), step.module_ref, "")
+            for name, step in frozen.steps.items()
+        }
+        with suppress(Invalid):
+            roots = wiring.deployment(where, choice, Need.CHECKS, kept).roots()
+    present = Present(
+        root=where.root,
+        environ=where.environ,
+        run_command=partial(run_command, directory=where.root),
+        outline=of.outline,
+        roots=roots,
+        operations_url=of.outline.operations_url if of.outline else where.settings.operations_url,
+    )
+    return thaw(frozen, present, run_id=of.earlier.run.run_id)
+
+
+def promotion(
+    where: Place, choice: Choice, run_id: str, *, steps: Sequence[str], exclude: Sequence[str]
+) -> tuple[Earlier, Deployment]:
+    """
+    A run of the blueprint in any environment, and the blueprint in this one with the modules of
+    that run. Refused where the run does not have them for all of the steps.
+    """
+    from orchestrator.app.earlier import check_promotable, earlier_run
+    from orchestrator.domain.lineage import snapshot_blob
+    from orchestrator.engine.snapshot import text_of, unpack
+    from orchestrator.loading.behaviour import FILE
+    from orchestrator.loading.linking import Kept
+    from orchestrator.loading.thawing import module_of
+    from orchestrator.loading.values import Need
+
+    found = wiring.outline(where, choice)
+    kept: dict[str, Kept] = {}
+    with wiring.archive(where, found) as (files, store):
+        then = earlier_run(files, store, run_id, blueprint=found.blueprint, environment=None)
+        check_promotable(store, then.run, found.graph.select(steps, exclude))
+        for row in then.run.steps:
+            step = then.frozen.steps.get(row.step)
+            archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None
+            if step is not None and archive is not None:
+                defaults = text_of(unpack(archive), FILE)
+                module = module_of(then.frozen, step, where.root)
+                kept[row.step] = Kept(module, step.module_ref, defaults)
+    return then, wiring.deployment(where, choice, Need.VALUES, kept)
