@@ -53,6 +53,7 @@ Reason = Literal[
     "nothing_to_adopt",
     "other_blueprint",
     "other_command",
+    "prevent_destroy",
     "reason_missing",
     "serial_back",
     "several_runs",

@@ -13,8 +13,9 @@ from orchestrator.app.crew import Crew
 from orchestrator.app.following import Following
 from orchestrator.app.guards import check_dependents
 from orchestrator.app.last_work import last_work, roots_before, tell_last_work
-from orchestrator.app.orders import Order
+from orchestrator.app.orders import Order, selection
 from orchestrator.app.pipeline import Done, Pipeline
+from orchestrator.app.protection import check_protected
 from orchestrator.app.retain import retain_declared, tell_overdue
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
@@ -33,6 +34,9 @@ def destroy(services: Services, deployment: Deployment, order: Order) -> int:
     """
     Destroy the selected steps; the exit code of DESIGN 9.
     """
+    if deployment.protected and order.confirm != deployment.environment:
+        steps = selection(deployment, order)
+        check_protected(services, deployment, steps, confirmed=order.confirm)
     return run(services, deployment, order, _work)
 
 
@@ -44,6 +48,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     statuses = {name: known.status for name, known in bench.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(deployment, going, statuses)
+    check_protected(crew.services, deployment, going, confirmed=crew.order.confirm)
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
     failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
     if not failures:

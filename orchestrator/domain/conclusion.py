@@ -219,7 +219,7 @@ def _end_destroy(
             kept = ", ".join(item.address for item in remaining)
             code, said = "remaining", f"still in the provider state: {kept}"
         else:
-            code, said = shortfall(doubts, findings)
+            code, said = shortfall(resources, findings)
         fault = fault.model_copy(
             update={"code": code, "summary": f"the engine ended well, but {said}"}
         )

@@ -248,7 +248,7 @@ def reconciled(
         return checked(base.model_copy(update=outputs), sound, stamp)
     # What was in doubt before keeps the error that says how it came to be.
     if fresh and base.status in (Status.OK, Status.ERROR):
-        code, said = shortfall(doubts)
+        code, said = shortfall(resources)
         return next_entry(
             base,
             stamp,
@@ -277,7 +277,7 @@ def gone_without_mutation(
     before = _told(before, findings, stamp, run_id=run_id)
     doubts = before.resources.in_doubt
     if doubts:
-        code, said = shortfall(doubts, findings)
+        code, said = shortfall(before.resources, findings)
         fault = Fault(
             code=code, phase="destroy", summary=f"the provider state is empty, but {said}"
         )
@@ -339,16 +339,19 @@ def never_applied(facts: Mapping[str, Any], stamp: Stamp) -> OperationRecord:
     return follow_over(None, facts, stamp, Trigger.MISSING, absence=absence)
 
 
-def shortfall(doubts: Sequence[Doubt], findings: Sequence[Finding] = ()) -> tuple[str, str]:
+def shortfall(resources: Resources, findings: Sequence[Finding] = ()) -> tuple[str, str]:
     """
-    Code and words for a destroy that is not confirmed: ``remaining`` where the provider still has
+    Code and words for an absence that is not confirmed: ``remaining`` where the provider still has
     an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
     """
     there = still_there(findings)
     if there:
         return "remaining", f"the provider still has {there}"
-    without_us = all(doubt.action == "forget" and doubt.saved is None for doubt in doubts)
-    return "vanished" if without_us else "unconfirmed", not_gone(doubts)
+    without_us = all(
+        doubt.action == "forget" and doubt.saved is None and doubt.address not in resources.deleted
+        for doubt in resources.in_doubt
+    )
+    return "vanished" if without_us else "unconfirmed", not_gone(resources.in_doubt)
 
 
 def not_gone(doubts: Sequence[Doubt]) -> str:

@@ -75,7 +75,12 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize(
     "verb",
-    ["destroy", "apply", "apply --replace terraform_data.local"],
+    [
+        "destroy",
+        "destroy --refresh=false",
+        "apply",
+        "apply --refresh=false --replace terraform_data.local",
+    ],
 )
 def test_one_of_two_regions_is_the_wrong_one(scene: Scene, verb: str) -> None:
     """
@@ -138,6 +143,27 @@ def test_a_targeted_apply_in_the_wrong_region_is_refused(scene: Scene) -> None:
 
     assert ended.code == 4, ended.said
     assert scene.content() == before
+
+
+def test_without_a_refresh_an_unreadable_object_can_be_destroyed(tmp_path: Path) -> None:
+    """
+    What `--refresh=false` is for: an object that cannot be read does not stop the destroy. Where
+    the provider was to confirm, it never saw that object and so cannot.
+    """
+    scene = Scene(tmp_path, "terraform")
+    scene.cloud.arm("read", "home", "read_error", remaining=-1)
+    words = ("destroy", "regions", "--refresh=false", "--yes")
+
+    with_refresh = scene.project.run("destroy", "regions", "--yes")
+    by_provider = scene.project.run(*words, "--verify", "provider")
+    record = scene.project.record("servers")
+
+    assert with_refresh.code == 10, with_refresh.said
+    assert (by_provider.code, record["error"]["code"]) == (11, "unconfirmed"), by_provider.said
+    assert [doubt["address"] for doubt in record["resources"]["in_doubt"]] == [
+        "fakecloud_server.here"
+    ]
+    assert scene.cloud.servers() == ()
 
 
 def test_a_lone_deposed_object_is_not_forgotten(tmp_path: Path) -> None:

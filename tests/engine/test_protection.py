@@ -1,0 +1,107 @@
+"""
+What may not be destroyed is found before anything is, all of it at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+KEPT = """
+    resource "terraform_data" "kept" {
+      for_each = toset(["a", "b"])
+      lifecycle {
+        prevent_destroy = true
+      }
+    }
+"""
+NESTED = """
+    module "inner" { source = "../kept" }
+"""
+BLUEPRINT = """
+    version: 1
+    name: guarded
+    environments:
+      default: {}
+      prod: {protected: true}
+    steps:
+      kept: {module: ../modules/kept}
+      nested: {module: ../modules/nested, needs: [kept]}
+      free: {module: ../modules/free, needs: [nested]}
+"""
+PLACES = {
+    'kept: terraform_data.kept["a"], by ../modules/kept: main.tf:4:5',
+    'kept: terraform_data.kept["b"], by ../modules/kept: main.tf:4:5',
+    'nested: module.inner.terraform_data.kept["a"], by ../modules/nested: ../kept/main.tf:4:5',
+    'nested: module.inner.terraform_data.kept["b"], by ../modules/nested: ../kept/main.tf:4:5',
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    found = Project(tmp_path / "project", engine=require_engine("terraform"))
+    found.write("modules/kept/main.tf", KEPT)
+    found.write("modules/nested/main.tf", NESTED)
+    found.write("modules/free/main.tf", 'resource "terraform_data" "free" {}')
+    found.write("blueprints/guarded.yaml", BLUEPRINT)
+    return found
+
+
+def lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines()}
+
+
+def test_everything_protected_is_named_before_anything_is_destroyed(project: Project) -> None:
+    """
+    Exit 4, `prevent_destroy`, with each object and the line of its module, also in child modules;
+    the step that is destroyed first is still there. Without those steps the destroy goes on.
+    """
+    project.ok("apply", "guarded", "--yes")
+    before = {step: project.entries(step) for step in ("kept", "nested", "free")}
+
+    ended = project.run("destroy", "guarded", "--yes")
+    told = project.run("destroy", "guarded", "--yes", "--json").events[-1]
+    after = {step: project.entries(step) for step in ("kept", "nested", "free")}
+    free = project.run("destroy", "guarded", "--step", "free", "--yes")
+
+    assert (ended.code, after) == (4, before), ended.said
+    assert lines(told["error"]) >= PLACES
+    assert {row["status"] for row in told["steps"]} == {"pending"}
+    assert (free.code, project.record("free")["status"]) == (0, "destroyed"), free.said
+
+
+def test_what_the_recorded_module_protects_counts(project: Project) -> None:
+    """
+    The destroy works from the recorded snapshot: protection that was only taken out of the file
+    still holds, until that is applied.
+    """
+    project.ok("apply", "guarded", "--step", "kept", "--yes")
+    project.write("modules/kept/main.tf", KEPT.replace("true", "false"))
+
+    refused = project.run("destroy", "guarded", "--step", "kept", "--yes")
+    project.ok("apply", "guarded", "--step", "kept", "--yes")
+    ended = project.run("destroy", "guarded", "--step", "kept", "--yes")
+
+    assert refused.code == 4, refused.said
+    assert (ended.code, project.record("kept")["status"]) == (0, "destroyed"), ended.said
+
+
+def test_a_protected_environment_is_told_together_with_it(project: Project) -> None:
+    """
+    Both reasons at once: nobody confirms the environment only to learn of the next obstacle.
+    """
+    project.ok("apply", "guarded", "-e", "prod", "--confirm", "prod", "--yes")
+
+    both = project.run("destroy", "guarded", "-e", "prod", "--yes")
+    one = project.run("destroy", "guarded", "-e", "prod", "--step", "free", "--yes")
+
+    assert both.code == 4, both.said
+    said = " ".join(both.said.split())
+    assert "prod is a protected environment" in said and "--confirm prod" in said
+    assert "terraform_data.kept" in said
+    assert one.code == 5, one.said
