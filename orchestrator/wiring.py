@@ -106,6 +106,21 @@ def blueprint_names(where: Place) -> list[str]:
     return sorted(Project(where.root, where.settings.module_roots).blueprints())
 
 
+def blueprint_of(where: Place, target: Target) -> str:
+    """
+    How to name the blueprint of a target: by the path in its record where no blueprint under
+    ``blueprints/`` has the name.
+    """
+    if target.blueprint in blueprint_names(where):
+        return target.blueprint
+    store, _ = open_store(where, "local", None)
+    try:
+        record = store.newest(target)
+    finally:
+        store.close()
+    return record.source.blueprint_path if record else target.blueprint
+
+
 def environments(where: Place, blueprint: str) -> tuple[str, ...]:
     """
     The environments that a blueprint declares.

@@ -51,7 +51,9 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
     from orchestrator.loading.values import Need
 
     wanted = EngineCommand.parse(words)
-    chosen = given | options.target(target) | {"words": words, "jobs": 1, "as_json": False}
+    chosen = (
+        given | options.target(invocation, target) | {"words": words, "jobs": 1, "as_json": False}
+    )
     if wanted.mutates:
         return carry_out(invocation, "exec", execute, chosen, need=Need.AVAILABLE)
     if given["at"] is not None:

@@ -45,5 +45,9 @@ def command(
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 
-    chosen = given | options.target(target) | {"adopt": (Adoption(address, object_id),), "jobs": 1}
+    chosen = (
+        given
+        | options.target(invocation, target)
+        | {"adopt": (Adoption(address, object_id),), "jobs": 1}
+    )
     return carry_out(invocation, "import", import_one, chosen, need=Need.VALUES)

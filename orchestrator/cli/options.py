@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from orchestrator.cli.invocation import Invocation
     from orchestrator.wiring import Choice
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -178,10 +179,13 @@ accept_vanished = click.option(
 )
 
 
-def target(text: str) -> dict[str, Any]:
+def target(invocation: Invocation, text: str) -> dict[str, Any]:
     """
     What the options blueprint, environment and step would be for a target; Usage where it is none.
+
+    A blueprint that is not under ``blueprints/`` is where its record says that it was.
     """
+    from orchestrator import wiring
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
 
@@ -190,7 +194,7 @@ def target(text: str) -> dict[str, Any]:
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     return {
-        "blueprint": found.blueprint,
+        "blueprint": wiring.blueprint_of(invocation.place(), found),
         "environment": found.environment,
         "steps": (found.step,),
     }

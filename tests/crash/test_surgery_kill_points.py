@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import STANDIN, Driver, Pair, driver, points
+from tests.crash.scenes import EVER, STANDIN, Driver, Pair, driver, points
 
 SIGKILLED = -9
-REFUSED, IN_DOUBT = 4, 11
+REFUSED, IN_DOUBT, SPOOLED = 4, 11, 23
 OBJECT = "terraform_data.object"
 #: Calls around which a marker, a deed or an outcome may be lost.
 TELLING = ("store.append", "engine.call:import", "engine.call:exec", "engine.discard")
@@ -102,3 +102,21 @@ def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
         doubts = [doubt["id"] for doubt in entries[-1]["resources"]["in_doubt"]]
         assert doubts == ([] if held else objects), point
         assert pair.objects("one") == objects
+
+
+def test_an_import_whose_outcome_cannot_be_recorded_is_spooled(
+    tmp_path: Path, tool: Driver
+) -> None:
+    """
+    Law 8 for surgery: exit 23, the record stays `running`, and the next command records what lies
+    in the spool before it does anything else.
+    """
+    pair = made_by_hand(tmp_path / "spooled", tool)
+
+    assert pair.meddled("import", fail={"store.append": (2, EVER)}, wanted=IMPORT) == SPOOLED
+
+    assert [entry["status"] for entry in pair.history("one")] == ["running"]
+    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    imported = pair.history("one")[1]
+    assert (imported["status"], imported["error"]["code"]) == ("error", "unapplied")
+    assert pair.objects("one") == ["by-hand"]

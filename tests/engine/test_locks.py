@@ -160,3 +160,12 @@ def test_reconcile_records_whose_lock_it_is(project: Project) -> None:
     assert (unlocked.code, unreasoned.code) == (4, 4)
     assert unlocked.events[-1]["steps"][0]["error"]["code"] == "no_lock_to_break"
     assert "needs a reason" in unreasoned.events[-1]["error"]
+
+
+def test_a_target_outside_of_blueprints_is_found_by_its_record(project: Project) -> None:
+    """
+    Only the path that the record keeps tells where its blueprint is.
+    """
+    listed = project.ok("exec", "lock-held/default/breaks", "--", "state", "list")
+
+    assert listed.out == "terraform_data.object\n"

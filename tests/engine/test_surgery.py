@@ -4,6 +4,7 @@ Surgery on provider state: under the marker, never `ok` by itself, refused where
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.project import ENGINES, Ended, Project, require_engine
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
 
@@ -98,6 +100,40 @@ def test_it_is_not_done_without_approval(project: Project, cloud: Cloud) -> None
     ended = project.run("reconcile", "shop", "--adopt", f"{SPARE}={ids(cloud)['spare']}")
 
     assert (ended.code, project.entries(STEP)) == (5, before)
+
+
+def test_a_person_is_asked_in_so_many_words(project: Project, cloud: Cloud) -> None:
+    """
+    At a terminal: what would be done, with address and id; anything but yes means no, exit 5, and
+    the record is untouched.
+    """
+    lost_create(project, cloud)
+    before, spare = project.entries(STEP), ids(cloud)["spare"]
+    del project.environ["TF_IN_AUTOMATION"]
+
+    terminal = Terminal(project, "reconcile", "shop", "--adopt", f"{SPARE}={spare}")
+    terminal.wait_for(f"{STEP}: import {spare} as {SPARE}. Go on?")
+    terminal.type("no\n")
+
+    assert terminal.finish() == 5
+    assert project.entries(STEP) == before
+
+
+def test_a_protected_environment_is_named_first(project: Project) -> None:
+    """
+    As for an apply: --yes alone is exit 5; what changes only records needs no name.
+    """
+    protected = "    environments: {prod: {protected: true}}\n"
+    project.write("blueprints/shop.yaml", TEXT + protected)
+    project.copy("fixtures/fakecloud/modules/server")
+    shutil.move(project.root / "fixtures/fakecloud/modules", project.root / "modules")
+    where = ("shop", "-e", "prod", "--yes")
+
+    for surgery in (("--untaint", WEB), ("--unlock", "1"), ("--push-errored-state",)):
+        assert project.run("reconcile", *where, *surgery).code == 5
+    assert project.run("import", f"shop/prod/{STEP}", WEB, "srv-1", "--yes").code == 5
+    assert project.run("exec", f"shop/prod/{STEP}", "--yes", "--", "state", "rm", WEB).code == 5
+    assert project.run("reconcile", *where).code == 0
 
 
 def test_an_id_that_does_not_exist_adopts_nothing(project: Project, cloud: Cloud) -> None:
