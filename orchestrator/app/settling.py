@@ -47,7 +47,8 @@ def check_not_live(
     """
     Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for it.
 
-    ``takeover`` is the reason for which a silent one is taken for dead.
+    ``takeover`` is the reason for which a silent one is taken for dead. That its state lock can be
+    had is none: its engine may not have begun (ADR 13).
     """
     if record is None or record.status is not Status.RUNNING:
         return
