@@ -1,5 +1,6 @@
 """
-Start-up: ``--version`` and ``status`` of 1 and 40 recorded steps, beside ``python -c pass``.
+Start-up: ``--version``, and ``status`` and ``recover`` of 1 and 40 recorded steps, beside
+``python -c pass``.
 
     python -m benchmarks.startup [--rounds N]
 """
@@ -32,7 +33,7 @@ def lay_out(project: Path) -> None:
 
 def main() -> None:
     """
-    Measure all four.
+    Measure them all.
     """
     parser = argparse.ArgumentParser(description="Start-up beside `python -c pass`.")
     parser.add_argument("--rounds", type=int, default=15)
@@ -47,6 +48,8 @@ def main() -> None:
                 "--version": lambda: run([*TOOL, "--version"], project, environ),
                 "status, 1 step": lambda: run([*TOOL, "status", "one"], project, environ),
                 "status, 40 steps": lambda: run([*TOOL, "status", "wide"], project, environ),
+                "recover, 1 step": lambda: run([*TOOL, "recover", "one"], project, environ),
+                "recover, 40 steps": lambda: run([*TOOL, "recover", "wide"], project, environ),
             },
             options.rounds,
         )
@@ -58,10 +61,11 @@ def main() -> None:
                 f"+{(time.clock - base.clock) * 1000:.0f} ms",
                 f"{time.processor * 1000:.0f} ms",
                 f"+{(time.processor - base.processor) * 1000:.0f} ms",
+                f"{time.processor / base.processor:.1f}",
             )
             for name, time in times.items()
         ]
-        table(("start-up", "clock", "over python", "CPU", "over python"), rows)
+        table(("start-up", "clock", "over python", "CPU", "over python", "pythons"), rows)
     finally:
         shutil.rmtree(project)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,11 +111,11 @@ def project_key(root: Path) -> bytes:
 
 def _make_key(path: Path) -> None:
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = path.with_name(f"key.{os.getpid()}.{os.urandom(4).hex()}")
+    fresh = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(os.urandom(_KEY_BYTES).hex() + "\n")
+            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:

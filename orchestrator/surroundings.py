@@ -7,7 +7,6 @@ from __future__ import annotations
 import getpass
 import platform
 import secrets
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping
@@ -95,6 +94,8 @@ def source(root: Path, blueprint_path: str) -> Source:
 
 
 def _git(root: Path, *arguments: str) -> str:
+    import subprocess  # here: reading commands must not wait for it
+
     try:
         done = subprocess.run(
             ("git", "-C", str(root), *arguments),

@@ -17,9 +17,9 @@ from orchestrator.app.orders import Order, command_line
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.domain.action_entries import has_done_something, is_compensated
 from orchestrator.domain.actions import compensation_order
 from orchestrator.domain.blueprint import Deployment, ModuleAction
+from orchestrator.domain.compensation import has_done_something, is_compensated
 from orchestrator.domain.states import NOTHING_THERE, StepStatus
 from orchestrator.errors import OrchestratorError, Refused
 

@@ -21,7 +21,7 @@ from orchestrator.domain.record import (
     Standing,
 )
 from orchestrator.domain.references import scalar_text
-from orchestrator.domain.states import Status, Trigger, advance
+from orchestrator.domain.states import Trigger, advance
 from orchestrator.domain.target import ActionKind
 
 #: The field of the record that tells of an action.
@@ -212,30 +212,6 @@ def module_ended(kind: ActionKind, root: OperationRecord, fault: Fault | None) -
         }
     )
     return Verdicted("failed", named)
-
-
-def is_compensated(record: OperationRecord | None) -> bool:
-    """
-    Whether what was applied last has been compensated since.
-    """
-    last = record.compensation if record is not None else None
-    return last is not None and last.verdict == "done"
-
-
-def is_cut_short(record: OperationRecord) -> bool:
-    """
-    Whether nobody can tell what the step's compensation did: it takes a reason to repeat it.
-    """
-    return record.compensation is not None and record.compensation.verdict == "unknown"
-
-
-def has_done_something(record: OperationRecord) -> bool:
-    """
-    Whether there is completed work to compensate.
-    """
-    return record.status is not Status.ERROR or bool(
-        record.resources.inventory or record.outputs or record.sensitive_outputs
-    )
 
 
 def is_under_way(record: OperationRecord) -> ActionRun | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from orchestrator.domain.parts import Document, Part
 from orchestrator.domain.record import (
     ActionRun,
     Actor,
@@ -28,26 +29,6 @@ from orchestrator.domain.record import (
     Verification,
 )
 from orchestrator.domain.states import Condition, Status, StepStatus, Verdict
-
-
-class Part(BaseModel):
-    """
-    A value inside a document.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
-
-
-class Document(Part):
-    """
-    A whole document; its ``schema`` field names it and its major version.
-    """
-
-    def to_json(self) -> str:
-        """
-        The document as indented JSON, without a final newline.
-        """
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 class ActionRoot(Part):

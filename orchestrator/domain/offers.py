@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from orchestrator.domain.action_entries import is_cut_short
 from orchestrator.domain.commands import command_line
+from orchestrator.domain.compensation import is_cut_short
 from orchestrator.domain.lineage import failed_run
 from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.recovery import Choice, Remedy, Situation, Subject
@@ -69,6 +69,8 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     "on that machine for it and for its engine",
     (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
     "found does not matter: the command forgets {doubts}",
+    (Remedy.MANUAL, Situation.CUT_SHORT): "no evidence tells what the compensation of run {run} "
+    "did before it was cut short: look at what it changes. The command carries it out again",
     (Remedy.MANUAL, Situation.UNSAVED): "compare {unsaved} with the provider state; the command "
     "puts it aside where the state is sound without it",
 }
@@ -86,6 +88,7 @@ REFUSED: Mapping[str, str] = {
     "upstream": "it needs {unready}: recover that first",
     "unknown_run": "no earlier run is known in which it ended ok",
     "none_declared": "the step declares no compensation",
+    "nothing_done": "nothing of it was completed",
     "compensated": "it was compensated since it was applied; `compensate --repeat WHY` does "
     "it again",
     "dependents": "alive and in need of it: {dependents}; take them down first, or together: "
@@ -166,6 +169,8 @@ def _by_hand(subject: Subject, situation: Situation, *at: str) -> str:
             return _command(subject, "reconcile", *at, "--takeover", "WHY")
         case Situation.UNSAVED:
             return _command(subject, "reconcile", *at, "--dismiss-errored-state", "WHY")
+        case Situation.CUT_SHORT:
+            return _command(subject, "compensate", *at, "--repeat", "WHY")
         case _:
             names = dict.fromkeys(doubt.address for doubt in subject.doubts)
             forget = [word for name in names for word in ("--forget", name)]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from orchestrator.domain.action_entries import is_compensated
 from orchestrator.domain.commands import Place
+from orchestrator.domain.compensation import has_done_something, is_compensated, is_cut_short
 from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.states import NOTHING_THERE, Condition, Status
@@ -56,6 +56,7 @@ class Situation(StrEnum):
     RETAINED = "retained"
     OK = "ok"
     CHECKS = "checks"
+    CUT_SHORT = "cut_short"
     COMPENSATING = "compensating"
     DESTROYING = "destroying"
     TARGETED = "targeted"
@@ -218,6 +219,14 @@ def _phase(phase: str) -> Callable[[Subject], bool]:
     )
 
 
+def _cut_short(subject: Subject) -> bool:
+    return subject.record is not None and is_cut_short(subject.record)
+
+
+def _has_work(subject: Subject) -> bool:
+    return subject.record is not None and has_done_something(subject.record)
+
+
 _R = Remedy
 _AGAIN = (_R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY)
 
@@ -330,6 +339,13 @@ CASES: tuple[Case, ...] = (
         prefers=(_R.VERIFY,),
     ),
     Case(
+        Situation.CUT_SHORT,
+        "its compensation was cut short, and nobody can tell what it did",
+        lambda subject: _failed("compensate")(subject) and _cut_short(subject),
+        may=(_R.RECONCILE, *_AGAIN, _R.MANUAL),
+        prefers=(_R.MANUAL,),
+    ),
+    Case(
         Situation.COMPENSATING,
         "its compensation failed",
         _failed("compensate"),
@@ -374,6 +390,7 @@ BARS: Mapping[Remedy, tuple[Bar, ...]] = {
     Remedy.ROLLBACK: (Bar("unknown_run", lambda subject: not subject.facts.earlier_run), _UNREADY),
     Remedy.COMPENSATE: (
         Bar("none_declared", lambda subject: not subject.facts.compensates),
+        Bar("nothing_done", lambda subject: not _has_work(subject)),
         Bar("compensated", lambda subject: is_compensated(subject.record)),
     ),
     Remedy.DESTROY: (

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents import Document, Part
+from orchestrator.domain.parts import Document, Part
 from orchestrator.domain.record import (
     Action,
     Attempt,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents import Document, Part
+from orchestrator.domain.parts import Document, Part
 from orchestrator.domain.record import Absence, Doubt, ObjectRef, Retained, RunRecord, StepRun
 from orchestrator.domain.retention import is_overdue
 from orchestrator.domain.states import NOTHING_THERE, StepStatus

@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -136,8 +137,6 @@ class Database:
 
         An empty file under the real name is therefore never ours, and never taken for a new store.
         """
-        import tempfile  # here: who only reads must not wait for it
-
         parent = self._path.parent
         make_private(parent)
         self._refuse_network()

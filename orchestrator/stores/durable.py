@@ -5,6 +5,7 @@ Private, durable files: directories 0700, files 0600, each written whole or not 
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -38,8 +39,6 @@ def write_durably(path: Path, data: bytes) -> None:
 
     On an OSError the earlier file is untouched and nothing else is left behind.
     """
-    import tempfile  # here: who only reads must not wait for it
-
     make_private(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     temporary = Path(name)

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -18,9 +18,6 @@ from orchestrator.domain.record import Identity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.durable import make_private, write_durably
 from orchestrator.stores.names import file_name
-
-if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
 
 _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -150,7 +147,7 @@ class RunDirectory:
         where that was not reached.
         """
         try:
-            place = _temporary(attempt, _PRIVATE)
+            place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
         except OSError as exc:
             raise _unavailable(attempt, exc) from exc
         with place as name:
@@ -176,7 +173,7 @@ class RunDirectory:
         """
         try:
             make_private(self._root)
-            place = _temporary(self._root, ".scratch-")
+            place = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._root)
         except OSError as exc:
             raise _unavailable(self._root, exc) from exc
         with place as name:
@@ -229,12 +226,6 @@ def _parse(text: bytes) -> RunRecord:
     except ValidationError as exc:
         fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
         raise ValueError(f"damaged fields: {fields}") from exc
-
-
-def _temporary(place: Path, prefix: str) -> TemporaryDirectory[str]:
-    from tempfile import TemporaryDirectory  # here: who only reads must not wait for it
-
-    return TemporaryDirectory(prefix=prefix, dir=place)
 
 
 def _unavailable(path: Path, exc: OSError) -> StoreUnavailable:

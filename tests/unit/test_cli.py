@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -59,20 +59,21 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return found
 
 
-def loaded(*arguments: str) -> list[str]:
+def loaded(*arguments: str, of: Sequence[str] = HEAVY, directory: Path = REPOSITORY) -> list[str]:
     """
-    Which of the heavy libraries a command loads.
+    Which of these modules, of the heavy libraries unless said, a command loads.
     """
     script = (
         "import sys\nfrom orchestrator.cli.main import main\nmain(sys.argv[1:])\n"
-        f"print(*[m for m in {HEAVY} if m in sys.modules], file=sys.stderr)"
+        f"print(*[m for m in {tuple(of)} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True,
         text=True,
         check=True,
-        cwd=REPOSITORY,
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
     )
     return done.stderr.split()
 
@@ -122,6 +123,21 @@ def test_help_and_version_load_nothing_heavy(arguments: tuple[str, ...]) -> None
     What only prints a text starts at once.
     """
     assert loaded(*arguments) == []
+
+
+@pytest.mark.parametrize("command", ["status", "recover"])
+def test_who_only_reads_records_loads_nothing_that_runs_engines(
+    project: Project, command: str
+) -> None:
+    """
+    What on-call staff read first starts fast: no logging, no process handling, none of the parts
+    that make entries, events or plans.
+    """
+    idle = ("structlog", "psutil", "subprocess", "orchestrator.engine.terraform")
+    ours = ("entries", "events", "journal", "masking", "inputs", "action_entries", "readback")
+    wanted = (*idle, *(f"orchestrator.domain.{name}" for name in ours))
+
+    assert loaded(command, "good", of=wanted, directory=project.root) == []
 
 
 # Mistakes at the command line

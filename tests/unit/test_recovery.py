@@ -15,6 +15,7 @@ from orchestrator.domain.hints import HINTS, hint_of
 from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL, command_of, message_of
 from orchestrator.domain.record import (
+    ActionRun,
     Doubt,
     Fault,
     Json,
@@ -70,6 +71,7 @@ FOUND = LOST.model_copy(
 )
 FULL = Facts(failed_run="R1", earlier_run="R0", compensates=True)
 MISSING = Obstacle("snapshot_missing", "it is not in the store", "redeploy")
+CUT = ActionRun(verdict="unknown", by="undo", run_id="R1", at=START)
 UNVERIFIED = Obstacle("unverified", "R0 was not verified", "--unverified")
 DOUBTFUL = Resources(in_doubt=(LOST,), inventory=refs("aws_vpc.this vpc-1"))
 
@@ -291,6 +293,30 @@ ROWS = (
         "reconcile retry redeploy rollback compensate destroy",
     ),
     Row(
+        "a compensation that was cut short is a person's before it is carried out again",
+        failed("apply", "compensate", compensation=CUT),
+        S.CUT_SHORT,
+        "manual",
+        "reconcile retry redeploy rollback compensate destroy manual",
+    ),
+    Row(
+        "without completed work there is nothing to compensate",
+        failed(resources=Resources()),
+        S.FAILED,
+        "retry",
+        "reconcile retry redeploy rollback destroy",
+        codes={"compensate": "nothing_done"},
+    ),
+    Row(
+        "what was compensated is not compensated again",
+        entry(compensation=CUT.model_copy(update={"verdict": "done"})),
+        S.OK,
+        None,
+        "verify redeploy rollback destroy",
+        Facts(earlier_run="R0", compensates=True),
+        codes={"compensate": "compensated"},
+    ),
+    Row(
         "a destroy goes on with what is left",
         failed("destroy", "destroy"),
         S.DESTROYING,
@@ -489,6 +515,12 @@ def test_a_claim_that_nobody_can_prove_dead_takes_a_reason() -> None:
         ("rollback", failed(), {}, "rollback --to R0 --reason"),
         ("redeploy", failed(), {"given_inputs": "runs/R1/in.yml"}, "--input-file runs/R1/in.yml"),
         ("redeploy", None, {}, "apply --at 0"),
+        (
+            "manual",
+            failed("apply", "compensate", compensation=CUT),
+            {"compensates": True},
+            "compensate --repeat WHY",
+        ),
         ("retry", None, {}, "retry --from-run R1 --at 0"),
         (
             "reconcile",
