@@ -583,6 +583,19 @@ class Snapshot:
             )
         )
 
+    def may_reach_objects(self, name: str) -> bool:
+        """
+        The same of a provider's local name; of one that the module does not have, whether it
+        configures any so.
+        """
+        reach = self.provider_reach
+        if reach is None:
+            return bool(self.provider_blocks)
+        if name in reach:
+            return reach[name].objects
+        known = {*self.provider_sources, *(self.provider_uses or ())}
+        return name not in known and any(item.objects for item in reach.values())
+
     def configures_with(self, variable: str) -> bool:
         """
         Whether the module configures a provider with what it is given for a variable; one that was

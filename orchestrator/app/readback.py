@@ -73,6 +73,7 @@ class Readback:
             known_of(self.record, self._others(), self.state),
             Moment(at, lambda d: settling_left(d, self.record, at, services.limits.settle)),
             named=self._named,
+            astray=self.prepared.snapshot.may_reach_objects,
             look=self._whereabouts,
         )
         return self._with(asked)

@@ -99,6 +99,7 @@ class _Fates:
                 fates["not_attempted"][address] = None
             for part in parts:
                 self._doubt(item, part)
+            self._doubt_left(item)
         return Resources(
             planned=self.planned,
             journal=self.journal.extent,
@@ -167,6 +168,22 @@ class _Fates:
                 why=why,
             ),
         )
+
+    def _doubt_left(self, item: PlannedAction) -> None:
+        """
+        An object that was to be updated and has left the provider state is alive, for all we know.
+        """
+        address = item.address
+        if item.action != "update" or self.state is None or address not in self.ids_before:
+            return
+        if address not in self.present:
+            doubt = Doubt(
+                address=address,
+                action="forget",
+                id=self.ids_before[address],
+                why="it was to be updated, and the provider state does not hold it any more",
+            )
+            self.doubts[address, "forget"] = doubt
 
     def _doubtful_create(self, address: str) -> str | None:
         key: Part = (address, "create")

@@ -90,11 +90,13 @@ def judge(
     moment: Moment,
     *,
     named: Callable[[Inquiry], bool],
+    astray: Callable[[str], bool],
     look: Callable[[Doubt, str], Whereabouts],
 ) -> tuple[Doubt, ...]:
     """
     The doubts with their readbacks. ``named`` tells whether the identity of an object has named one
-    that was created here; ``look`` where a person may look for an object of a provider's name.
+    that was created here; ``astray`` whether the provider of a local name is configured from other
+    objects, so that it may ask elsewhere than it created; ``look`` where a person may look.
     """
     sharing = Counter(inquiry.search for inquiry in inquiries)
     doubts = []
@@ -105,13 +107,17 @@ def judge(
         if inquiry.search is not None:
             ways.append(_searched(inquiry, questions, answers, known, sharing[inquiry.search]))
         finding = _weigh(inquiry, ways, moment)
+        provider = inquiry.address.provider_name
+        if finding.verdict == "absent" and astray(provider):
+            why = f"{finding.why}; but {provider} is configured from other objects of the module"
+            finding = _Finding("unknown", finding.method, f"{why}: it may have asked elsewhere")
         readback = Readback(
             verdict=finding.verdict,
             method=finding.method,
             ids=finding.ids,
             why=finding.why,
             at=moment.at,
-            look=look(inquiry.doubt, inquiry.address.provider_name)
+            look=look(inquiry.doubt, provider)
             if finding.verdict == "unknown" and not finding.ids
             else None,
         )

@@ -103,7 +103,7 @@ BLUEPRINT = """
     steps:
       things:
         module: ../modules/things
-        inputs: {{name: acme, {inputs}}}
+        inputs: {{name: {name}, {inputs}}}
         identity:
           "fakecloud_bucket.this[0]": "${{inputs.name}}"
           fakecloud_bucket.many: "${{each.key}}"
@@ -139,11 +139,12 @@ class Place:
         """
         self.project.write("orchestrator.yaml", f"settle_seconds: {seconds}\n")
 
-    def wants(self, inputs: str) -> None:
+    def wants(self, inputs: str, name: str = "acme") -> None:
         """
         Write the blueprint with these inputs.
         """
-        self.project.write("blueprints/asked.yaml", BLUEPRINT.format(inputs=inputs))
+        text = BLUEPRINT.format(inputs=inputs, name=name)
+        self.project.write("blueprints/asked.yaml", text)
 
     def apply(self) -> Ended:
         """

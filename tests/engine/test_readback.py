@@ -12,9 +12,12 @@ import pytest
 
 from tests.engine.asked import Place
 from tests.engine.watched import kill_with_engine, watched
-from tests.project import ENGINES
+from tests.project import ENGINES, finish
 
 pytestmark = pytest.mark.engine
+
+#: Verbs of the engine that load provider schemas.
+HEAVY = ("plan", "apply", "import", "show", "validate", "refresh", "console")
 
 
 @pytest.fixture
@@ -167,15 +170,15 @@ def test_what_was_found_is_offered_to_be_adopted(scene: Scene) -> None:
 
 def test_an_identity_is_proven_by_an_object_of_before(place: Place) -> None:
     """
-    A bucket that was there under the same identity and is gone again proves it: its lost request
-    is absent.
+    A bucket that was there under the same identity, with the inputs of then, and is gone again
+    proves it: a lost request is absent.
     """
     place.wants("with: [this]")
     assert place.apply().code == 0
     place.wants("with: []")
     assert place.apply().code == 0
-    place.wants("with: [this]")
-    place.cloud.arm("create", "acme", "lost_request")
+    place.wants("with: [this]", name="beta")
+    place.cloud.arm("create", "beta", "lost_request")
     assert place.apply().code == 11
 
     ended = place.reconcile()
@@ -208,6 +211,96 @@ def test_a_search_that_finds_the_others_proves_an_absence(place: Place) -> None:
     assert place.settled == {'fakecloud_server.found["two"]': "absent"}
 
 
+def test_a_search_by_which_one_was_adopted_is_proven(place: Place) -> None:
+    """
+    It found a server whose answer was lost, which was then adopted; so when it finds none later,
+    there is none.
+    """
+    place.wants("servers: [lone]")
+    place.cloud.arm("create", "lone", "lost_answer")
+    place.apply()
+    place.reconcile()
+    (found,) = place.readbacks.values()
+    adopt = f'fakecloud_server.found["lone"]={found["ids"][0]}'
+    assert place.reconcile("--adopt", adopt, "--reason", "seen there", "--yes").code == 0
+    place.wants("servers: []")
+    assert place.apply().code == 0
+    place.wants("servers: [lone]")
+    place.cloud.arm("create", "lone", "lost_request")
+    assert place.apply().code == 11
+
+    assert place.reconcile().code == 0
+    assert place.record["status"] == "absent"
+
+
+def test_a_provider_configured_from_objects_proves_no_absence(place: Place) -> None:
+    """
+    While that object is to be made anew, the provider may ask another region than it created in.
+    """
+    main = place.project.root / "modules/things/main.tf"
+    region = """
+resource "terraform_data" "region" {
+  input = "eu-1"
+}
+
+provider "fakecloud" {
+  region = terraform_data.region.output
+}
+"""
+    main.write_text(main.read_text() + region)
+    place.wants("buckets: [sound]")
+    assert place.apply().code == 0
+    place.wants("buckets: [sound, never]")
+    place.cloud.arm("create", "never", "lost_request")
+    place.apply()
+
+    assert place.reconcile().code == 11
+    assert "asked elsewhere" in place.readbacks['fakecloud_bucket.many["never"]']["why"]
+
+
+def test_a_signal_ends_a_readback(place: Place) -> None:
+    """
+    SIGINT while the provider is asked: exit 130, the record is as it was, nothing is left behind.
+    """
+    place.wants("with: [this]")
+    place.cloud.arm("create", "acme", "lost_answer")
+    place.apply()
+    before = place.project.entries("things")
+    place.cloud.arm("import", "acme", "slow:30")
+    tool = place.project.start("reconcile", "asked", "--json")
+    place.cloud.wait_for_call("import", "acme")
+    tool.send_signal(signal.SIGINT)
+
+    assert finish(tool).code == 130
+    assert place.project.entries("things") == before
+    assert list(place.project.own.rglob(".private-*")) == []
+
+
+def test_no_secret_of_a_readback_is_kept(place: Place) -> None:
+    """
+    A sensitive input in a search is asked with, and stands in no file and no record afterwards.
+    """
+    secret = "s3cret-Value"
+    place.wants("servers: [lone]")
+    blueprint = place.project.root / "blueprints/asked.yaml"
+    text = blueprint.read_text().replace("inputs: {name: acme", 'inputs: {name: "${inputs.pw}"')
+    text = text.replace("steps:", "inputs: {pw: {type: string, sensitive: true}}\nsteps:")
+    blueprint.write_text(text)
+    place.project.environ["ORCHESTRATOR_INPUT_pw"] = secret
+    place.cloud.arm("create", "lone", "lost_answer")
+    place.apply()
+
+    ended = place.reconcile()
+
+    (found,) = place.readbacks.values()
+    assert (found["verdict"], found["method"]) == ("exists", "search")
+    assert secret not in ended.said
+    state = place.project.own / "state"
+    for file in place.project.own.rglob("*"):
+        if file.is_file() and not file.is_relative_to(state):
+            assert secret.encode() not in file.read_bytes(), file
+
+
 def test_a_provider_that_cannot_be_asked_leaves_it_unknown(place: Place) -> None:
     """
     An error while reading is no absence; its text is the reason.
@@ -228,16 +321,17 @@ def test_fifty_objects_are_read_back_in_one_plan(place: Place, tmp_path: Path) -
     A reconcile calls two engine processes that load provider schemas, however much is in doubt.
     """
     names = [f"b{number}" for number in range(50)]
-    place.wants(f"buckets: [{', '.join(names)}]")
+    place.wants("buckets: [sound]")
+    assert place.apply().code == 0
+    place.wants(f"buckets: [sound, {', '.join(names)}]")
     place.cloud.arm("create", "*", "lost_answer", 50)
     engine = watched(place.project, tmp_path / "watched")
     place.apply()
-    planned = len(engine.calls("plan"))
+    heavy = [len(engine.calls(verb)) for verb in HEAVY]
 
     place.reconcile()
 
-    assert len(engine.calls("plan")) - planned == 1  # nothing is in state: only the readback
-    assert engine.calls("apply") == ["things"]
+    assert [len(engine.calls(verb)) for verb in HEAVY] == [heavy[0] + 2, *heavy[1:]]
     assert len(place.readbacks) == 50
     assert {found["verdict"] for found in place.readbacks.values()} == {"exists"}
 

@@ -103,6 +103,11 @@ CASES = [
         before=["s.a id-1"], sorted_as={"failed": ["s.a"]},
     ),
     Case(
+        "an object that left the state in its update is not forgotten",
+        ["update s.a"], ["began update s.a", "failed update s.a"], state(), before=["s.a id-1"],
+        doubt=["s.a"], sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
         "an update that never ended is in doubt",
         ["update s.a"], ["began update s.a"], state(["s.a id-1"]), before=["s.a id-1"],
         whole=False, doubt=["s.a"],

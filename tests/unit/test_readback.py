@@ -64,6 +64,7 @@ class Case:
     managed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     adopted: frozenset[tuple[str, str]] = frozenset()
     named: bool = False
+    astray: tuple[str, ...] = ()
     id: str | None = None
     left: float = 0
 
@@ -94,6 +95,10 @@ CASES = [
     Case(
         "what exists exists, however young",
         "exists", ids=("acme",), identity=BY_NAME, found=HERE, left=41,
+    ),
+    Case(
+        "not where the provider is configured from other objects: it may have asked elsewhere",
+        "unknown", "asked elsewhere", identity=BY_NAME, missing=HERE, named=True, astray=("s",),
     ),
     Case(
         "an error is no answer, and the reason",
@@ -215,6 +220,7 @@ def read(case: Case) -> Readback:
         Known({**known.managed, **case.managed}, known.held, case.adopted),
         Moment(START, lambda _: case.left),
         named=lambda _: case.named,
+        astray=lambda name: name in case.astray,
         look=lambda doubt, provider: Whereabouts(until=START, provider={"name": provider}),
     )
     found = judged[0].readback
