@@ -45,6 +45,7 @@ Reason = Literal[
     "not_as_described",
     "not_by_exec",
     "not_in_run",
+    "not_kept",
     "not_ok",
     "not_retained",
     "nothing_failed",

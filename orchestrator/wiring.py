@@ -267,7 +267,7 @@ def engine_info(where: Place, option: str | None, found: Deployment | None) -> E
 
     recorded = None
     if found is not None:
-        store, _ = open_store(where, _backend_of(found), found.operations_url)
+        store, _ = open_store(where, backend_of(found), found.operations_url)
         try:
             recorded = _recorded_kind(store, found)
         finally:
@@ -318,12 +318,9 @@ def services(
     if check_module_versions:
         _check_versions(info, found)
     masker = Masker()
-    for item in found.inputs.values():
-        if item.sensitive:
-            masker.add(item.value)
-    for value in found.env.values():
+    for value in found.secrets():
         masker.add(value)
-    store, warning = open_store(where, _backend_of(found), found.operations_url)
+    store, warning = open_store(where, backend_of(found), found.operations_url)
     processes, clock = SystemProcesses(), SystemClock()
     try:
         ready = Services(
@@ -373,7 +370,7 @@ def _check_versions(info: EngineInfo, found: Deployment) -> None:
         raise Invalid(problems)
 
 
-def _backend_of(found: Deployment) -> str:
+def backend_of(found: Deployment) -> str:
     """
     The backend that decides where the store lies: the first that is not local.
     """

@@ -14,6 +14,7 @@ from orchestrator.app.crew import Crew
 from orchestrator.app.earlier import refusal
 from orchestrator.app.freezing import keep_deployment, keep_steps, vouched
 from orchestrator.app.orders import Order, command_line
+from orchestrator.app.orphans import tell_orphans
 from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
@@ -94,6 +95,7 @@ def work(crew: Crew, selected: Sequence[str], *, course: Course) -> None:
         missing=missing,
     )
     crew.report_unstarted(unstarted)
+    tell_orphans(crew)
     blocked = {up for row in unstarted for up in row.blocked_by if up in missing}
     if blocked:
         raise Refused(

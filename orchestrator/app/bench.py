@@ -181,8 +181,11 @@ class Bench:
 
     def outputs(self, name: str) -> Mapping[str, StateOutput]:
         """
-        The outputs of a step as its provider state holds them now; read once per run.
+        The outputs of a step as its provider state holds them now; read once per run. Unresolvable
+        where the blueprint no longer has the step.
         """
+        if name not in self.deployment.steps:
+            raise Unresolvable(f"there is no step {name!r} any more")
         with self._output_locks[name]:
             if name not in self._outputs:
                 self.prepare(name, as_recorded)

@@ -10,6 +10,7 @@ from typing import cast
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.orders import command_line
+from orchestrator.app.orphans import alive_orphans
 from orchestrator.app.session import Session
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import Alive, RunFinished
@@ -18,7 +19,6 @@ from orchestrator.domain.masking import Masker
 from orchestrator.domain.readback import choices
 from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
 from orchestrator.domain.states import NOTHING_THERE, StepStatus, Verdict, verdict
-from orchestrator.domain.target import step_of
 from orchestrator.errors import (
     Busy,
     CheckFailed,
@@ -141,7 +141,8 @@ def _records(session: Session) -> _Found | None:
             for record in services.store.records(deployment.blueprint, deployment.environment)
         }
         rows = []
-        for step in deployment.steps:
+        own = [step for step in deployment.steps if step not in deployment.orphans]
+        for step in own or deployment.steps:
             record = records.get(step)
             rows.append((record.status, watch.condition(record)) if record else (None, None))
     except StoreUnavailable:
@@ -150,9 +151,7 @@ def _records(session: Session) -> _Found | None:
         records=[records[root] for root in deployment.roots() if root in records],
         verdict=verdict(rows),
         orphaned=[
-            str(record.target.target)
-            for root, record in records.items()
-            if step_of(root) not in deployment.steps and record.status not in NOTHING_THERE
+            str(record.target.target) for record in alive_orphans(deployment, records.values())
         ],
     )
 
@@ -183,6 +182,11 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
         again += ("--from-run", lineage.from_run)
     if lineage is not None and verb == "rollback":
         again += ("--to", lineage.from_run, "--reason", lineage.reason or "")
+    if deployment.orphans:
+        if all(row.status not in (StepStatus.ERROR, StepStatus.PENDING) for row in rows):
+            return ()
+        same = command_line(deployment, verb, "--orphaned")
+        return (NextCommand(command=same, why="go on with what is left"),)
     open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
     unfinished = [row for row in rows if row.status in open_ends]
     if not unfinished and now is not Verdict.INTERRUPTED:

@@ -13,7 +13,7 @@ from orchestrator.app.action_settling import settle_action
 from orchestrator.app.bench import Bench, as_recorded
 from orchestrator.app.closing import codes_of, fault_of
 from orchestrator.app.guards import check_doubts, check_not_moved
-from orchestrator.app.orders import Order, command_line
+from orchestrator.app.orders import Order, command_line, named_steps
 from orchestrator.app.pipeline import Done
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
@@ -64,7 +64,7 @@ class Crew:
         """
         self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
         if self.order.at is not None:
-            (name,) = self.deployment.graph.select(self.order.steps, self.order.exclude)
+            (name,) = named_steps(self.deployment, self.order)
             check_not_moved(self.deployment, name, self.bench.records.get(name), self.order.at)
 
     def settle_all(self) -> dict[str, OrchestratorError]:

@@ -14,6 +14,7 @@ from orchestrator.app.following import Following
 from orchestrator.app.guards import check_dependents
 from orchestrator.app.last_work import last_work, roots_before, tell_last_work
 from orchestrator.app.orders import Order, selection
+from orchestrator.app.orphans import check_orphans, tell_orphans
 from orchestrator.app.pipeline import Done, Pipeline
 from orchestrator.app.protection import check_protected
 from orchestrator.app.retain import retain_declared, tell_overdue
@@ -25,7 +26,6 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.retention import retention
 from orchestrator.domain.sealing import sealed_retention
 from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus
-from orchestrator.domain.target import step_of
 from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
@@ -49,6 +49,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     going = [step for step in selected if step not in kept]
     check_dependents(deployment, going, statuses)
     check_protected(crew.services, deployment, going, confirmed=crew.order.confirm)
+    check_orphans(crew, going)
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
     failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
     if not failures:
@@ -77,7 +78,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.report_unstarted(unstarted)
     for step in fresh:
         _confirm_absent(crew, step)
-    _tell_orphans(crew)
+    tell_orphans(crew)
 
 
 def _by_engine(plan: Teardown) -> list[str]:
@@ -109,25 +110,6 @@ def _tell_followers(crew: Crew, plan: Teardown) -> None:
         crew.services.note(
             f"goes with {parent}, which owns it: its provider state is saved and emptied {when}",
             step=step,
-        )
-
-
-def _tell_orphans(crew: Crew) -> None:
-    """
-    Name the targets that are alive and no longer in the blueprint: this destroy does not see them.
-    """
-    alive = [
-        str(known.target.target)
-        for name, known in sorted(crew.bench.records.items())
-        if step_of(name) not in crew.deployment.graph
-        and known is not None
-        and known.status not in NOTHING_THERE
-    ]
-    if alive:
-        crew.services.note(
-            f"still recorded as alive, and no longer in the blueprint: {', '.join(alive)}",
-            hint="put the step back into the blueprint to destroy it",
-            level="warning",
         )
 
 

@@ -85,6 +85,7 @@ class Order:
     takeover: str | None = None
     inputs_given: bool = False
     at: int | None = None
+    orphaned: bool = False
     forget: tuple[str, ...] = ()
     adopt: tuple[Adoption, ...] = ()
     untaint: tuple[str, ...] = ()
@@ -121,6 +122,7 @@ class Order:
             "exclude": list(self.exclude),
             "on_failure": str(self.on_failure) if self.on_failure != OnFailure.STOP else None,
             "unfinished": self.unfinished,
+            "orphaned": self.orphaned,
             "allow_engine_change": self.allow_engine_change,
             "approved": self.wishes.approved,
             "refresh": None if self.wishes.refresh else False,
@@ -153,15 +155,26 @@ class Order:
         }
 
 
+def named_steps(deployment: Deployment, order: Order) -> tuple[str, ...]:
+    """
+    The steps that an order names: of those that left the blueprint if it is about ``orphaned``
+    ones, else of the others.
+    """
+    graph = deployment.graph
+    if order.orphaned:
+        graph = graph.subset(deployment.orphans)
+    return graph.select(order.steps, order.exclude)
+
+
 def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
     """
     The steps that an order is about. A destroy takes along what they own, unless it is excluded.
 
     Usage where ``at`` is given for anything but one step.
     """
-    chosen = deployment.graph.select(order.steps, order.exclude)
+    chosen = named_steps(deployment, order)
     check_at(order, chosen)
-    if order.verb != "destroy":
+    if order.verb != "destroy" or order.orphaned:
         return chosen
     left_out = deployment.graph.select(order.exclude) if order.exclude else ()
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)

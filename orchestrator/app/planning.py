@@ -15,6 +15,7 @@ from typing import Literal
 
 from orchestrator.app.bench import Bench, as_it_is, as_recorded
 from orchestrator.app.orders import Order, selection
+from orchestrator.app.orphans import alive_orphans
 from orchestrator.app.preparation import Prepared
 from orchestrator.app.proposal import Direction, Wishes, propose
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
@@ -38,6 +39,7 @@ class Question:
     steps: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     verb: Direction = "apply"
+    orphaned: bool = False
     jobs: int = 4
     allow_engine_change: bool = False
     detailed_exitcode: bool = False
@@ -51,7 +53,13 @@ def plan(
     The plan document and the exit code: a failed step beats changes beats nothing to do.
     """
     selected = selection(
-        deployment, Order(question.verb, steps=question.steps, exclude=question.exclude)
+        deployment,
+        Order(
+            question.verb,
+            steps=question.steps,
+            exclude=question.exclude,
+            orphaned=question.orphaned,
+        ),
     )
     with (
         services.workdirs.hold(deployment.blueprint, deployment.environment),
@@ -67,6 +75,7 @@ def plan(
         command=question.verb,
         changes=changes,
         steps=rows,
+        orphaned=() if question.orphaned else planner.orphaned(),
     )
     if question.detailed_exitcode and any(row.status in ("planned", "deferred") for row in rows):
         codes.append(2)
@@ -116,6 +125,13 @@ class _Planner:
             self._work(step)
         order = [step for step in (*subset.order, *others) if step in self.rows]
         return tuple(self.rows[step] for step in order), self.codes
+
+    def orphaned(self) -> tuple[str, ...]:
+        """
+        The targets that the plan says nothing of: alive, and no longer in the blueprint.
+        """
+        records = [record for record in self.bench.records.values() if record is not None]
+        return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
 
     def _work(self, name: str) -> Outcome:
         """

@@ -4,7 +4,7 @@ The status of blueprints, from their records. It changes nothing (law 16).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from orchestrator.app.conditions import Watch
@@ -44,14 +44,15 @@ def status_of(
             roots = tuple(_action_roots(records, step, watch))
             changes = {"spooled": step in waiting, "action_roots": roots}
             shown.append(state.model_copy(update=changes))
+    orphans = orphaned(outline, records)
     return StatusDocument(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
         verdict=verdict(conditions),
         steps=tuple(shown),
-        orphaned=orphaned(outline, records),
-        next=_next(outline, shown),
+        orphaned=orphans,
+        next=_next(outline, shown, orphans),
     )
 
 
@@ -143,15 +144,21 @@ def _run_rows(
     return {(run.run_id, row.step): row.status for run in runs if run for row in run.steps}
 
 
-def _next(outline: Outline, shown: Iterable[StepState]) -> tuple[NextCommand, ...]:
+def _next(
+    outline: Outline, shown: Iterable[StepState], orphans: Sequence[str]
+) -> tuple[NextCommand, ...]:
     """
-    Where to go on reading if something is not well.
+    Where to go on if something is not well, or nobody looks after it any more.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
-    if not any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
-        return ()
-    why = "what is known of every step, and what is safe to do now"
-    return (NextCommand(command=command_line(outline, "recover"), why=why),)
+    found = []
+    if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
+        why = "what is known of every step, and what is safe to do now"
+        found.append(NextCommand(command=command_line(outline, "recover"), why=why))
+    if orphans:
+        why = "take down what is no longer in the blueprint, as it was applied"
+        found.append(NextCommand(command=command_line(outline, "destroy", "--orphaned"), why=why))
+    return tuple(found)
 
 
 def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:

@@ -17,6 +17,7 @@ from orchestrator.cli.invocation import Invocation
 @options.environment
 @options.inputs
 @options.selection
+@options.orphaned
 @click.option(
     "--on-failure",
     type=click.Choice(["stop", "continue"]),
@@ -62,11 +63,15 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Uses the inputs and the module snapshots that were recorded when they were applied. A step is
     `destroyed` only when that is confirmed; otherwise run the same command again.
 
+    Steps that left the blueprint are named and left alone; with --orphaned they are destroyed,
+    from what they were applied from, also where the whole blueprint file is gone.
+
     \b
     Example:
       orchestrator destroy web-service -e staging
       orchestrator destroy web-service --step bootstrap --yes
       orchestrator destroy web-service -e staging --verify provider --yes
+      orchestrator destroy web-service --orphaned
     """
     from orchestrator.app.destroy import destroy
     from orchestrator.cli.running import carry_out

@@ -171,6 +171,13 @@ accept_changed_secret = click.option(
     help="A secret that is not what it was in that run, and is right as it is today.",
 )
 
+orphaned = click.option(
+    "--orphaned",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="The steps that are alive and left the blueprint, as they were applied.",
+)
+
 accept_vanished = click.option(
     "--accept-vanished",
     metavar="REASON",

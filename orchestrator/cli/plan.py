@@ -19,6 +19,7 @@ from orchestrator.cli.invocation import Invocation, paper
 @options.inputs
 @options.selection
 @click.option("--destroy", is_flag=True, help="Plan a destroy instead of an apply.")
+@options.orphaned
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
 @options.jobs
 @options.engine
@@ -47,15 +48,24 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.running import wishes_of
     from orchestrator.cli.signals import StopSignals
+    from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
+    from orchestrator.orphaned import orphaned
     from orchestrator.views.plan import plan_text
 
     where, destroying = invocation.place(), given["destroy"]
     need = Need.AVAILABLE if destroying else Need.VALUES
-    deployment = wiring.deployment(where, options.choice(given), need)
+    if given["orphaned"] and not destroying:
+        raise Usage("--orphaned goes with --destroy")
+    choice = options.choice(given)
+    if given["orphaned"]:
+        deployment = orphaned(where, choice)
+    else:
+        deployment = wiring.deployment(where, choice, need)
     question = Question(
         steps=given["steps"],
         exclude=given["exclude"],
+        orphaned=given["orphaned"],
         verb="destroy" if destroying else "apply",
         jobs=given["jobs"] or where.settings.jobs,
         allow_engine_change=given["allow_engine_change"],

@@ -17,6 +17,7 @@ from orchestrator.cli.invocation import Invocation
 @options.environment
 @options.steps_named
 @click.option("--reason", metavar="TEXT", required=True, help="Why they are no longer kept.")
+@options.orphaned
 @options.at
 @options.wait
 @options.takeover

@@ -36,7 +36,12 @@ def carry_out(
     from orchestrator.loading.values import Need
 
     where, choice = invocation.place(), options.choice(given)
-    deployment = wiring.deployment(where, choice, need)
+    if given.get("orphaned"):
+        from orchestrator.orphaned import orphaned
+
+        deployment = orphaned(where, choice)
+    else:
+        deployment = wiring.deployment(where, choice, need)
     return conduct(
         invocation,
         verb,

@@ -174,7 +174,8 @@ class Step:
     ``absence_timeout`` seconds.
 
     ``compensate_after`` are the steps whose compensations come before its own; None: those of its
-    dependents do.
+    dependents do. ``given`` are the inputs of the blueprint as this step was applied with, where
+    they are not those of the deployment.
     """
 
     name: str
@@ -197,6 +198,7 @@ class Step:
     compensate: Action | None = None
     compensate_after: tuple[str, ...] | None = None
     before_destroy: Action | None = None
+    given: Mapping[str, InputValue] | None = None
     at: Location | None = None
 
     def action(self, kind: ActionKind) -> Action | None:
@@ -230,7 +232,8 @@ class Deployment:
 
     ``root`` is the absolute project directory, ``path`` the blueprint file relative to it with "/".
     ``moved_from`` are former paths of this blueprint whose records are still ours. ``env`` holds
-    the environment variables that the blueprint refers to and that are set.
+    the environment variables that the blueprint refers to and that are set. ``orphans`` are steps
+    that the blueprint no longer has: they are as they were applied.
     """
 
     project: str
@@ -246,6 +249,7 @@ class Deployment:
     protected: bool = False
     moved_from: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    orphans: frozenset[str] = frozenset()
 
     def target(self, step: str) -> Target:
         """
@@ -260,3 +264,11 @@ class Deployment:
         actions = (step.action(kind) for step in self.steps.values() for kind in ACTION_KINDS)
         found = [action.root for action in actions if isinstance(action, ModuleAction)]
         return {**self.steps, **{root.name: root for root in found}}
+
+    def secrets(self) -> list[Json]:
+        """
+        The values that must never be shown: sensitive inputs, and environment variables.
+        """
+        given = [self.inputs, *(step.given for step in self.steps.values() if step.given)]
+        inputs = [item.value for each in given for item in each.values() if item.sensitive]
+        return [*inputs, *self.env.values()]

@@ -216,7 +216,7 @@ class PlannedStep(Part):
 class PlanDocument(Document):
     """
     What ``plan`` tells. ``changes`` is what ``--detailed-exitcode`` decides by; ``out`` the file it
-    was saved to.
+    was saved to; ``orphaned`` are the targets that are alive and that no step stands for.
     """
 
     schema_: Literal["orchestrator.plan/1"] = Field("orchestrator.plan/1", alias="schema")
@@ -227,6 +227,7 @@ class PlanDocument(Document):
     changes: bool
     steps: tuple[PlannedStep, ...]
     out: str | None = None
+    orphaned: tuple[str, ...] = ()
     next: tuple[NextCommand, ...] = ()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -76,6 +76,17 @@ class FrozenDeployment(_Kept):
         The one text of this deployment.
         """
         return json.dumps(self.model_dump(by_alias=True), default=_listed, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """
+    A step that is alive and no longer in the blueprint: what it was applied from, and by which run.
+    """
+
+    step: str
+    run_id: str
+    frozen: FrozenDeployment
 
 
 class UnreadableDeployment(Exception):
@@ -198,7 +209,8 @@ def _without(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     hidden = withheld[step.name]
     inputs = {name: template for name, template in step.inputs.items() if name not in hidden}
     return on_roots(
-        replace(step, inputs=inputs, module=module, at=None), lambda root: _without(root, withheld)
+        replace(step, inputs=inputs, module=module, given=None, at=None),
+        lambda root: _without(root, withheld),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from orchestrator.domain.blueprint import Deployment, Step
+from orchestrator.domain.blueprint import Deployment, InputValue, Step
 from orchestrator.domain.messages import StateOutput
 from orchestrator.domain.record import Json
 from orchestrator.domain.references import (
@@ -251,7 +251,8 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
 def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolved:
     match reference.kind:
         case "input":
-            return _input(deployment, reference.names[0])
+            given = deployment.inputs if step.given is None else step.given
+            return _input(given, reference.names[0])
         case "env":
             name = reference.names[0]
             return Resolved(_variable(deployment, name), {(): f"env.{name}"})
@@ -267,10 +268,10 @@ def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolve
             raise Unresolvable(f"${{{reference}}} has no value here")
 
 
-def _input(deployment: Deployment, name: str) -> Resolved:
-    if name not in deployment.inputs:
+def _input(given: Mapping[str, InputValue], name: str) -> Resolved:
+    if name not in given:
         raise Unresolvable(f"the input {name!r} has no value")
-    item = deployment.inputs[name]
+    item = given[name]
     return Resolved(item.value, {(): f"inputs.{name}"} if item.sensitive else {})
 
 

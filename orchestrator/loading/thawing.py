@@ -37,18 +37,20 @@ class Present:
     operations_url: str | None = None
 
 
-def thaw(frozen: FrozenDeployment, present: Present, *, run_id: str) -> Deployment:
+def thaw(
+    frozen: FrozenDeployment, present: Present, *, run_id: str, need: Need = Need.VALUES
+) -> Deployment:
     """
     The deployment of run ``run_id``. Invalid, with all problems, where a secret of it is not to be
-    had any more.
+    had any more; where those that are AVAILABLE do, it is left out.
     """
-    problems = Problems()
+    problems, lacking = Problems(), Problems()
+    if need is Need.VALUES:
+        lacking = problems
     at = Location(f"run {run_id}")
-    steps = {
-        name: _step(step, frozen, present, at, problems) for name, step in frozen.steps.items()
-    }
-    inputs = _inputs(frozen, present, at, problems)
-    env = _environment(frozen, steps, present, at, problems)
+    steps = {name: _step(step, frozen, present, at, lacking) for name, step in frozen.steps.items()}
+    inputs = _inputs(frozen, present, at, need, problems)
+    env = _environment(frozen, steps, present, at, lacking)
     problems.check()
     outline = present.outline
     return Deployment(
@@ -102,7 +104,7 @@ def _step(
 
 
 def _inputs(
-    frozen: FrozenDeployment, present: Present, at: Location, problems: Problems
+    frozen: FrozenDeployment, present: Present, at: Location, need: Need, problems: Problems
 ) -> dict[str, InputValue]:
     """
     The values of then, each secret as it is today: from ``ORCHESTRATOR_INPUT_<name>``, else from
@@ -125,7 +127,7 @@ def _inputs(
         environment=frozen.environment,
         environ=present.environ,
         run_command=present.run_command,
-        need=Need.VALUES,
+        need=need,
         used=frozenset(secrets),
         problems=problems,
     )
@@ -135,6 +137,7 @@ def _inputs(
         if name in today
         else InputValue(item.value, item.sensitive, str(at), type=item.type)
         for name, item in frozen.inputs.items()
+        if name in today or name not in secrets
     }
 
 

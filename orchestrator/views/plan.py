@@ -55,6 +55,11 @@ def plan_text(document: PlanDocument, paper: Paper) -> str:
     page.gap()
     for step in document.steps:
         _step(page, step)
+    if document.orphaned:
+        page.gap()
+        page.line(("Orphaned", "warn"), ": alive, no longer in the blueprint, not in this plan")
+        for orphan in document.orphaned:
+            page.line(orphan, indent=2)
     if document.out:
         page.gap()
         page.line(("saved", "bold"), f": {document.out}")

@@ -85,3 +85,28 @@ def test_a_step_that_left_the_blueprint_is_told_and_counted(project: Project) ->
     assert "shrunk/default/leaver" in destroyed.said
     assert "shrunk/default/leaver" in expected.said
     assert project.record("leaver")["status"] == "ok"
+
+
+def test_an_environment_that_left_the_blueprint_is_taken_down(project: Project) -> None:
+    """
+    Its targets are orphaned as a whole; an environment that never was one is an error, and where
+    nothing is orphaned that is said.
+    """
+    both = "environments: {kept: {}, dropped: {}}"
+    blueprint(project, "places", both, SECOND)
+    for place in ("kept", "dropped"):
+        project.ok("apply", "places", "-e", place, "--yes")
+    blueprint(project, "places", "environments: {kept: {}}", SECOND)
+
+    wrong = project.run("destroy", "places", "-e", "droped", "--orphaned", "--yes")
+    none = project.ok("destroy", "places", "-e", "kept", "--orphaned", "--yes")
+    ended = project.ok("destroy", "places", "-e", "dropped", "--orphaned", "--yes", "--json")
+
+    gone = {(row["target"], row["status"]) for row in ended.events[-1]["steps"]}
+    assert wrong.code == 3, wrong.said
+    assert "droped" in wrong.said
+    assert "nothing is orphaned" in none.said
+    assert gone == {
+        ("places/dropped/object", "destroyed"), ("places/dropped/leaver", "destroyed"),
+    }  # fmt: skip
+    assert project.status("places", "-e", "kept")["verdict"] == "ok"

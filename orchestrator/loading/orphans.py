@@ -1,0 +1,88 @@
+"""
+Steps that left the blueprint, made again from what they were applied from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+
+from orchestrator.domain.blueprint import CommandAction, Deployment, InputValue, ModuleAction, Step
+from orchestrator.domain.frozen import FrozenDeployment, Orphan, on_roots
+from orchestrator.domain.graph import CycleFound, Graph
+from orchestrator.domain.references import Template
+from orchestrator.errors import Invalid, Problem
+from orchestrator.loading.thawing import Present, thaw
+from orchestrator.loading.values import Need
+
+
+def with_orphans(base: Deployment, orphans: Mapping[str, Orphan], present: Present) -> Deployment:
+    """
+    The deployment with its orphans, each with the inputs that it was applied with and the secrets
+    of today, as far as there are any; they need what they needed and what is still there.
+
+    Invalid where they need each other: they were applied at different times.
+    """
+    names = {*base.steps, *orphans}
+    steps, env = dict(base.steps), dict(base.env)
+    for name, orphan in orphans.items():
+        step = _bare(orphan.frozen.steps[name])
+        alone = _alone(orphan.frozen, step)
+        thawed = thaw(alone, present, run_id=orphan.run_id, need=Need.AVAILABLE)
+        made = replace(thawed.steps[name], needs=step.needs & names, given=thawed.inputs)
+        steps[name] = on_roots(made, partial(_given, thawed.inputs))
+        env = {**thawed.env, **env}
+    try:
+        graph = Graph({name: step.needs for name, step in steps.items()})
+    except CycleFound as exc:
+        hint = "they were applied at different times; put one of them back into the blueprint"
+        raise Invalid([Problem(str(exc), hint=hint)]) from exc
+    return replace(
+        base,
+        steps=steps,
+        graph=graph,
+        env=env,
+        protected=base.protected or any(o.frozen.protected for o in orphans.values()),
+        orphans=frozenset(orphans),
+    )
+
+
+def _given(inputs: Mapping[str, InputValue], root: Step) -> Step:
+    return replace(root, given=inputs)
+
+
+def _bare(step: Step) -> Step:
+    """
+    The step as far as a destroy needs it. What the blueprint retained it no longer does: only what
+    is recorded as retained is.
+    """
+    return replace(step, verify=(), identity={}, search={}, compensate=None, retain=None)
+
+
+def _alone(frozen: FrozenDeployment, step: Step) -> FrozenDeployment:
+    """
+    The deployment with one step only, and with what that step refers to: nobody is asked for the
+    secrets of the others.
+    """
+    used = {(ref.kind, ref.names) for template in _templates(step) for ref in template.references}
+    return frozen.model_copy(
+        update={
+            "steps": {step.name: replace(step, needs=frozenset())},
+            "inputs": {n: item for n, item in frozen.inputs.items() if ("input", (n,)) in used},
+            "env": {n: item for n, item in frozen.env.items() if ("env", (n,)) in used},
+        }
+    )
+
+
+def _templates(step: Step) -> Iterator[Template]:
+    yield from step.inputs.values()
+    yield from step.providers.values()
+    yield step.backend.config
+    match step.before_destroy:
+        case ModuleAction(root):
+            yield from _templates(root)
+        case CommandAction(argv, environment):
+            yield from (argv, environment)
+        case None:
+            pass

@@ -1,0 +1,95 @@
+"""
+The composition of what is destroyed after it left the blueprint: the deployment is what the project
+still has, with the orphans made again from the operation store.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import Invalid, Problem
+from orchestrator.wiring import Choice, backend_of, deployment, environments, open_store, outline
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint import Deployment
+    from orchestrator.wiring import Place
+
+
+def orphaned(where: Place, choice: Choice) -> Deployment:
+    """
+    The blueprint as far as it is still there, and the steps that left it as they were applied.
+
+    A blueprint or an environment that is gone altogether is known by its records in the project's
+    own operation store.
+    """
+    from orchestrator.app.orphans import find_orphans
+    from orchestrator.loading.orphans import with_orphans
+    from orchestrator.loading.sources import run_command
+    from orchestrator.loading.thawing import Present
+
+    base = _still_there(where, choice)
+    store, _ = open_store(where, backend_of(base), base.operations_url)
+    try:
+        found = find_orphans(store, base)
+    finally:
+        store.close()
+    present = Present(
+        root=where.root,
+        environ=where.environ,
+        run_command=partial(run_command, directory=where.root),
+    )
+    return with_orphans(base, found, present)
+
+
+def _still_there(where: Place, choice: Choice) -> Deployment:
+    from orchestrator.app.orphans import gone_blueprint, without_steps
+    from orchestrator.loading.project import Project
+    from orchestrator.loading.values import Need
+
+    project = Project(where.root, where.settings.module_roots)
+    try:
+        project.find(choice.blueprint, directory=where.directory)
+    except Invalid:
+        store, _ = open_store(where, "local", None)
+        try:
+            gone = gone_blueprint(
+                store, where.settings.project, choice.blueprint, choice.environment
+            )
+        finally:
+            store.close()
+        if gone is None:
+            raise
+        _check_file_gone(where, gone)
+        return gone
+    declared = environments(where, choice.blueprint)
+    if choice.environment is None or choice.environment in declared:
+        return deployment(where, choice, Need.AVAILABLE)
+    known = outline(where, Choice(choice.blueprint, declared[0]))
+    store, _ = open_store(where, known.backend.type, known.operations_url)
+    try:
+        if not store.records(known.blueprint, choice.environment):
+            return deployment(where, choice, Need.AVAILABLE)  # it says what is wrong
+    finally:
+        store.close()
+    return without_steps(
+        where.settings.project,
+        known.blueprint,
+        choice.environment,
+        known.path,
+        moved_from=known.moved_from,
+        operations_url=known.operations_url,
+    )
+
+
+def _check_file_gone(where: Place, gone: Deployment) -> None:
+    """
+    Invalid where the blueprint's file is there under another name than was asked for: what it still
+    has is no orphan.
+    """
+    if not (where.root / gone.path).is_file():
+        return
+    declared = environments(where, gone.path)
+    if outline(where, Choice(gone.path, declared[0])).blueprint == gone.blueprint:
+        hint = f"name the file: {gone.path}"
+        raise Invalid([Problem(f"the blueprint {gone.blueprint} is not gone", hint=hint)])

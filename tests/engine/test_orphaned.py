@@ -1,0 +1,184 @@
+"""
+``destroy --orphaned``: what left the blueprint is destroyed from what it was applied from.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.fakecloud import Cloud
+from tests.project import ENGINES, Ended, Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+#: ``extra`` needs ``base``; its provider and one of its inputs hold secrets, one is not of today.
+HEAD = """
+    version: 1
+    name: shrunk
+    inputs:
+      token: {type: string, sensitive: true}
+      password: {type: string, sensitive: true}
+      size: {type: string, default: small}
+    steps:
+      base:
+        module: ../modules/server
+        inputs: {name: base, size: "${inputs.size}"}
+        providers: {fakecloud: {token: "${inputs.token}"}}
+"""
+EXTRA = """
+      extra:
+        module: ../modules/server
+        needs: [base]
+        inputs: {name: extra, size: "${inputs.size}", password: "${inputs.password}"}
+        providers: {fakecloud: {token: "${inputs.token}"}}
+      last:
+        module: ../modules/server
+        needs: [extra]
+        inputs: {name: "${steps.extra.outputs.name}-last"}
+        providers: {fakecloud: {token: "${env.CLOUD_TOKEN}"}}
+"""
+SECRETS = {"ORCHESTRATOR_INPUT_token": "t0ken-value", "CLOUD_TOKEN": "t0ken-value"}
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    The engine that a test names, Terraform on PATH where it names none.
+    """
+    return require_engine(getattr(request, "param", "terraform"))
+
+
+@pytest.fixture
+def project(tmp_path: Path, engine: str) -> Project:
+    return Project(tmp_path / "project", engine=engine)
+
+
+def rows(ended: Ended) -> dict[str, Any]:
+    return {row["step"]: row for row in ended.events[-1]["steps"]}
+
+
+@pytest.fixture
+def shrunk(project: Project, cloud: Cloud) -> Cloud:
+    """
+    Three steps applied, two of them taken out of the blueprint, with the modules they came from.
+    """
+    project.environ |= SECRETS | {"ORCHESTRATOR_INPUT_password": "pass-word-1"}
+    project.write("blueprints/shrunk.yaml", HEAD + EXTRA)
+    cloud.require_token("t0ken-value")
+    project.ok("apply", "shrunk", "--yes")
+    project.write("blueprints/shrunk.yaml", HEAD.replace("default: small", "default: large"))
+    return cloud
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_orphans_are_destroyed_from_what_they_were_applied_from(
+    project: Project, shrunk: Cloud
+) -> None:
+    """
+    Dependents first by their records, from the stored snapshots, inputs and provider configuration
+    with the secrets of today, though the module is gone; the blueprint's own steps stay.
+    """
+    status = project.ok("status", "shrunk")
+    refused = project.run("destroy", "shrunk", "--yes")
+    plan = project.ok("plan", "shrunk", "--destroy", "--orphaned", "--json").document
+    other = project.ok("plan", "shrunk", "--json").document
+    shutil.rmtree(project.root / "modules/server")
+
+    ended = project.run("destroy", "shrunk", "--orphaned", "--yes", "--json")
+
+    assert "orchestrator destroy shrunk --orphaned" in status.out
+    assert refused.code == 4, refused.said
+    assert "still alive: extra needs base" in refused.said
+    assert other["orphaned"] == ["shrunk/default/extra", "shrunk/default/last"]
+    assert [row["step"] for row in plan["steps"]] == ["last", "extra"]
+    assert ended.code == 0, ended.said
+    assert {step: row["status"] for step, row in rows(ended).items()} == {
+        "extra": "destroyed", "last": "destroyed",
+    }  # fmt: skip
+    assert [server.name for server in shrunk.servers()] == ["base"]
+    assert project.record("last")["updated_at"] < project.record("extra")["updated_at"]
+    assert project.record("base")["status"] == "ok"
+    assert project.status("shrunk")["orphaned"] == []
+
+
+def test_a_blueprint_that_is_gone_altogether_is_known_by_its_records(
+    project: Project, shrunk: Cloud
+) -> None:
+    """
+    File and modules deleted: everything that was applied is orphaned, and goes dependents first.
+    A blueprint of which nothing is recorded, an environment without records, are clear errors.
+    """
+    (project.root / "blueprints/shrunk.yaml").unlink()
+    shutil.rmtree(project.root / "modules")
+
+    unknown = project.run("destroy", "stranger", "--orphaned", "--yes")
+    elsewhere = project.run("destroy", "shrunk", "-e", "prod", "--orphaned", "--yes")
+    ended = project.run("destroy", "shrunk", "--orphaned", "--yes", "--json")
+    again = project.run("destroy", "shrunk", "--orphaned", "--yes")
+
+    assert (unknown.code, elsewhere.code) == (3, 3)
+    assert "there is no blueprint 'stranger'" in unknown.said
+    assert "recorded are: default" in elsewhere.said
+    assert ended.code == 0, ended.said
+    assert shrunk.objects() == ()
+    assert set(rows(ended)) == {"base", "extra", "last"}
+    assert again.code == 0, again.said
+
+
+def test_a_secret_that_is_gone_is_named(project: Project, shrunk: Cloud) -> None:
+    """
+    The secret of an orphan that cannot be had is an error of that step, which stays as it was, and
+    no other secret is asked for.
+    """
+    del project.environ["ORCHESTRATOR_INPUT_password"]
+    before = project.entries("extra")
+
+    ended = project.run("destroy", "shrunk", "--orphaned", "--yes", "--json")
+
+    assert ended.code == 3, ended.said
+    assert "password" in ended.said
+    assert project.entries("extra") == before
+    assert [server.name for server in shrunk.servers()] == ["base", "extra"]
+
+
+def test_orphans_of_another_file_are_never_touched(project: Project, shrunk: Cloud) -> None:
+    """
+    A blueprint file of the same name at another place, and one that is still there under another
+    path, are refused: their targets are not this one's orphans.
+    """
+    (project.root / "blueprints/shrunk.yaml").rename(project.root / "blueprints/moved.yaml")
+    before = {step: project.entries(step) for step in ("base", "extra", "last")}
+
+    moved = project.run("destroy", "shrunk", "--orphaned", "--yes")
+    project.write("elsewhere/shrunk.yaml", HEAD)
+    (project.root / "blueprints/moved.yaml").unlink()
+    by_path = project.run("destroy", "elsewhere/shrunk.yaml", "--orphaned", "--yes")
+
+    assert (moved.code, by_path.code) == (4, 4), moved.said + by_path.said
+    assert "is recorded for the blueprint file blueprints/shrunk.yaml" in moved.said
+    assert {step: project.entries(step) for step in before} == before
+    assert len(shrunk.servers()) == 3
+
+
+def test_a_retained_orphan_stays_until_it_is_released(project: Project, shrunk: Cloud) -> None:
+    """
+    Retained before it left the blueprint, it keeps what it needs; released, it goes.
+    """
+    project.write("blueprints/shrunk.yaml", HEAD + EXTRA)
+    reviewed = ("--reason", "audit", "--owner", "ops", "--review-by", "2999-01-01")
+    project.ok("retain", "shrunk", "-s", "last", *reviewed)
+    project.write("blueprints/shrunk.yaml", HEAD)
+
+    kept = project.ok("destroy", "shrunk", "--orphaned", "--yes", "--json")
+    project.ok("release", "shrunk", "--orphaned", "-s", "last", "--reason", "audited")
+    gone = project.ok("destroy", "shrunk", "--orphaned", "--yes", "--json")
+
+    assert {step: row["status"] for step, row in rows(kept).items()} == {
+        "extra": "skipped", "last": "skipped",
+    }  # fmt: skip
+    assert {row["status"] for row in rows(gone).values()} == {"destroyed"}
+    assert [server.name for server in shrunk.servers()] == ["base"]
