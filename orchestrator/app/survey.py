@@ -4,8 +4,8 @@ What can be seen of a blueprint in an environment: records, processes, runs, fil
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
@@ -33,6 +33,7 @@ from orchestrator.domain.states import (
 )
 
 _ERRORED = "errored.tfstate"
+_CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
 
 
 class Survey:
@@ -231,10 +232,15 @@ def _process(signs: Signs, record: OperationRecord | None) -> str:
 
 def _scope(providers: Mapping[str, Template]) -> str:
     """
-    The provider configuration as it is written: references stand for themselves.
+    Where the providers look, as the blueprint says it: references stand for themselves, and what
+    may be a credential written out is left out.
     """
     shown = []
     for name, template in providers.items():
-        written = json.dumps(template.raw, ensure_ascii=False)
-        shown.append(f"{name} {written}")
-    return "; ".join(shown)
+        raw = template.raw if isinstance(template.raw, dict) else {}
+        plain = {key: value for key, value in raw.items() if not _CREDENTIAL.search(key)}
+        told = ", ".join(
+            f"{key}={value}" for key, value in plain.items() if isinstance(value, str | int)
+        )
+        shown.append(f"{name} ({told})" if told else name)
+    return ", ".join(shown)

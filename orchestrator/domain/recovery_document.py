@@ -104,7 +104,7 @@ class Evidence(Part):
     ``objects`` counts what the provider state held when it was last read. ``lock`` is what was last
     said of a state lock. ``errored_state`` and ``inputs`` are files. ``settling`` are the seconds
     for which a request of a dead engine may still be under way. ``heartbeat_age`` is in seconds.
-    ``scope`` is the provider configuration that the blueprint gives the step, as written.
+    ``scope`` is where the step's providers look, as the blueprint says it.
     """
 
     command: Command | None = None

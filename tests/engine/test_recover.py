@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import Project, require_engine
+from tests.project import Project, eventually, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -171,6 +171,36 @@ def test_a_tainted_object_is_replaced_as_it_was_said(project: Project, cloud: Cl
     follow(project)
     assert project.status("web")["verdict"] == "ok"
     assert [server.id for server in cloud.servers()] != [made.id]
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["wait", "later"])
+def test_a_killed_run_is_waited_for_and_settled(
+    project: Project, cloud: Cloud, waits: bool
+) -> None:
+    """
+    Law 7: the tool is killed and its engine goes on. While that lives there is nothing but to wait;
+    whoever waits, or comes when it is gone, settles what it did, and nothing is made twice.
+    """
+    blueprint(project)
+    cloud.arm("create", "web", "slow:6")
+    tool = project.start("apply", "web", "--yes", "--step", "server")
+    cloud.wait_for_call("create", "web")
+    tool.kill()
+    tool.communicate()
+    row = step(project)
+    assert (row["condition"], row["recommended"]) == ("live", "wait")
+    assert {seen["role"]: seen["state"] for seen in row["evidence"]["processes"]} == {
+        "run": "gone",
+        "engine": "alive",
+    }
+    if waits:
+        assert take(project, row, "wait") == 0
+    else:
+        eventually(lambda: step(project)["condition"] == "interrupted", "the engine ends")
+        assert step(project)["recommended"] == "reconcile"
+    follow(project)
+    assert project.status("web")["verdict"] == "ok"
+    assert [server.name for server in cloud.servers()] == ["web"]
 
 
 def test_a_failed_check_is_verified_and_reading_changes_nothing(project: Project) -> None:

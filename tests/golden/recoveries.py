@@ -148,7 +148,7 @@ FAILED: dict[str, Json] = {
     "error": APPLY,
     "last_error": APPLY.summary,
 }
-SCOPE = 'aws {"region": "eu-west-1"}'
+SCOPE = "aws (region=eu-west-1)"
 UNVERIFIED = Obstacle(
     "unverified",
     f"compute was not verified in run {EARLIER}: it has no checks",

@@ -387,9 +387,10 @@ def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
 
 def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> None:
     """
-    Where to look by hand: account and region as the blueprint gives them, references unresolved.
+    Where to look by hand: account and region as the blueprint gives them, references unresolved,
+    and nothing that may be a credential.
     """
-    provider = Template({"region": "eu-west-1", "token": "${env.TOKEN}"})
+    provider = Template({"region": "eu-west-1", "profile": "${inputs.p}", "token": "s3cret"})
     steps = {
         name: OutlinedStep(
             name=name, module_ref="m", needs=frozenset(needs), providers={"aws": provider}
@@ -399,9 +400,10 @@ def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> Non
     left = LOST.model_copy(update={"action": "forget"})
     error(desk, resources=Resources(in_doubt=(left,)))
     found = look(desk, outline(steps=steps)).steps[0]
-    assert 'aws {"region": "eu-west-1", "token": "${env.TOKEN}"}' in (
+    assert "region of aws (region=eu-west-1, profile=${inputs.p}) for" in (
         action(found, "manual").reason.message
     )
+    assert "s3cret" not in found.model_dump_json()
 
 
 def test_orphans_are_listed_with_the_command_that_takes_them_down(desk: Desk) -> None:

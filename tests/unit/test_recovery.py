@@ -482,10 +482,10 @@ def test_by_hand_names_window_address_inputs_and_account() -> None:
     inputs, in which account and region; and the command is safe to paste.
     """
     record = failed(resources=DOUBTFUL, resolved_inputs_file="runs/R1/resolved.inputs.yml")
-    said, command = offered("manual", record, scope='aws {"region": "eu-west-1"}')
+    said, command = offered("manual", record, scope="aws (region=eu-west-1)")
     assert 'aws_instance.this["a b"]' in said
     assert "between 2030-01-02 03:04:05 UTC and 2030-01-02 03:04:25 UTC" in said
-    assert "runs/R1/resolved.inputs.yml" in said and '{"region": "eu-west-1"}' in said
+    assert "runs/R1/resolved.inputs.yml" in said and "aws (region=eu-west-1)" in said
     words = shlex.split(command)
     assert words[words.index("--forget") + 1] == 'aws_instance.this["a b"]'
     assert "--reason" in words
