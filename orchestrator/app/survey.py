@@ -23,6 +23,7 @@ from orchestrator.domain.record import (
 )
 from orchestrator.domain.recovery import Facts, Position, Remedy
 from orchestrator.domain.references import Template
+from orchestrator.domain.retention import retention
 from orchestrator.domain.states import (
     NOTHING_THERE,
     READY,
@@ -88,10 +89,14 @@ class Survey:
 
     def _children(self, step: str) -> set[str]:
         """
-        The steps that the step owns, directly or not.
+        The steps that were made inside the step, directly or not: blueprint and record agree.
         """
         found: set[str] = set()
-        owners = {name: item.owned_by for name, item in self.outline.steps.items()}
+        owners = {
+            name: item.owned_by
+            for name, item in self.outline.steps.items()
+            if item.owned_by and self._was_made_in(name, item.owned_by)
+        }
         pending = [step]
         while pending:
             owner = pending.pop()
@@ -100,6 +105,10 @@ class Survey:
             pending += mine
         return found
 
+    def _was_made_in(self, step: str, parent: str) -> bool:
+        record = self.newest(step)
+        return record is not None and record.parent == str(self.outline.target(parent))
+
     def facts(self, step: str, record: OperationRecord | None) -> Facts:
         condition = self.condition(step)
         outlined = self.outline.steps[step]
@@ -107,6 +116,7 @@ class Survey:
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
         fault = self.past.fault(step, record)
+        kept = retention(outlined.retain, record)
         failed, no_retry = self.past.retry(step, record)
         earlier, no_rollback = self.past.rollback(step, record)
         obstacles = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
@@ -124,6 +134,7 @@ class Survey:
             obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
             given_inputs=self._given_inputs(record),
             compensates=outlined.compensate,
+            kept=kept.reason if kept else None,
             scope=_scope(outlined.providers),
         )
 

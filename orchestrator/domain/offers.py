@@ -97,7 +97,8 @@ REFUSED: Mapping[str, str] = {
     "nothing_uncertain": "nothing about it is uncertain",
     "not_applied": "checks are for what is applied",
     "not_failed": "no apply of it has failed",
-    "retained": "it is retained; release it first: `{release}`",
+    "retained": "it is kept ({kept}); first release it, `{release}`, and take `retain` out of the "
+    "blueprint if it is there",
     "nothing_missing": "no evidence is missing",
 }
 
@@ -268,6 +269,7 @@ def _words(subject: Subject) -> dict[str, str]:
         "where": f"in the account and region of {facts.scope or 'its provider configuration'}",
         "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",
         "objects": objects,
+        "kept": facts.kept or "retained",
         "release": _command(subject, "release", "--reason", "WHY"),
         "status": str(subject.status or "never applied"),
         "targets": ", ".join(record.targets if record else ()),

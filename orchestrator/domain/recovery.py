@@ -90,7 +90,8 @@ class Facts:
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``obstacles`` say what stands against that. ``given_inputs`` is the file with the inputs that
-    the command line of the record's run named, ``scope`` the provider configuration that the
+    the command line of the record's run named, ``kept`` the reason for which no destroy touches the
+    step, ``scope`` the provider configuration that the
     blueprint gives the step, with its references as they are written.
     """
 
@@ -107,6 +108,7 @@ class Facts:
     obstacles: Mapping[Remedy, Obstacle] = field(default_factory=dict)
     given_inputs: str | None = None
     compensates: bool = False
+    kept: str | None = None
     scope: str = ""
 
 
@@ -217,6 +219,10 @@ def _phase(phase: str) -> Callable[[Subject], bool]:
     return lambda subject: bool(
         subject.record and subject.record.error and subject.record.error.phase == phase
     )
+
+
+def _is_kept(subject: Subject) -> bool:
+    return subject.facts.kept is not None or subject.status is Status.RETAINED
 
 
 def _cut_short(subject: Subject) -> bool:
@@ -394,7 +400,7 @@ BARS: Mapping[Remedy, tuple[Bar, ...]] = {
         Bar("compensated", lambda subject: is_compensated(subject.record)),
     ),
     Remedy.DESTROY: (
-        Bar("retained", _recorded(Status.RETAINED)),
+        Bar("retained", _is_kept),
         Bar("nothing_there", lambda subject: subject.status in NOTHING_THERE),
         Bar("dependents", lambda subject: bool(subject.position.dependents)),
     ),

@@ -121,6 +121,7 @@ def subjects(draw: st.DrawFn) -> Subject:
             st.dictionaries(st.sampled_from([Remedy.RETRY, Remedy.ROLLBACK]), obstacles)
         ),
         given_inputs=draw(maybe),
+        kept=draw(seldom),
         compensates=draw(st.booleans()),
     )
     return Subject(Web(), "compute", record, draw(positions), facts)
@@ -181,6 +182,7 @@ def test_only_what_may_be_there_is_destroyed_and_nothing_under_its_dependents(
     if destroy.available:
         assert subject.status not in (None, Status.RETAINED, *NOTHING_THERE)
         assert not subject.position.dependents
+        assert subject.facts.kept is None
 
 
 @given(subjects())

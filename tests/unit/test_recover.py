@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.recover import recover
+from orchestrator.domain.blueprint import Retain
 from orchestrator.domain.lineage import deployment_blob, snapshot_blob
 from orchestrator.domain.outline import Outline, OutlinedStep
 from orchestrator.domain.record import (
@@ -378,11 +379,29 @@ def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
     desk.has("network")
     desk.has("server")
     parent = look(desk, outline(steps=steps)).steps[0]
+    assert action(parent, "destroy").reason.code == "dependents"  # it was not made inside it
+    desk.has("server", parent="web/prod/network")
+    parent = look(desk, outline(steps=steps)).steps[0]
     assert parent.evidence.children == ("server",)
     assert "server goes with it" in action(parent, "destroy").reason.message
     desk.has("dns")
     parent = look(desk, outline(steps=steps)).steps[0]
     assert action(parent, "destroy").reason.code == "dependents"
+
+
+def test_what_the_blueprint_says_is_to_be_kept_is_not_destroyed(desk: Desk) -> None:
+    """
+    A destroy would only record it as retained: so none is offered, and why.
+    """
+    kept = Retain(reason="shared zone", owner="net", review_by="2031-01-01")
+    steps = {
+        name: OutlinedStep(name=name, module_ref="m", needs=frozenset(needs), retain=kept)
+        for name, needs in NEEDS.items()
+    }
+    desk.has("network")
+    found = action(look(desk, outline(steps=steps)).steps[0], "destroy")
+    assert (found.available, found.reason.code) == (False, "retained")
+    assert "shared zone" in found.reason.message
 
 
 def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> None:
