@@ -140,7 +140,7 @@ def _operation(crew: Crew, name: str, command: EngineCommand) -> Operation:
         return Exec(command.words("-no-color", *variables))
 
     program = crew.services.engine.info.kind
-    shown = f"{program} {' '.join(command.words())} on its provider state"
+    shown = f"{program} {' '.join(command.words())} (it may change provider state)"
     return Operation(
         command="exec", shown=shown, request=request, inputs=inputs, check=partial(_check, command)
     )

@@ -50,7 +50,7 @@ def check_breakable(crew: Crew, name: str, wanted: str) -> StateLock:
         raise Refused(
             "no_lock_to_break",
             f"{target}: a lock of the backend {prepared.root.backend_type!r} ends with {owner} "
-            "that holds it: there is nothing to unlock",
+            "that holds it, and what it leaves behind blocks nobody: there is nothing to unlock",
             hint=f"end {owner}, or wait for it",
         )
     lock = holder(services, prepared, name, crew.session.run_id)

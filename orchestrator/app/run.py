@@ -38,7 +38,7 @@ def run(
         deployment,
         command=order.verb,
         steps=selected,
-        arguments=order.arguments(),
+        arguments=services.masker.mask_json(order.arguments()),
         reason=services.masker.mask(order.reason) if order.reason else None,
         skipped_preflight=order.skip_preflight,
         lineage=order.lineage,

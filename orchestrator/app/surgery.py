@@ -167,7 +167,8 @@ class _Theatre:
         approver, stop = self.services.approver, self.services.stop
         if self.crew.order.wishes.approved:
             return
-        if not approver.agree(f"{self.name}: {self.operation.shown}") and not stop.stopping:
+        shown = self.services.masker.mask(self.operation.shown)
+        if not approver.agree(f"{self.name}: {shown}") and not stop.stopping:
             raise ApprovalMissing(
                 f"{self.name}: not approved; nothing was changed",
                 hint="run it again and answer yes, or approve with --yes",

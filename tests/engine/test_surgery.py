@@ -4,6 +4,7 @@ Surgery on provider state: under the marker, never `ok` by itself, refused where
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,38 @@ def test_a_reading_command_of_the_engine_leaves_no_trace(applied: Project, cloud
     assert (failed.code, failed.out) == (10, "")
     assert "No instance found" in failed.err
     assert (applied.entries(STEP), sorted(applied.own.glob("runs/*"))) == (before, runs)
+
+
+def test_a_step_that_was_never_applied_can_be_looked_at(project: Project, cloud: Cloud) -> None:
+    """
+    With its module and inputs of today; what may change its provider state is refused: there is
+    none.
+    """
+    planned = project.ok("exec", TARGET, "--", "plan")
+    refused = project.run("exec", TARGET, "--yes", "--", "state", "rm", WEB)
+
+    assert "2 to add" in planned.out
+    assert refused.code == 4
+    assert f"orchestrator import {TARGET}" in refused.out
+    assert project.entries(STEP) == []
+
+
+def test_secrets_in_the_words_of_a_command_are_not_kept(applied: Project, cloud: Cloud) -> None:
+    """
+    Law 15: neither in the run record nor on screen.
+    """
+    secret = "Qx-secret-91"
+    text = TEXT.replace(
+        "    steps:", "    inputs: {key: {type: string, sensitive: true}}\n    steps:"
+    )
+    applied.write("blueprints/shop.yaml", text)
+    applied.environ["ORCHESTRATOR_INPUT_key"] = secret
+
+    ended = applied.run("exec", TARGET, "--yes", "--", "state", "rm", f'a.b["{secret}"]')
+
+    kept = "".join(path.read_text() for path in applied.own.glob("runs/*/run.json"))
+    assert ended.code == 10
+    assert secret not in ended.said + kept + json.dumps(applied.history(STEP))
 
 
 def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cloud) -> None:
