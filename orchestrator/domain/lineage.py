@@ -175,7 +175,7 @@ def retry_obstacle(
     if row is None:
         return _not_in_run(run, step)
     later = record is not None and record.run_id > run.run_id
-    if record is not None and record.status in READY:
+    if record is not None and record.status in READY and record.compensation is None:
         if later or record.run_id == run.run_id:
             return LeftAlone(f"already ok, by run {record.run_id}")
         if row.status in (StepStatus.OK, StepStatus.RETAINED, StepStatus.SKIPPED):

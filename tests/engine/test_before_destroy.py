@@ -1,0 +1,275 @@
+"""
+``before_destroy``: what a step preserves before it is destroyed. If that fails, nothing of it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.engine.watched import kill, watched
+from tests.project import ENGINES, Project, eventually, finish, require_engine
+
+pytestmark = pytest.mark.engine
+
+DATA = """
+    variable "name" { type = string }
+    resource "terraform_data" "first" {
+      input = var.name
+      provisioner "local-exec" {
+        when    = destroy
+        command = "test ! -e keep-first"
+      }
+    }
+    resource "terraform_data" "last" {
+      input = terraform_data.first.id
+      provisioner "local-exec" {
+        when    = destroy
+        command = "test ! -e keep-last"
+      }
+    }
+    output "id" { value = terraform_data.first.id }
+"""
+#: Notes each call in ``archived``; waits while ``hold`` is there; fails where ``fail`` is.
+ARCHIVE = """\
+#!/bin/sh
+echo "$1" >> archived
+while [ -e hold ]; do sleep 0.05; done
+[ ! -e fail ] || { echo "no room left"; exit 4; }
+"""
+KEPT = """
+    version: 1
+    name: kept
+    steps:
+      base:
+        module: ../modules/data
+        inputs: {name: base}
+      db:
+        module: ../modules/data
+        needs: [base]
+        inputs: {name: db}
+        before_destroy:
+          ACTION
+"""
+BY_COMMAND = 'command: [bin/archive, "${outputs.id}"]'
+BY_MODULE = """module: ../modules/copy
+          inputs: {of: "${outputs.id}", run: "RUN"}"""
+COPY = """
+    variable "of" { type = string }
+    variable "run" { type = string }
+    resource "terraform_data" "copy" {
+      input = "${var.of} ${var.run}"
+      provisioner "local-exec" { command = "test ! -e ${path.module}/fail" }
+    }
+"""
+
+
+@pytest.fixture(params=["terraform"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    found = Project(tmp_path / "project", engine=require_engine(request.param))
+    found.write("modules/data/main.tf", DATA)
+    found.write("modules/copy/main.tf", COPY)
+    found.write("bin/archive", ARCHIVE).chmod(0o700)
+    return found
+
+
+def kept(project: Project, action: str = BY_COMMAND) -> None:
+    project.write("blueprints/kept.yaml", KEPT.replace("ACTION", action))
+    project.ok("apply", "kept", "--yes")
+
+
+def archived(project: Project) -> list[str]:
+    file = project.root / "archived"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def commands(project: Project, step: str) -> list[str | None]:
+    return [entry["active_command"] for entry in project.history(step)]
+
+
+def test_it_is_done_before_the_step_is_destroyed(project: Project) -> None:
+    """
+    Marker, deed and answer come before those of the destroy, with the step's own outputs; the plan
+    and the run say so before anything is approved.
+    """
+    kept(project)
+    identifier = project.record("db")["outputs"]["id"]
+    planned = project.ok("plan", "kept", "--destroy")
+    assert "first: before_destroy: bin/archive ${outputs.id}" in planned.out
+    assert archived(project) == []
+    ended = project.ok("destroy", "kept", "--yes")
+    assert "note: before it is destroyed: bin/archive ${outputs.id}" in ended.out
+    assert archived(project) == [identifier]
+    assert commands(project, "db")[-4:] == ["before_destroy", None, "destroy", None]
+    record = project.record("db")
+    assert (record["status"], record["before_destroy"]["verdict"]) == ("destroyed", "done")
+    assert commands(project, "base")[-2:] == ["destroy", None]
+    project.ok("destroy", "kept", "--yes")
+    assert archived(project) == [identifier]  # not for what is gone
+
+
+def test_where_it_fails_nothing_of_the_step_is_destroyed(project: Project) -> None:
+    """
+    `error` in phase destroy, all that was known is kept, what waits is pending; the next destroy
+    does it again, and goes on.
+    """
+    kept(project)
+    before = project.record("db")
+    fail = project.write("fail", "")
+    ended = project.run("destroy", "kept", "--yes")
+    assert ended.code == 10
+    assert "no room left" in ended.out
+    record = project.record("db")
+    assert (record["status"], record["failed_command"]) == ("error", "before_destroy")
+    assert (record["error"]["code"], record["error"]["phase"]) == (
+        "before_destroy_failed",
+        "destroy",
+    )
+    for kept_field in ("resources", "outputs", "provider_state", "resolved_inputs_file"):
+        assert record[kept_field] == before[kept_field]
+    assert project.last_run()["steps"][0]["status"] == "pending"
+    fail.unlink()
+    project.ok("destroy", "kept", "--yes")
+    assert len(archived(project)) == 2
+    assert project.record("db")["status"] == "destroyed"
+
+
+def test_it_can_be_left_out_for_a_recorded_reason(project: Project) -> None:
+    """
+    --skip-before-destroy takes a reason, which is in the run and in the record.
+    """
+    kept(project)
+    ended = project.ok("destroy", "kept", "--yes", "--skip-before-destroy", "archived by hand")
+    assert "before_destroy is left out (archived by hand)" in ended.out
+    assert archived(project) == []
+    told = project.record("db")["before_destroy"]
+    assert (told["verdict"], told["reason"]) == ("skipped", "archived by hand")
+    assert project.last_run()["arguments"]["skip_before_destroy"] == "archived by hand"
+
+
+def test_it_is_repeated_until_something_is_deleted(project: Project) -> None:
+    """
+    A destroy that deleted nothing is begun anew with it; one that deleted some of what it was for
+    is gone on with, because the work could not be done again.
+    """
+    kept(project)
+    place = project.own / "work/kept/default/db"
+    keep = place / "keep-last"
+    keep.touch()
+    assert project.run("destroy", "kept", "--yes").code == 10
+    assert project.record("db")["resources"]["deleted"] == []
+    keep.rename(place / "keep-first")
+    assert project.run("destroy", "kept", "--yes").code == 10
+    assert project.record("db")["resources"]["deleted"] == ["terraform_data.last"]
+    assert len(archived(project)) == 2
+    for _ in range(2):  # however often it is tried
+        ended = project.run("destroy", "kept", "--yes")
+        assert ended.code == 10
+        assert "before_destroy is not repeated" in ended.out
+    (place / "keep-first").unlink()
+    project.ok("destroy", "kept", "--yes")
+    assert len(archived(project)) == 2
+
+
+def test_what_was_cut_short_is_not_blindly_repeated(project: Project) -> None:
+    """
+    Killed with its wrapper it leaves no exit code: exit 11, nothing is destroyed, and it is done
+    again only for a reason.
+    """
+    kept(project)
+    hold = project.write("hold", "")
+    tool = project.start("destroy", "kept", "--yes")
+    eventually(lambda: len(archived(project)) == 1, "it begins", tool)
+    assert project.steps("kept")["db"]["active_command"] == "before_destroy"
+    (identity,) = project.own.rglob("*before_destroy*/1/apply.identity.json")
+    found = json.loads(identity.read_text())
+    os.killpg(found["wrapper"]["pid"], signal.SIGKILL)
+    ended = finish(tool)
+    assert ended.code == 11
+    record = project.record("db")
+    assert (record["status"], record["error"]["code"]) == ("error", "before_destroy_unknown")
+    hold.unlink()
+    refused = project.run("destroy", "kept", "--yes")
+    assert refused.code == 4
+    assert "--repeat-before-destroy WHY" in refused.said
+    assert len(archived(project)) == 1
+    project.ok("destroy", "kept", "--yes", "--repeat-before-destroy", "it wrote nothing")
+    assert project.record("db")["before_destroy"]["reason"] == "it wrote nothing"
+
+
+def test_it_is_not_done_for_what_is_not_destroyed(project: Project) -> None:
+    """
+    Never applied, or retained: there is nothing to preserve.
+    """
+    project.write("blueprints/kept.yaml", KEPT.replace("ACTION", BY_COMMAND))
+    project.ok("destroy", "kept", "--yes")
+    project.ok("apply", "kept", "--yes", "--step", "base")
+    project.ok("destroy", "kept", "--yes")
+    assert archived(project) == []
+    project.ok("apply", "kept", "--yes")
+    reason = ("--reason", "x", "--owner", "y", "--review-by", "2099-01-01")
+    project.ok("retain", "kept", "--step", "db", *reason)
+    project.ok("destroy", "kept", "--yes")
+    assert archived(project) == []
+    assert project.record("db")["status"] == "retained"
+
+
+@pytest.mark.parametrize("project", ENGINES, indirect=True)
+def test_a_module_preserves_in_a_root_that_outlives_the_step(project: Project) -> None:
+    """
+    What it made stays alive when the step is destroyed, and is shown as that; a failure in it
+    destroys nothing.
+    """
+    kept(project, BY_MODULE.replace("RUN", "${run.id}"))
+    fail = project.write("modules/copy/fail", "")
+    assert project.run("destroy", "kept", "--yes").code == 10
+    assert project.record("db")["error"]["code"] == "before_destroy_failed"
+    assert len(project.record("db")["resources"]["inventory"]) == 2
+    fail.unlink()
+    project.ok("destroy", "kept", "--yes")
+    root = project.record('db["@before_destroy"]')
+    assert (root["status"], len(root["resources"]["inventory"])) == ("ok", 1)
+    project.ok("status", "kept", "--expect", "destroyed")
+    (shown,) = project.steps("kept")["db"]["action_roots"]
+    assert shown["objects"] == ["terraform_data.copy"]
+
+
+def test_a_module_that_would_do_nothing_for_new_work_destroys_nothing(project: Project) -> None:
+    """
+    A copy of what was there before the last apply is no copy of what is there now.
+    """
+    kept(project, BY_MODULE.replace('"${outputs.id}"', "same").replace("RUN", "same"))
+    project.ok("destroy", "kept", "--yes")
+    project.ok("apply", "kept", "--yes")
+    before = project.entries("db")
+    refused = project.run("destroy", "kept", "--yes")
+    assert refused.code == 4
+    assert "would do nothing" in refused.said
+    assert project.entries("db") == before
+
+
+def test_killed_between_the_work_and_the_destroy_it_goes_on(
+    project: Project, tmp_path: Path
+) -> None:
+    """
+    The tool and the destroy are killed once the copy is made: the next destroy settles both records
+    and ends with the step destroyed and the copy alive.
+    """
+    kept(project, BY_MODULE.replace("RUN", "${run.id}"))
+    engine = watched(project, tmp_path / "engine")
+    engine.hold("apply")
+    tool = project.start("destroy", "kept", "--yes")
+    engine.wait_until_held("apply", tool)
+    kill(tool)
+    engine.release("apply")
+    eventually(
+        lambda: bool(list(project.own.rglob("*before_destroy*/1/apply.answer.json"))), "it ends"
+    )
+    ended = project.ok("destroy", "kept", "--yes")
+    assert "interrupted during before_destroy: it was done" in ended.out
+    assert project.record("db")["status"] == "destroyed"
+    assert project.record('db["@before_destroy"]')["status"] == "ok"
