@@ -5,13 +5,14 @@ Retries that meet a doubt, a conflict or a kill; provider versions and secrets o
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.watched import kill, wait_for_answers, watched
+from tests.engine.watched import kill, kill_with_engine, wait_for_answers, watched
 from tests.project import Ended, Project, require_engine
 
 pytestmark = pytest.mark.engine
@@ -173,6 +174,39 @@ def test_a_killed_retry_is_retried(project: Project, tmp_path: Path) -> None:
     assert last(ended)["verdict"] == "ok"
     assert project.record("second")["lineage"]["from_run"] == killed["run_id"]
     assert [project.record(s)["outputs"]["value"] for s in ("first", "second")] == ["v1", "v1"]
+
+
+def test_a_run_whose_machine_was_lost_is_retried_from_another(
+    project: Project, tmp_path: Path
+) -> None:
+    """
+    What a run meant is in the store before its first mutation: where the machine goes with all its
+    files, another one settles what is in doubt and does the rest, without blueprint and modules.
+    """
+    engine = watched(project, tmp_path / "watched")
+    chain(project, tmp_path / "hindrance")
+    engine.hold("apply")
+    tool = project.start("apply", "chain", "--yes")
+    engine.wait_until_held("apply", tool)
+    kill_with_engine(project, tool, "apply")
+    lost = project.record("first")["run_id"]
+    other = Project(tmp_path / "other", engine="terraform")
+    other.own.mkdir()
+    for file in project.own.glob("operations.db*"):  # with what a killed process left in its log
+        shutil.copy(file, other.own)
+
+    doubtful = call(other, "retry", "chain")
+    forget = ("--step", "first", "--forget", "terraform_data.thing", "--reason", "none is there")
+    chain(other, tmp_path / "hindrance")
+    settled = other.run("reconcile", "chain", *forget)
+    for name in ("blueprints", "modules"):
+        shutil.rmtree(other.root / name)
+    ended = call(other, "retry", "chain", "--from-run", lost)
+
+    assert doubtful.code == 11
+    assert settled.code == 0, settled.said
+    assert ended.code == 0, ended.said
+    assert other.record("second")["outputs"]["value"] == "v1"
 
 
 def test_a_secret_in_the_blueprint_is_not_kept(project: Project, tmp_path: Path) -> None:
