@@ -33,6 +33,7 @@ from orchestrator.domain.lineage import (
     without_snapshot,
 )
 from orchestrator.domain.record import Lineage, OperationRecord, RunRecord, StepRun
+from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.errors import Invalid, Problem, Refused
 
 
@@ -42,11 +43,29 @@ def retry(services: Services, deployment: Deployment, order: Order, *, earlier: 
     """
 
     stored = _snapshots(services)
+    order = _as_asked(services, order, earlier.run)
 
     def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
         return retry_obstacle(earlier.run, step, record, stored)
 
     return _repeat(services, deployment, order, earlier, judge)
+
+
+def _as_asked(services: Services, order: Order, failed: RunRecord) -> Order:
+    """
+    The order with the targets that the failed run was restricted to. What it was to replace it may
+    have replaced: that is said, and not done twice.
+    """
+    targets, replaced = failed.arguments.get("targets"), failed.arguments.get("replace")
+    if replaced:
+        services.note(
+            f"run {failed.run_id} was to replace {', '.join(map(str, replaced))}; this one is not",
+            hint="`orchestrator apply --replace ADDRESS` does it, if it is still to be done",
+            level="warning",
+        )
+    if not targets:
+        return order
+    return replace(order, wishes=replace(order.wishes, targets=tuple(map(str, targets))))
 
 
 def rollback(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
@@ -102,8 +121,25 @@ def _repeat(
     def carry_out(crew: Crew, selected: Sequence[str]) -> None:
         _check_secrets(crew, earlier)
         work(crew, selected, course=course)
+        _tell_untouched(crew, earlier.run)
 
     return run(services, deployment, order, carry_out)
+
+
+def _tell_untouched(crew: Crew, earlier: RunRecord) -> None:
+    """
+    Name what is there and was not part of the earlier run: it stays as it is.
+    """
+    rows = {row.step for row in earlier.steps}
+    alive = [
+        name
+        for name, record in crew.bench.records.items()
+        if name not in rows and record is not None and record.status not in NOTHING_THERE
+    ]
+    if alive:
+        crew.services.note(
+            f"not part of run {earlier.run_id}, left as they are: {', '.join(sorted(alive))}"
+        )
 
 
 def _descended(services: Services, order: Order, kind: str, run_id: str) -> Order:

@@ -1,0 +1,285 @@
+"""
+`retry` and `rollback` on the use cases themselves, with the fake engine: any graph, any failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.app.again import retry, rollback
+from orchestrator.app.apply import apply
+from orchestrator.app.earlier import earlier_run, named_run
+from orchestrator.app.orders import Order, Verb
+from orchestrator.app.proposal import Wishes
+from orchestrator.app.schedule import OnFailure
+from orchestrator.domain.events import Note, RunFinished
+from orchestrator.domain.frozen import parse_deployment
+from orchestrator.domain.lineage import deployment_blob
+from orchestrator.domain.record import RunRecord
+from orchestrator.domain.states import Status
+from orchestrator.errors import Refused
+from orchestrator.loading.thawing import Present, thaw
+from orchestrator.ports import Apply
+from tests.fakes.engine import Fault
+from tests.fakes.premises import Premises
+
+YES = Wishes(approved=True)
+CHAIN: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
+
+
+class Place:
+    """
+    Premises in which every step wants one object, and runs of the tool on them.
+    """
+
+    def __init__(self, there: Premises) -> None:
+        self.there = there
+        for step in there.deployment.steps:
+            there.root(step).desired = {f"fake_object.{step}": 1}
+        self.module = Path(next(iter(there.deployment.steps.values())).module.directory)
+
+    def fails(self, *steps: str) -> None:
+        """
+        From now on the provider refuses the objects of these steps, and no others.
+        """
+        for step in self.there.deployment.steps:
+            faults = {f"fake_object.{step}": Fault.REFUSE} if step in steps else {}
+            self.there.root(step).faults = faults
+
+    def apply(
+        self,
+        on_failure: OnFailure = OnFailure.STOP,
+        *,
+        steps: tuple[str, ...] = (),
+        wishes: Wishes = YES,
+    ) -> RunRecord:
+        order = Order("apply", steps=steps, on_failure=on_failure, wishes=wishes)
+        apply(self.there.services, self.there.deployment, order)
+        return self.last()
+
+    def again(self, verb: Verb, run_id: str | None = None, *steps: str) -> RunRecord:
+        """
+        Retry, or roll back to, a run: as the command does, from the store alone.
+        """
+        there, files = self.there, self.there.services.files
+        run_id = run_id or named_run(there.store, "web", "default", steps)
+        found = earlier_run(files, there.store, run_id, blueprint="web", environment="default")
+        present = Present(there.place, {}, lambda _: "", operations_url=None)
+        deployment = thaw(found.frozen, present, run_id=run_id)
+        order = Order(verb, steps=steps, wishes=YES, reason="a test", unverified="a test")
+        use_case = retry if verb == "retry" else rollback
+        use_case(there.services, deployment, order, earlier=found)
+        return self.last()
+
+    def last(self) -> RunRecord:
+        finished = [event for event in self.there.told.events if isinstance(event, RunFinished)]
+        run = self.there.services.files.read_run(finished[-1].run_id)
+        assert run is not None, "a run that finished has a record"
+        return run
+
+    def mutations(self) -> list[str]:
+        """
+        The steps that the engine applied, in order.
+        """
+        calls = self.there.world.requests
+        return [place.name for place, request in calls if isinstance(request, Apply)]
+
+    def notes(self) -> str:
+        return "\n".join(e.message for e in self.there.told.events if isinstance(e, Note))
+
+
+@contextmanager
+def opened(needs: dict[str, list[str]]) -> Iterator[Place]:
+    there = Premises(needs)
+    try:
+        yield Place(there)
+    finally:
+        there.close()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with opened(CHAIN) as found:
+        yield found
+
+
+@dataclass(frozen=True)
+class Scene:
+    """
+    A graph, and which steps fail in the apply and in each retry after it.
+    """
+
+    needs: dict[str, list[str]]
+    rounds: list[list[str]]
+    on_failure: OnFailure
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    names = [f"s{number}" for number in range(draw(st.integers(1, 6)))]
+    needs = {
+        name: draw(st.lists(st.sampled_from(names[:at]), unique=True, max_size=2)) if at else []
+        for at, name in enumerate(names)
+    }
+    some = st.lists(st.sampled_from(names), unique=True, max_size=3)
+    rounds = draw(st.lists(some, min_size=1, max_size=3))
+    return Scene(needs, rounds, draw(st.sampled_from(list(OnFailure))))
+
+
+@settings(max_examples=40)
+@given(scenes())
+def test_retries_do_everything_once_from_what_was_meant_first(scene: Scene) -> None:
+    """
+    However often it fails and wherever: each step succeeds once and is left alone from then on,
+    from the module as it was at the first apply (FIELD 13), and each run names the one it repeats.
+    """
+    with opened(scene.needs) as place:
+        done: list[str] = []
+        place.fails(*scene.rounds[0])
+        run = first = place.apply(scene.on_failure)
+        (place.module / "main.tf").write_text("# another version\n")
+        for failing in (*scene.rounds[1:], []):
+            ok = [row.step for row in run.steps if row.status == "ok"]
+            assert not set(ok) & set(done)
+            done += ok
+            if run.exit_code == 0:
+                break
+            place.fails(*failing)
+            before, run = run, place.again("retry")
+            assert run.lineage is not None
+            assert run.lineage.from_run == before.run_id
+        done += [row.step for row in run.steps if row.status == "ok" and row.step not in done]
+        records = [place.there.record(step) for step in scene.needs]
+
+    assert sorted(done) == sorted(scene.needs)
+    assert {record.status for record in records if record} == {Status.OK}
+    assert len({record.module_digest for record in records if record}) == 1
+    assert {row.module_digest for row in first.steps} == {r.module_digest for r in records if r}
+
+
+def test_equal_intents_are_kept_once(place: Place) -> None:
+    """
+    A retry means the same as the run that it repeats: the store holds one deployment for both.
+    """
+    place.fails("server")
+    first = place.apply()
+    place.fails()
+    second = place.again("retry")
+
+    assert first.deployment == second.deployment
+    assert len(place.there.store.blobs("deployments/")) == 1
+
+
+def test_what_is_kept_is_enough(place: Place) -> None:
+    """
+    What the run meant is in the store before its first mutation, also of steps it never got to.
+    """
+    place.fails("network")
+    run = place.apply()
+    stored = place.there.store
+
+    assert run.deployment is not None
+    text = stored.blob(deployment_blob(run.deployment))
+    assert text is not None
+    assert list(parse_deployment(text).steps) == list(CHAIN)
+    digests = {row.module_digest for row in run.steps}
+    assert [f"snapshots/{digest}" for digest in digests] == stored.blobs("snapshots/")
+
+
+def test_a_step_that_another_run_has_worked_on_is_not_retried(place: Place) -> None:
+    """
+    A failed run that was followed by another is not gone back to: `superseded`, nothing mutated.
+    """
+    place.fails("server")
+    first = place.apply()
+    second = place.apply()
+    before = place.mutations()
+    run = place.again("retry", first.run_id)
+
+    assert run.error is not None
+    assert run.error.code == "superseded"
+    assert second.run_id in run.error.summary
+    assert place.mutations() == before
+
+
+def test_what_was_brought_to_ok_since_is_left_alone(place: Place) -> None:
+    """
+    A retry of an older run does not take back what a later one has made.
+    """
+    place.fails("server")
+    first = place.apply()
+    place.fails()
+    place.apply()
+    before = place.mutations()
+    run = place.again("retry", first.run_id)
+
+    assert run.exit_code == 0
+    assert place.mutations() == before
+    assert [row.status for row in run.steps] == ["skipped"] * 3
+
+
+def test_failures_in_two_runs_name_none(place: Place) -> None:
+    """
+    Law 20: where steps failed in different runs somebody has to say which is meant.
+    """
+    place.fails("network")
+    place.apply()
+    place.there.has("dns", status="error", run_id="20990101T000000000Z-other")
+    with pytest.raises(Refused, match="dns in 2099") as caught:
+        place.again("retry")
+    assert caught.value.reason == "several_runs"
+
+
+def test_one_step_can_be_retried_by_itself(place: Place) -> None:
+    """
+    A step that never ran has no record: its run is the one that its upstream failed in.
+    """
+    place.fails("server")
+    place.apply()
+    place.fails()
+    place.again("retry", None, "server")
+    run = place.again("retry", place.there.history("network")[-1].run_id, "dns")
+
+    assert run.exit_code == 0
+    assert [row.step for row in run.steps] == ["dns"]
+
+
+def test_a_targeted_run_is_retried_within_its_targets(place: Place) -> None:
+    """
+    A retry does not do more than the failed run was asked for.
+    """
+    place.fails("server")
+    failed = place.apply(wishes=replace(YES, targets=("fake_object.server",)))
+    run = place.again("retry", failed.run_id)
+
+    assert run.arguments["targets"] == ["fake_object.server"]
+
+
+def test_what_was_to_be_replaced_is_said_and_not_repeated(place: Place) -> None:
+    """
+    A replacement may have been made before the failure: it is not done twice by itself.
+    """
+    place.fails("server")
+    place.apply(wishes=replace(YES, replace=("fake_object.server",)))
+    run = place.again("retry")
+
+    assert "replace" not in run.arguments
+    assert "was to replace fake_object.server" in place.notes()
+
+
+def test_a_rollback_says_what_it_leaves_as_it_is(place: Place) -> None:
+    """
+    What is there and was not part of the run is not touched, and named.
+    """
+    place.apply()
+    run = place.apply(steps=("network",))
+    place.again("rollback", run.run_id)
+
+    assert f"not part of run {run.run_id}, left as they are: dns, server" in place.notes()
