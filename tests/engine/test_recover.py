@@ -7,6 +7,7 @@ The commands that it prints are run as they are printed, until nothing is left t
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import Project, eventually, require_engine
+from tests.project import ENGINES, Project, eventually, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -34,10 +35,27 @@ SEARCH = """search:
             arguments: {tags: {owner: "${target.id}"}}
             ids: ids"""
 
+PROVISIONED = """
+    variable "command" {
+      type = string
+    }
+
+    resource "terraform_data" "it" {
+      triggers_replace = var.command
+      provisioner "local-exec" {
+        command = var.command
+      }
+    }
+"""
+
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
+    """
+    A project; its engine is the one on PATH unless a test says otherwise.
+    """
+    engine = require_engine(getattr(request, "param", "terraform"))
+    found = Project(tmp_path / "project", engine=engine)
     found.copy("fixtures/shared")
     found.write("orchestrator.yaml", "settle_seconds: 0\n")
     return found
@@ -118,6 +136,7 @@ def test_an_action_is_done_only_on_the_entry_it_was_offered_on(project: Project)
     assert project.record("up")["status"] == "destroyed"
 
 
+@pytest.mark.parametrize("project", ENGINES, indirect=True)
 def test_a_lost_answer_is_recovered_by_what_the_screen_says(project: Project, cloud: Cloud) -> None:
     """
     The create was done and its answer lost: reconcile asks, what is found is adopted, and the rest
@@ -274,3 +293,42 @@ def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project
     assert row["hint"].startswith("fix the input")
     project.write("module/main.tf", 'output "x" { value = 1 }\n')
     assert follow(project) == [("never", "redeploy")]
+
+
+def test_no_verb_refuses_what_was_offered(tmp_path: Path) -> None:
+    """
+    Law 17: an action is offered by the rules that its verb goes by. After a failed change of a
+    verified step each of them is carried out, in a copy of the project of its own.
+    """
+    place = tmp_path / "project"
+    project = Project(place, engine=require_engine("terraform"))
+    project.write("module/main.tf", PROVISIONED)
+    text = """
+        version: 1
+        name: web
+        steps:
+          server:
+            module: ../module
+            inputs: {command: "%s"}
+            verify: [{command: {argv: ["true"]}}]
+            compensate: {command: ["true"]}
+        """
+    project.write("blueprints/web.yaml", text % "true")
+    project.ok("apply", "web", "--yes")
+    project.write("blueprints/web.yaml", text % "false")
+    assert project.run("apply", "web", "--yes").code == 10
+    row = step(project)
+    offered = [item["action"] for item in row["actions"] if item["available"]]
+    assert offered == ["reconcile", "retry", "redeploy", "rollback", "compensate", "destroy"]
+    codes = {}
+    for action in offered:
+        shutil.copytree(place, tmp_path / action)
+        codes[action] = take(Project(tmp_path / action, engine="terraform"), row, action)
+    assert codes == {
+        "reconcile": 0,
+        "retry": 10,  # the command fails again
+        "redeploy": 10,
+        "rollback": 0,
+        "compensate": 0,
+        "destroy": 0,
+    }
