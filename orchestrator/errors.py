@@ -56,6 +56,7 @@ Reason = Literal[
     "other_command",
     "prevent_destroy",
     "reason_missing",
+    "secret_needed",
     "serial_back",
     "several_runs",
     "snapshot_missing",

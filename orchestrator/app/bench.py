@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from orchestrator.domain.inputs import (
 )
 from orchestrator.domain.messages import PulledState, StateOutput
 from orchestrator.domain.record import Json, OperationRecord
-from orchestrator.domain.recorded_inputs import recall
+from orchestrator.domain.recorded_inputs import placeholder, recall
 from orchestrator.domain.reference_syntax import Path as PathInValue
 from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.states import Status
@@ -81,7 +81,8 @@ class Bench:
     """
     What one command knows of the steps. Methods may be called from several threads.
 
-    ``evidence`` gives the directory where the calls of a step leave their files.
+    ``evidence`` gives the directory where the calls of a step leave their files. A placeholder
+    stands for the ``unavailable_secrets`` among recorded inputs that cannot be had any more.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Bench:
         jobs: int,
         allow_engine_change: bool,
         run_id: str = "",
+        unavailable_secrets: Collection[str] = (),
     ) -> None:
         self.services = services
         self.deployment = deployment
@@ -100,6 +102,7 @@ class Bench:
         self.jobs = jobs
         self.allow_engine_change = allow_engine_change
         self.run_id = run_id
+        self.unavailable_secrets = unavailable_secrets
         self.roots = deployment.roots()
         self.prepared: dict[str, Prepared] = {}
         self.records: dict[str, OperationRecord | None] = {}
@@ -273,31 +276,53 @@ class Bench:
         The same, and whether the secrets are those that it was applied with.
         """
         step, record = prepared.step, prepared.record
-        text = self._recorded_text(record) if record else None
+        text = self.recorded_text(record)
         if text is None:
             return Recalled(self.inputs(step), secrets_known=True)
         look_up = self._lookup(step)
 
+        without: set[str] = set()
+
         def today(path: PathInValue, origin: str) -> Json:
             name, *rest = path
-            template = step.inputs.get(str(name))
-            if template is None:
-                raise Unresolvable(f"the blueprint no longer sets {name!r}")
-            return template.resolve(look_up).at(tuple(rest)).value
+            try:
+                template = step.inputs.get(str(name))
+                if template is None:
+                    raise Unresolvable(f"the blueprint no longer sets {name!r}")
+                return template.resolve(look_up).at(tuple(rest)).value
+            except Unresolvable:
+                if origin not in self.unavailable_secrets:
+                    raise
+                without.add(origin)
+                variable = prepared.snapshot.variables.get(str(name))
+                return placeholder(None if rest or variable is None else variable.type)
 
         found = recall(text, today)
-        changed = found.changed(self.services.key)
+        changed = [origin for origin in found.changed(self.services.key) if origin not in without]
         for secret in changed:
             self.services.note(
                 f"the secret {secret} is not the one it was applied with", step=step.name
             )
+        for secret in sorted(without):
+            said = f"a placeholder stands for the secret {secret}, which is not available"
+            self.services.note(said, level="warning", step=step.name)
         known = prepared.snapshot.variables
         values = {name: value for name, value in found.values.items() if name in known}
-        secrets = {path: why for path, why in found.secrets.items() if path[0] in known}
-        return Recalled(self._masked(StepInputs(values, secrets)), secrets_known=not changed)
+        secrets = {
+            path: origin
+            for path, origin in found.secrets.items()
+            if path[0] in known and origin not in without
+        }
+        inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
+        return Recalled(self._masked(inputs), secrets_known=not changed and not without)
 
-    def _recorded_text(self, record: OperationRecord) -> str | None:
-        if record.resolved_inputs_file is None:
+    def recorded_text(self, record: OperationRecord | None) -> str | None:
+        """
+        The document of what a target was applied with; None where it never was.
+
+        StoreUnavailable where the store does not hold what the record names.
+        """
+        if record is None or record.resolved_inputs_file is None:
             return None
         stored = self.services.store.blob(record.resolved_inputs_file)
         if stored is None:

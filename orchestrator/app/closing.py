@@ -60,6 +60,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     An error that left no entry, as the run record keeps it.
     """
     phase: Phase = "plan"
+    lines = masker.mask(exc.message).splitlines()
     diagnostics: tuple[object, ...] = ()
     match exc:
         case EngineFailed():
@@ -78,7 +79,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
         {
             "code": exc.reason if isinstance(exc, Refused) else exc.code,
             "phase": phase,
-            "summary": masker.mask(exc.message).splitlines()[0],
+            "summary": "; ".join(lines) if isinstance(exc, Invalid) else lines[0],
             "diagnostics": diagnostics,
         }
     )

@@ -55,6 +55,7 @@ class Crew:
             jobs=order.jobs,
             allow_engine_change=order.allow_engine_change,
             run_id=session.run_id,
+            unavailable_secrets=order.unavailable_secrets,
         )
 
     def read_records(self) -> None:

@@ -21,6 +21,7 @@ from orchestrator.app.retain import retain_declared, tell_overdue
 from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
+from orchestrator.app.withheld import check_unavailable
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.retention import retention
@@ -50,6 +51,12 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     check_dependents(deployment, going, statuses)
     check_protected(crew.services, deployment, going, confirmed=crew.order.confirm)
     check_orphans(crew, going)
+    check_unavailable(
+        bench,
+        plan.todo,
+        crew.order.unavailable_secrets,
+        before_destroy=crew.order.skip_before_destroy is None,
+    )
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
     failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
     if not failures:

@@ -65,7 +65,8 @@ class Order:
     go with the reason of ``retain``. ``from_run`` is the earlier run that somebody named,
     ``lineage`` what becomes of it in records; ``unverified`` is the reason to go back to what had
     no checks. ``repeat`` is the reason to do again what an action did, or may have done, and
-    ``skip_before_destroy`` the one to destroy without it.
+    ``skip_before_destroy`` the one to destroy without it. ``unavailable_secrets`` are
+    those that a destroy does without.
     """
 
     verb: Verb
@@ -98,6 +99,7 @@ class Order:
     unverified: str | None = None
     accept_changed_secret: tuple[str, ...] = ()
     lineage: Lineage | None = None
+    unavailable_secrets: tuple[str, ...] = ()
     repeat: str | None = None
     skip_before_destroy: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
@@ -145,6 +147,7 @@ class Order:
             "from_run": self.from_run,
             "unverified": self.unverified,
             "accept_changed_secret": list(self.accept_changed_secret),
+            "unavailable_secrets": list(self.unavailable_secrets),
             "repeat": self.repeat,
             "skip_before_destroy": self.skip_before_destroy,
         }

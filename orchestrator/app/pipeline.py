@@ -301,6 +301,7 @@ class Pipeline:
         facts = self.facts.of(proposal.before)
         if self.verb == "destroy":
             facts |= wanted_absence(self._asker, self.wishes, proposal.before)
+            facts["unavailable_secrets"] = self.inputs.unavailable
         marker = mark(
             known,
             facts,

@@ -43,6 +43,15 @@ from orchestrator.cli.invocation import Invocation
     allow_from_autoenv=False,
     help="Carry it out again although nobody can tell what it did when it was cut short.",
 )
+@click.option(
+    "--unavailable-secret",
+    "unavailable_secrets",
+    metavar="NAME",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A secret input that no longer exists, as the error names it; refused where a provider "
+    "configuration or `before_destroy` uses it.",
+)
 @options.approval
 @options.jobs
 @options.engine

@@ -233,7 +233,8 @@ class Deployment:
     ``root`` is the absolute project directory, ``path`` the blueprint file relative to it with "/".
     ``moved_from`` are former paths of this blueprint whose records are still ours. ``env`` holds
     the environment variables that the blueprint refers to and that are set. ``orphans`` are steps
-    that the blueprint no longer has: they are as they were applied.
+    that the blueprint no longer has: they are as they were applied. ``unavailable`` says why an
+    input has no value whose source gave none.
     """
 
     project: str
@@ -250,6 +251,7 @@ class Deployment:
     moved_from: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     orphans: frozenset[str] = frozenset()
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def target(self, step: str) -> Target:
         """

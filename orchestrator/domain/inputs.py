@@ -73,11 +73,13 @@ def target_id(deployment: Deployment, step: str) -> str:
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """
-    Values for a module's variables. ``secrets`` maps each sensitive leaf to where it came from.
+    Values for a module's variables. ``secrets`` maps each sensitive leaf to where it came from;
+    ``unavailable`` names the secrets that a placeholder stands for.
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
     secrets: Mapping[Path, str] = field(default_factory=dict)
+    unavailable: tuple[str, ...] = ()
 
     def masked(self) -> dict[str, str]:
         """
@@ -252,7 +254,7 @@ def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolve
     match reference.kind:
         case "input":
             given = deployment.inputs if step.given is None else step.given
-            return _input(given, reference.names[0])
+            return _input(given, reference.names[0], deployment.unavailable)
         case "env":
             name = reference.names[0]
             return Resolved(_variable(deployment, name), {(): f"env.{name}"})
@@ -268,9 +270,10 @@ def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolve
             raise Unresolvable(f"${{{reference}}} has no value here")
 
 
-def _input(given: Mapping[str, InputValue], name: str) -> Resolved:
+def _input(given: Mapping[str, InputValue], name: str, why: Mapping[str, str]) -> Resolved:
     if name not in given:
-        raise Unresolvable(f"the input {name!r} has no value")
+        reason = f": {why[name]}" if name in why else ""
+        raise Unresolvable(f"the input {name!r} has no value{reason}")
     item = given[name]
     return Resolved(item.value, {(): f"inputs.{name}"} if item.sensitive else {})
 

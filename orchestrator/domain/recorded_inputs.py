@@ -41,6 +41,20 @@ class Recalled:
         )
 
 
+def placeholder(type_: str | None) -> Json:
+    """
+    What stands for a secret that no longer exists, in a destroy that was told to go without it: of
+    the type of its variable, where that is a simple one.
+    """
+    match type_:
+        case "number":
+            return 0
+        case "bool":
+            return False
+        case _:
+            return "unavailable-secret"
+
+
 def recall(text: str, today: Callable[[PathInValue, str], Json]) -> Recalled:
     """
     Read the document; ``today`` gives a secret's present value for its path and origin.
@@ -63,8 +77,12 @@ def recall(text: str, today: Callable[[PathInValue, str], Json]) -> Recalled:
             try:
                 return today(path, secrets[path])
             except Unresolvable as exc:
+                name = secrets[path]
                 problems.append(
-                    Problem(f"the secret {secrets[path]} of input {path[0]!r} cannot be had: {exc}")
+                    Problem(
+                        f"the secret {name} of input {path[0]!r} cannot be had: {exc} (a destroy "
+                        f"can do without one that is gone for good: --unavailable-secret {name})"
+                    )
                 )
                 return None
         if isinstance(value, dict):

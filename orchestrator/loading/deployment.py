@@ -75,12 +75,14 @@ def load(
     linked = linker.link(reading.drafts)
     need = need if reading.chosen else Need.CHECKS
     values = linked.values()
+    unavailable: dict[str, str] = {}
     inputs = resolve_inputs(
         reading,
         Given(variables, input_files, environ, directory or root),
         need=need,
         used=used_inputs(values),
         run_command=run_command,
+        unavailable=unavailable,
     )
     linked.check_values(inputs, Problems() if need is Need.AVAILABLE else problems)
     actions = linked.action_values()
@@ -104,6 +106,7 @@ def load(
         protected=reading.effective.protected,
         moved_from=blueprint.moved_from,
         env=env,
+        unavailable=unavailable,
     )
 
 

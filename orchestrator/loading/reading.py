@@ -109,7 +109,11 @@ def resolve_inputs(
     need: Need,
     used: frozenset[str],
     run_command: Callable[[Sequence[str]], str],
+    unavailable: dict[str, str] | None = None,
 ) -> dict[str, InputValue]:
+    """
+    The inputs that have a value; ``unavailable`` is filled as that of `Resolver`.
+    """
     project, problems, base = reading.project, reading.problems, reading.path.parent
     found = candidates(
         reading.blueprint,
@@ -130,6 +134,7 @@ def resolve_inputs(
         need=need,
         used=used,
         problems=problems,
+        unavailable={} if unavailable is None else unavailable,
     )
     return resolver.resolve(reading.blueprint.inputs.values(), found)
 

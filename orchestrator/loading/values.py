@@ -5,7 +5,7 @@ The values of a blueprint's inputs: what is written is checked, what won is fetc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from orchestrator.domain.blueprint import InputValue
@@ -83,7 +83,8 @@ def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
 class Resolver:
     """
     Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
-    another one is not run.
+    another one is not run. Where only what is available is needed, ``unavailable`` gets the reason
+    for which the source of an input gives no value.
     """
 
     blueprint: str
@@ -93,6 +94,7 @@ class Resolver:
     need: Need
     used: frozenset[str]
     problems: Problems
+    unavailable: dict[str, str] = field(default_factory=dict)
 
     def resolve(
         self, declared: Iterable[Declaration], found: Mapping[str, Candidate]
@@ -135,14 +137,17 @@ class Resolver:
         source = parse_from(candidate.node, self.problems)
         if source is None or not self._runs(declaration, source):
             return None
+        problems = Problems() if self.need is Need.AVAILABLE else self.problems
         text = fetch(
             source,
             base=candidate.base,
             environ=self.environ,
             run_command=self.run_command,
-            problems=self.problems,
+            problems=problems,
         )
         if text is None:
+            if self.need is Need.AVAILABLE:
+                self.unavailable[declaration.name] = "; ".join(item.message for item in problems)
             if source.kind == "env":
                 self._unset(source.argument[0], source.node.at)
             return None
