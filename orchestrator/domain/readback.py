@@ -209,6 +209,7 @@ def choices(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     what for.
     """
     adopt: list[str] = []
+    unknown: list[str] = []
     forget: list[str] = []
     found: list[tuple[tuple[str, ...], str]] = []
     for doubt in {doubt.address: doubt for doubt in doubts}.values():
@@ -217,12 +218,17 @@ def choices(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
             adopt += ["--adopt", f"{doubt.address}={ids[0]}"]
         else:
             forget += ["--forget", doubt.address]
+            if not ids and doubt.action in ("create", "forget"):
+                unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
             for id_ in ids:
                 one = ("--adopt", f"{doubt.address}={id_}")
                 found.append((one, f"if {id_} is {doubt.address}: its attributes tell"))
     if adopt:
         why = "take over what was found; then it can be kept or destroyed"
         found.insert(0, (tuple(adopt), why))
+    if unknown:
+        why = "where you have found it, with the provider's id: take it over"
+        found.append((tuple(unknown), why))
     if forget:
         why = "once you have looked, and know that it does not exist or does not matter"
         found.append((tuple(forget), why))

@@ -169,3 +169,20 @@ def test_a_target_outside_of_blueprints_is_found_by_its_record(project: Project)
     listed = project.ok("exec", "lock-held/default/breaks", "--", "state", "list")
 
     assert listed.out == "terraform_data.object\n"
+
+
+def test_surgery_that_meets_a_lock_leaves_the_record_as_it_was(project: Project) -> None:
+    """
+    Exit 20; the status from before, and beside it an attempt that changed nothing and says whose
+    lock it is.
+    """
+    with locked(project) as lock:
+        words = ("state", "rm", "terraform_data.object")
+        ended = project.run("exec", "lock-held/default/breaks", "--yes", "--", *words)
+
+    record = project.record("breaks")
+    assert ended.code == 20
+    assert (record["status"], record["last_attempt"]["mutated"]) == ("ok", False)
+    fault = record["last_attempt"]["error"]
+    assert (fault["code"], fault["phase"]) == ("state_locked", "lock")
+    assert lock in fault["summary"]

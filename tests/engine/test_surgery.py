@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
+from tests.engine.watched import kill_with_engine, watched
 from tests.project import ENGINES, Ended, Project, require_engine
 from tests.terminal import Terminal
 
@@ -135,6 +136,49 @@ def test_a_protected_environment_is_named_first(project: Project) -> None:
     assert project.run("import", f"shop/prod/{STEP}", WEB, "srv-1", "--yes").code == 5
     assert project.run("exec", f"shop/prod/{STEP}", "--yes", "--", "state", "rm", WEB).code == 5
     assert project.run("reconcile", *where).code == 0
+
+
+def test_an_adoption_loads_provider_schemas_twice(
+    project: Project, cloud: Cloud, tmp_path: Path
+) -> None:
+    """
+    The time budget: of the engine's calls only the import and the plan start providers.
+    """
+    lost_create(project, cloud)
+    engine = watched(project, tmp_path / "watched")
+
+    project.ok("reconcile", "shop", "--yes", "--adopt", f"{SPARE}={ids(cloud)['spare']}")
+
+    heavy = ("import", "plan", "apply", "init", "show", "validate", "refresh")
+    assert [verb for verb in heavy for _ in engine.calls(verb)] == ["import", "plan"]
+
+
+def test_an_engine_killed_in_an_import_is_settled(
+    project: Project, cloud: Cloud, tmp_path: Path
+) -> None:
+    """
+    Laws 4 and 7: tool and engine are gone; the next command finds that nothing was imported, the
+    error from before is back with the attempt beside it, and the adoption can be done again.
+    """
+    lost_create(project, cloud)
+    before, adopt = project.record(STEP), ("--adopt", f"{SPARE}={ids(cloud)['spare']}")
+    engine = watched(project, tmp_path / "watched")
+    engine.hold("import")
+    tool = project.start("reconcile", "shop", "--yes", *adopt)
+    engine.wait_until_held("import", tool)
+    assert project.steps("shop")[STEP]["active_command"] == "import"
+    kill_with_engine(project, tool, "apply")
+    engine.release("import")
+
+    ended = project.run("reconcile", "shop", "--yes", *adopt)
+
+    assert ended.code == 0, ended.said
+    marker, settled, *rest = project.history(STEP)[before["sequence"] :]
+    assert (marker["status"], settled["status"]) == ("running", "error")
+    assert settled["error"] == before["error"]
+    attempt = settled["last_attempt"]
+    assert (attempt["mutated"], attempt["error"]["code"]) == (False, "killed")
+    assert [entry["status"] for entry in rest] == ["running", "error", "ok"]
 
 
 def test_an_id_that_does_not_exist_adopts_nothing(project: Project, cloud: Cloud) -> None:

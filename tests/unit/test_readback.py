@@ -303,7 +303,8 @@ def doubt(address: str, verdict: str = "unknown", ids: Iterable[str] = ()) -> Do
 def test_choices() -> None:
     """
     What was found is adopted in one command; candidates each have their own, and may be forgotten
-    like what was not found. An object in doubt twice is offered once.
+    like what was not found, which a person may find all the same. An object in doubt twice is
+    offered once; what is in the state already cannot be adopted.
     """
     found = choices(
         [
@@ -312,10 +313,13 @@ def test_choices() -> None:
             doubt("s.b", "exists", ["2"]),
             doubt("s.c", "unknown", ["3"]),
             Doubt(address="s.d", action="create", why="x"),
+            Doubt(address="s.e", action="forget", id="5", why="x"),
+            Doubt(address="s.f", action="update", id="6", why="x"),
         ]
     )
     assert [options for options, _ in found] == [
         ("--adopt", "s.a=1", "--adopt", "s.b=2"),
         ("--adopt", "s.c=3"),
-        ("--forget", "s.c", "--forget", "s.d"),
+        ("--adopt", "s.d=ID", "--adopt", "s.e=5"),
+        ("--forget", "s.c", "--forget", "s.d", "--forget", "s.e", "--forget", "s.f"),
     ]
