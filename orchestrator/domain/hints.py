@@ -48,10 +48,10 @@ BY_CODE: Mapping[str, str] = {
     + _AGAIN.format("destroy --repeat-before-destroy"),
     "unapplied": "look at what an apply would change (`plan`); apply it, or reconcile if that is "
     "nothing",
-    "other_object": "take it out again with `exec TARGET -- state rm ADDRESS`, then adopt the object "
+    "other_object": "take it out again with `exec TARGET -- state rm ADDRESS`, then adopt the one "
     "that is in doubt",
-    "managed_twice": "take it out at one of the addresses with `exec TARGET -- state rm ADDRESS`: an "
-    "object that is managed twice is changed twice",
+    "managed_twice": "take it out at one of the addresses with `exec TARGET -- state rm ADDRESS`: "
+    "what is managed twice is changed twice",
     "errored_state": "save the provider state before anything else: `reconcile "
     "--push-errored-state`",
 }
