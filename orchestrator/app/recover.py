@@ -12,7 +12,7 @@ from orchestrator.app.survey import Survey
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.hints import hint_of
 from orchestrator.domain.lineage import APPLYING
-from orchestrator.domain.offers import command_of, message_of, window_of
+from orchestrator.domain.offers import offers, window_of
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import NextCommand, OperationRecord, RunRecord
 from orchestrator.domain.recovery import Situation, Subject, advise
@@ -21,8 +21,6 @@ from orchestrator.domain.recovery_document import (
     LastRun,
     LateOutcome,
     ManualGap,
-    OfferedAction,
-    OfferReason,
     ProcessSeen,
     RecoveryDocument,
     RecoveryStep,
@@ -88,17 +86,7 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
         hint=hint_of(fault, doubtful=doubtful) if fault else None,
         blocked_by=tuple(subject.position.unready) if waits else (),
         evidence=_evidence(survey, subject),
-        actions=tuple(
-            OfferedAction(
-                action=choice.remedy,
-                available=choice.available,
-                reason=OfferReason(
-                    code=choice.code, message=message_of(subject, choice, advice.situation)
-                ),
-                command=command_of(subject, choice, advice.situation),
-            )
-            for choice in advice.choices
-        ),
+        actions=offers(subject, advice),
         recommended=advice.recommended,
     )
 

@@ -11,7 +11,8 @@ from orchestrator.domain.commands import command_line
 from orchestrator.domain.compensation import is_cut_short
 from orchestrator.domain.lineage import failed_run
 from orchestrator.domain.record import Doubt, OperationRecord
-from orchestrator.domain.recovery import Choice, Remedy, Situation, Subject
+from orchestrator.domain.recovery import Advice, Choice, Remedy, Situation, Subject
+from orchestrator.domain.recovery_document import OfferedAction, OfferReason
 
 #: What a remedy does, where it can be taken; `SPECIAL` where a situation makes it special.
 OFFERED: Mapping[Remedy, str] = {
@@ -106,15 +107,32 @@ _APPLYING = (Remedy.RETRY, Remedy.REDEPLOY, Remedy.ROLLBACK)
 _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
 
 
-def message_of(subject: Subject, choice: Choice, situation: Situation) -> str:
+def offers(subject: Subject, advice: Advice) -> tuple[OfferedAction, ...]:
     """
-    The reason of a choice as a sentence.
+    Every remedy with its reason as a sentence, and the exact command where it can be taken.
     """
+    words = _words(subject)
+    return tuple(
+        OfferedAction(
+            action=choice.remedy,
+            available=choice.available,
+            reason=OfferReason(
+                code=choice.code, message=_message(subject, choice, advice.situation, words)
+            ),
+            command=_command_of(subject, choice, advice.situation),
+        )
+        for choice in advice.choices
+    )
+
+
+def _message(
+    subject: Subject, choice: Choice, situation: Situation, words: Mapping[str, str]
+) -> str:
     if choice.available:
         said = SPECIAL.get((choice.remedy, situation), OFFERED[choice.remedy])
-        return "; ".join([said.format_map(_words(subject)), *_notes(subject, choice)])
+        return "; ".join([said.format_map(words), *_notes(subject, choice)])
     if choice.code in REFUSED:
-        return REFUSED[choice.code].format_map(_words(subject))
+        return REFUSED[choice.code].format_map(words)
     obstacle = subject.facts.obstacles[choice.remedy]
     said = f"{obstacle.message}; {obstacle.hint}" if obstacle.hint else obstacle.message
     if choice.remedy is Remedy.ROLLBACK and choice.code == "unverified":
@@ -122,7 +140,7 @@ def message_of(subject: Subject, choice: Choice, situation: Situation) -> str:
     return said
 
 
-def command_of(subject: Subject, choice: Choice, situation: Situation) -> str | None:
+def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str | None:
     """
     The command that takes an available remedy on the entry that it is offered on (law 17).
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain.hints import hint_of
 from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import command_of, message_of
+from orchestrator.domain.offers import offers
 from orchestrator.domain.record import (
     Attempt,
     Doubt,
@@ -27,8 +27,6 @@ from orchestrator.domain.recovery_document import (
     Evidence,
     LateOutcome,
     ManualGap,
-    OfferedAction,
-    OfferReason,
     ProcessSeen,
     RecoveryDocument,
     RecoveryStep,
@@ -78,17 +76,7 @@ def row(subject: Subject, **evidence: Json) -> RecoveryStep:
         hint=hint_of(fault, doubtful=bool(subject.doubts)) if fault else None,
         blocked_by=() if known else tuple(subject.position.unready),
         evidence=Evidence.model_validate(evidence),
-        actions=tuple(
-            OfferedAction(
-                action=choice.remedy,
-                available=choice.available,
-                reason=OfferReason(
-                    code=choice.code, message=message_of(subject, choice, advice.situation)
-                ),
-                command=command_of(subject, choice, advice.situation),
-            )
-            for choice in advice.choices
-        ),
+        actions=offers(subject, advice),
         recommended=advice.recommended,
     )
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import command_of, message_of
+from orchestrator.domain.offers import offers
 from orchestrator.domain.record import Action, Command, Doubt, Fault, Phase, Readback, Resources
 from orchestrator.domain.recovery import (
     Facts,
@@ -190,11 +190,9 @@ def test_every_sentence_is_whole_and_every_command_survives_a_shell(subject: Sub
     """
     No placeholder is left in a sentence; a command splits into the words that it was made of.
     """
-    found = advise(subject)
-    for choice in found.choices:
-        assert message_of(subject, choice, found.situation)
-        command = command_of(subject, choice, found.situation)
-        if command is not None:
-            words = shlex.split(command)
-            assert shlex.join(words) == command
+    for offer in offers(subject, advise(subject)):
+        assert offer.reason.message
+        if offer.command is not None:
+            words = shlex.split(offer.command)
+            assert shlex.join(words) == offer.command
             assert words[2] == "elsewhere/web file.yaml"

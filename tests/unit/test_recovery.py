@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.domain.hints import HINTS, hint_of
 from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL, command_of, message_of
+from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL, offers
 from orchestrator.domain.record import (
     ActionRun,
     Doubt,
@@ -419,13 +419,11 @@ def test_every_action_is_listed_with_a_sentence(row: Row) -> None:
     All nine actions are there, each with a reason; a command is there exactly where the action is
     available.
     """
-    found = advice(row)
-    assert [choice.remedy for choice in found.choices] == list(Remedy)
-    for choice in found.choices:
-        said = message_of(subject(row), choice, found.situation)
-        assert said and "{" not in said
-        command = command_of(subject(row), choice, found.situation)
-        assert (command is not None) == choice.available
+    found = offers(subject(row), advice(row))
+    assert [offer.action for offer in found] == list(Remedy)
+    for offer in found:
+        assert offer.reason.message and "{" not in offer.reason.message
+        assert (offer.command is not None) == offer.available
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
@@ -434,16 +432,14 @@ def test_every_command_is_about_one_step_on_one_entry(row: Row) -> None:
     Law 17: a printed command carries the sequence it was offered on; only waiting carries none,
     for what it waits for moves on.
     """
-    found = advice(row)
-    for choice in found.choices:
-        command = command_of(subject(row), choice, found.situation)
-        if command is None:
+    for offer in offers(subject(row), advice(row)):
+        if offer.command is None:
             continue
-        words = shlex.split(command)
+        words = shlex.split(offer.command)
         assert words[0] == "orchestrator" and words[2:5] == ["web", "-e", "prod"]
         assert words[words.index("--step") + 1] == "compute"
         sequence = str(row.record.sequence if row.record else 0)
-        if choice.remedy is Remedy.WAIT:
+        if offer.action is Remedy.WAIT:
             assert "--at" not in words
         else:
             assert words[words.index("--at") + 1] == sequence
@@ -455,11 +451,9 @@ def offered(remedy: str, record: OperationRecord | None, **facts: Json) -> tuple
     """
     filled: dict[str, Json] = {"failed_run": "R1", "earlier_run": "R0", **facts}
     given = Subject(Web(), "compute", record, facts=Facts(**filled))
-    found = advise(given)
-    choice = next(item for item in found.choices if item.remedy == remedy)
-    command = command_of(given, choice, found.situation)
-    assert command is not None
-    return message_of(given, choice, found.situation), command
+    found = next(item for item in offers(given, advise(given)) if item.action == remedy)
+    assert found.command is not None
+    return found.reason.message, found.command
 
 
 TAINTED = Resources(tainted=("aws_instance.this",))
@@ -566,9 +560,8 @@ def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
     """
     facts = Facts(earlier_run="R0", obstacles={Remedy.ROLLBACK: UNVERIFIED})
     given = Subject(Web(), "compute", failed(), facts=facts)
-    found = advise(given)
-    choice = next(item for item in found.choices if item.remedy is Remedy.ROLLBACK)
-    said = message_of(given, choice, found.situation)
+    found = next(item for item in offers(given, advise(given)) if item.action is Remedy.ROLLBACK)
+    said = found.reason.message
     assert "`orchestrator rollback web -e prod --step compute --to R0 --at 6" in said
     assert "--unverified WHY`" in said
 
