@@ -18,7 +18,7 @@ from orchestrator.app.inquiry import Asker, Wanted, confirm, unasked
 from orchestrator.app.proposal import Proposal, Wishes
 from orchestrator.app.services import Services
 from orchestrator.domain.absence import Finding, Key, has_remote_side, method
-from orchestrator.domain.assessment import inventory
+from orchestrator.domain.assessment import inventory, undeleted
 from orchestrator.domain.conclusion import goes_with_parent
 from orchestrator.domain.faults import Evidence
 from orchestrator.domain.messages import PulledState
@@ -141,15 +141,16 @@ def _removed(services: Services, marker: OperationRecord, evidence: Evidence) ->
     """
     What the destroy of a marker has removed from provider state and nobody has doubted before.
     """
-    inventory = marker.resources.inventory
+    known = marker.resources.inventory
     if evidence.state is not None:
         held = {(item.address, item.id) for item in evidence.state.objects}
     else:
-        done = {address for address, _ in evidence.journal.completed}
-        held = {(ref.address, ref.id) for ref in inventory if ref.address not in done}
+        ended_well = evidence.exit_code == 0
+        left = undeleted(known, evidence.journal, ended_well=ended_well)
+        held = {(ref.address, ref.id) for ref in left}
     held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
     saved = SavedState(run_id=marker.run_id, attempt=marker.attempt, host=marker.actor.host)
-    removed = tuple(ref for ref in inventory if (ref.address, ref.id) not in held)
+    removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
     return Wanted(saved, _read(services, marker.target.step, saved), removed)
 
 

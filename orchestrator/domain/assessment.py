@@ -30,6 +30,22 @@ def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
     )
 
 
+def undeleted(
+    inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
+) -> tuple[ObjectRef, ...]:
+    """
+    What a destroy has left of ``inventory`` as far as its journal tells, where provider state is
+    not to be had. Of two objects at one address it does not tell which is gone, unless all are.
+    """
+    addresses = [ref.address for ref in inventory]
+    return tuple(
+        ref
+        for ref in inventory
+        if (ref.address, "delete") not in journal.completed
+        or (addresses.count(ref.address) > 1 and not ended_well)
+    )
+
+
 def assess(
     planned: Sequence[PlannedAction],
     journal: Journal,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.absence import absence, weigh
-from orchestrator.domain.assessment import assess
+from orchestrator.domain.assessment import assess, undeleted
 from orchestrator.domain.entries import (
     NOTHING_KNOWN,
     WITH_PARENT,
@@ -198,12 +198,16 @@ def _end_destroy(
 ) -> OperationRecord:
     findings = evidence.findings
     resources: Resources = changes["resources"]
-    remaining = resources.inventory if evidence.state is not None else marker.resources.inventory
+    remaining = resources.inventory
+    if evidence.state is None:
+        ended_well = evidence.exit_code == 0
+        remaining = undeleted(remaining, evidence.journal, ended_well=ended_well)
     doubts, settled = weigh(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
-    if evidence.state is not None:
-        unconfirmed = tuple(item.ref for item in findings if item.state != "gone")
-        resources = resources.model_copy(update={"inventory": (*remaining, *unconfirmed)})
-    resources = resources.model_copy(update={"in_doubt": doubts})
+    held = {(ref.address, ref.id) for ref in remaining}
+    unconfirmed = (f.ref for f in findings if f.state != "gone" and f.key not in held)
+    resources = resources.model_copy(
+        update={"inventory": (*remaining, *unconfirmed), "in_doubt": doubts}
+    )
     changes.update(resources=resources, settled=(*marker.settled, *settled))
     if findings or marker.verify_absence == "provider":
         earlier = before.absence if before else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from orchestrator.domain.assessment import assess
+from orchestrator.domain.assessment import assess, undeleted
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import InFlight, Resources
 from tests.fakes.clock import START
@@ -273,3 +273,16 @@ def test_without_a_state_the_inventory_is_the_one_from_before() -> None:
     """
     found = assess((), journal(), refs("s.a id-1"), None)
     assert [ref.address for ref in found.inventory] == ["s.a"]
+
+
+@pytest.mark.parametrize(("ended_well", "left"), [(False, ["s.b", "s.b"]), (True, [])])
+def test_without_a_state_the_journal_tells_what_a_destroy_has_left(
+    left: list[str], *, ended_well: bool
+) -> None:
+    """
+    A completed delete is one; of a deposed object and its successor it may be either's.
+    """
+    known = refs("s.a id-1", "s.b id-2", "s.b id-3")
+    told = journal("done delete s.a", "done delete s.b")
+    found = undeleted(known, told, ended_well=ended_well)
+    assert [ref.address for ref in found] == left

@@ -1,0 +1,219 @@
+"""
+A destroy that is cut short: what is gone, what remains, and how the next one goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.fakecloud import Cloud, environment, install
+from tests.engine.watched import kill, kill_with_engine, wait_for_answers, watched
+from tests.project import ENGINES, Project, finish, require_engine
+
+pytestmark = pytest.mark.engine
+
+MODULE = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+    variable "prefix" { type = string }
+    resource "fakecloud_server" "first" {
+      name       = "${var.prefix}-first"
+      depends_on = [fakecloud_server.last]
+    }
+    resource "fakecloud_server" "last" {
+      name = "${var.prefix}-last"
+    }
+    output "id" { value = fakecloud_server.last.id }
+"""
+FIRST, LAST = "fakecloud_server.first", "fakecloud_server.last"
+
+
+class Pair:
+    """
+    Two servers of which one is destroyed first, in a project of an engine.
+    """
+
+    def __init__(self, root: Path, cloud: Cloud, engine: str) -> None:
+        self.cloud = cloud
+        self.project = Project(root, engine=require_engine(engine))
+        self.project.write("modules/pair/main.tf", MODULE)
+
+    def applied(self, name: str) -> str:
+        """
+        The name of a blueprint with one step, applied; its servers begin with the name.
+        """
+        step = f"{{module: ../modules/pair, inputs: {{prefix: {name}}}}}"
+        text = f"version: 1\nname: {name}\nsteps: {{{name}: {step}}}\n"
+        self.project.write(f"blueprints/{name}.yaml", text)
+        self.project.ok("apply", name, "--yes")
+        return name
+
+    def alive(self, name: str) -> list[str]:
+        return [server.name for server in self.cloud.servers() if server.name.startswith(name)]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    root = tmp_path_factory.mktemp("pair")
+    cloud = Cloud(root / "cloud.db")
+    found = Pair(root / "project", cloud, request.param)
+    with cloud.attached() as reattach:
+        environ = environment(install(root / "mirror"), cloud, found.project.environ)
+        found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+        yield found
+
+
+def addresses(record: dict[str, Any]) -> list[str]:
+    return [ref["address"] for ref in record["resources"]["inventory"]]
+
+
+@pytest.mark.parametrize("method", ["state", "provider"])
+def test_a_partial_destroy_goes_on_with_what_is_left(pair: Pair, method: str) -> None:
+    """
+    One object is deleted, the other refuses: `error` with what is gone and what remains, the
+    outputs as they were (FIELD 11), and what is gone confirmed by the provider where it was to be;
+    the next destroy takes the rest down, by the same method.
+    """
+    name = pair.applied(f"partial-{method}")
+    outputs = pair.project.record(name)["outputs"]
+    pair.cloud.arm("delete", f"{name}-last", "delete_fails")
+
+    ended = pair.project.run("destroy", name, "--verify", method, "--yes")
+    broken = pair.project.record(name)
+    again = pair.project.run("destroy", name, "--yes")
+
+    assert (ended.code, broken["status"], broken["failed_command"]) == (10, "error", "destroy")
+    assert (broken["resources"]["deleted"], addresses(broken)) == ([FIRST], [LAST])
+    assert (broken["outputs"], bool(outputs)) == (outputs, True)
+    assert broken["resources"]["in_doubt"] == []
+    record = pair.project.record(name)
+    assert (again.code, record["status"], record["outputs"]) == (0, "destroyed", {}), again.said
+    assert record["absence"]["method"] == method
+    if method == "provider":
+        checked = {item["address"]: item["state"] for item in record["absence"]["checked"]}
+        assert checked == {FIRST: "gone", LAST: "gone"}
+
+
+@pytest.mark.parametrize("method", ["state", "provider"])
+def test_a_finished_destroy_of_a_killed_tool_is_destroyed(pair: Pair, method: str) -> None:
+    """
+    Law 7: the tool is killed and the engine finishes by itself: the next destroy settles what it
+    left as `destroyed`, not `absent`, confirmed as the killed run was to confirm it.
+    """
+    name = pair.applied(f"killed-{method}")
+    answers = len(list(pair.project.own.rglob("apply.answer.json")))
+    pair.cloud.arm("delete", f"{name}-first", "slow:1")
+    tool = pair.project.start("destroy", name, "--verify", method, "--yes")
+    pair.cloud.wait_for_call("delete", f"{name}-first")
+    kill(tool)
+    wait_for_answers(pair.project, answers + 1)
+
+    before = pair.project.status(name)["steps"][0]
+    again = pair.project.run("destroy", name, "--yes")
+
+    record = pair.project.record(name)
+    assert (before["status"], before["condition"]) == ("running", "interrupted")
+    assert (again.code, record["status"]) == (0, "destroyed"), again.said
+    assert (record["absence"]["method"], pair.alive(name)) == (method, [])
+
+
+def test_a_signal_during_a_destroy_keeps_what_is_known(pair: Pair) -> None:
+    """
+    Law 6: exit 130, `stopped`, outputs kept, and the next destroy goes on.
+    """
+    name = pair.applied("stopped")
+    pair.cloud.arm("delete", "stopped-first", "slow:60,untold")
+    tool = pair.project.start("destroy", name, "--verify", "provider", "--yes")
+    pair.cloud.wait_for_call("delete", "stopped-first")
+    tool.send_signal(signal.SIGINT)
+    ended = finish(tool)
+    broken = pair.project.record(name)
+    again = pair.project.run("destroy", name, "--yes")
+
+    assert (ended.code, broken["error"]["code"]) == (130, "stopped"), ended.said
+    assert (addresses(broken), bool(broken["outputs"])) == ([FIRST, LAST], True)
+    assert (again.code, pair.project.record(name)["status"]) == (0, "destroyed"), again.said
+
+
+def test_tool_and_engine_killed_during_a_destroy(pair: Pair) -> None:
+    """
+    Law 7 where nobody is left to finish: what was deleted before is not forgotten, what remains is
+    destroyed by the next one.
+    """
+    name = pair.applied("lost")
+    pair.cloud.arm("delete", "lost-last", "slow:60,unmade")
+    tool = pair.project.start("destroy", name, "--yes")
+    pair.cloud.wait_for_call("delete", "lost-last")
+    kill_with_engine(pair.project, tool, "apply")
+
+    again = pair.project.run("destroy", name, "--yes")
+    settled = pair.project.history(name)[-3:]
+
+    record = pair.project.record(name)
+    assert (again.code, record["status"]) == (0, "destroyed"), again.said
+    assert settled[0]["error"]["code"] == "killed"
+    assert pair.alive(name) == []
+
+
+def test_an_outcome_that_the_store_did_not_take_is_destroyed_later(pair: Pair) -> None:
+    """
+    Law 8: the store is lost while the engine destroys: exit 23, the outcome is spooled, shown, and
+    recorded by the next command; the provider state that was kept for it goes then.
+    """
+    name = pair.applied("spooled")
+    pair.cloud.arm("delete", "spooled-first", "slow:2")
+    database, away = pair.project.own / "operations.db", pair.project.root / "away.db"
+    tool = pair.project.start("destroy", name, "--verify", "provider", "--yes")
+    pair.cloud.wait_for_call("delete", "spooled-first")
+    database.rename(away)
+    ended = finish(tool)
+    database.unlink(missing_ok=True)
+    away.rename(database)
+
+    shown = pair.project.status(name)["steps"][0]
+    again = pair.project.run("destroy", name, "--yes")
+
+    record = pair.project.record(name)
+    assert ended.code == 23, ended.said
+    assert (shown["status"], shown["spooled"]) == ("destroyed", True)
+    assert (again.code, record["status"]) == (0, "destroyed"), again.said
+    assert record["absence"]["method"] == "provider"
+    assert not list(pair.project.own.rglob("before.tfstate"))
+
+
+@pytest.mark.parametrize("method", ["state", "provider"])
+def test_a_state_that_could_not_be_read_after_the_destroy(tmp_path: Path, method: str) -> None:
+    """
+    The engine destroys all and then nobody can read the provider state: `error`; the next destroy
+    neither calls the objects vanished nor needs them: they were deleted by us.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    pair = Pair(tmp_path / "project", cloud, "terraform")
+    with cloud.attached() as reattach:
+        environ = environment(install(tmp_path / "mirror"), cloud, pair.project.environ)
+        pair.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+        name = pair.applied("unread")
+        engine = watched(pair.project, tmp_path / "watched")
+        engine.vanish_after("apply")
+
+        ended = pair.project.run("destroy", name, "--verify", method, "--yes")
+        broken = pair.project.record(name)
+        engine.bring_back()
+        again = pair.project.run("destroy", name, "--yes")
+
+    record = pair.project.record(name)
+    assert (ended.code, broken["error"]["code"]) == (
+        (10, "state_unreadable") if method == "state" else (11, "state_unreadable")
+    ), ended.said
+    assert (again.code, record["status"]) == (0, "destroyed"), again.said
+    assert record["absence"]["method"] == method
