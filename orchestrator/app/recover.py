@@ -12,10 +12,10 @@ from orchestrator.app.survey import Survey
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.hints import hint_of
 from orchestrator.domain.lineage import APPLYING
-from orchestrator.domain.offers import offers, window_of
+from orchestrator.domain.offers import lock_hint, offers, window_of
 from orchestrator.domain.outline import Outline
-from orchestrator.domain.record import NextCommand, OperationRecord, RunRecord
-from orchestrator.domain.recovery import Situation, Subject, advise
+from orchestrator.domain.record import Fault, NextCommand, OperationRecord, RunRecord
+from orchestrator.domain.recovery import advise
 from orchestrator.domain.recovery_document import (
     Evidence,
     LastRun,
@@ -27,6 +27,7 @@ from orchestrator.domain.recovery_document import (
     UncertainObject,
 )
 from orchestrator.domain.states import StepStatus, verdict
+from orchestrator.domain.subject import Situation, Subject
 
 
 def recover(
@@ -71,7 +72,6 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
     )
     advice = advise(subject)
     fault = survey.past.fault(step, record)
-    doubtful = bool(subject.doubts)
     waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
     return RecoveryStep(
         step=step,
@@ -83,12 +83,18 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
         updated_at=record.updated_at if record else None,
         situation=advice.situation,
         last_error=record.last_error if record else None,
-        hint=hint_of(fault, doubtful=doubtful) if fault else None,
+        hint=_hint(subject, fault) if fault else None,
         blocked_by=tuple(subject.position.unready) if waits else (),
         evidence=_evidence(survey, subject),
         actions=offers(subject, advice),
         recommended=advice.recommended,
     )
+
+
+def _hint(subject: Subject, fault: Fault) -> str | None:
+    if subject.facts.lock is not None:
+        return lock_hint(subject, subject.facts.lock)
+    return hint_of(fault, doubtful=bool(subject.doubts))
 
 
 def _evidence(survey: Survey, subject: Subject) -> Evidence:

@@ -21,7 +21,6 @@ from orchestrator.domain.record import (
     UnreadableRecord,
     parse_record,
 )
-from orchestrator.domain.recovery import Facts, Position, Remedy
 from orchestrator.domain.references import Template
 from orchestrator.domain.retention import retention
 from orchestrator.domain.states import (
@@ -32,6 +31,7 @@ from orchestrator.domain.states import (
     Status,
     StepStatus,
 )
+from orchestrator.domain.subject import Facts, Position, Remedy
 
 _ERRORED = "errored.tfstate"
 _CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)

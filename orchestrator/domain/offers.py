@@ -4,15 +4,18 @@ What is said of each remedy, and the exact command that takes it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.compensation import is_cut_short
+from orchestrator.domain.hints import HINTS
 from orchestrator.domain.lineage import failed_run
 from orchestrator.domain.record import Doubt, OperationRecord
-from orchestrator.domain.recovery import Advice, Choice, Remedy, Situation, Subject
+from orchestrator.domain.recovery import Advice, Choice
 from orchestrator.domain.recovery_document import OfferedAction, OfferReason
+from orchestrator.domain.subject import Remedy, Situation, Subject
 
 #: What a remedy does, where it can be taken; `SPECIAL` where a situation makes it special.
 OFFERED: Mapping[Remedy, str] = {
@@ -28,8 +31,8 @@ OFFERED: Mapping[Remedy, str] = {
     Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
     Remedy.DESTROY: "takes down what the provider state holds: {objects}",
     Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
-    "{window}, with the inputs in {inputs}. Once you know, adopt what exists; the command forgets "
-    "what does not",
+    "{window}, with the inputs in {inputs}. Once you know, adopt what exists (`--adopt "
+    "ADDRESS=ID`); the command forgets what does not",
 }
 SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
@@ -103,6 +106,7 @@ REFUSED: Mapping[str, str] = {
     "nothing_missing": "no evidence is missing",
 }
 
+_LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
 _APPLYING = (Remedy.RETRY, Remedy.REDEPLOY, Remedy.ROLLBACK)
 _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
 
@@ -255,6 +259,19 @@ def _notes(subject: Subject, choice: Choice) -> list[str]:
     if facts.unproven and facts.condition is None and remedy is not Remedy.MANUAL:
         notes.append(f"{facts.unproven} holds the claim: look first whether it is dead")
     return notes
+
+
+def lock_hint(subject: Subject, lock: str) -> str:
+    """
+    What to do first about a state lock that was met, with its id where it is known.
+    """
+    found = _LOCK_ID.search(lock)
+    if found is None:
+        return HINTS["lock"]
+    unlock = _command(subject, "reconcile", *_at(subject), "--unlock", found[1], "--reason", "WHY")
+    return (
+        f"wait for whoever holds the state lock; if that was a run of ours that is dead: `{unlock}`"
+    )
 
 
 def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, datetime]:

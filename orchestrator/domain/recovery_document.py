@@ -22,8 +22,8 @@ from orchestrator.domain.record import (
     Retained,
     Verification,
 )
-from orchestrator.domain.recovery import Remedy, Situation
 from orchestrator.domain.states import Condition, Liveness, Status, StepStatus, Verdict
+from orchestrator.domain.subject import Remedy, Situation
 
 
 class OfferReason(Part):

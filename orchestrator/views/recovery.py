@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.domain.record import InFlight
-from orchestrator.domain.recovery import Situation
 from orchestrator.domain.recovery_document import (
     OfferedAction,
     RecoveryDocument,
@@ -15,6 +14,7 @@ from orchestrator.domain.recovery_document import (
     UncertainObject,
 )
 from orchestrator.domain.states import Liveness, StepStatus, Verdict
+from orchestrator.domain.subject import Situation
 from orchestrator.views.outcome import fault_words, readback_words
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import commands

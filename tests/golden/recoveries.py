@@ -22,7 +22,7 @@ from orchestrator.domain.record import (
     Retained,
     Whereabouts,
 )
-from orchestrator.domain.recovery import Facts, Position, Remedy, Subject, advise
+from orchestrator.domain.recovery import advise
 from orchestrator.domain.recovery_document import (
     Evidence,
     LateOutcome,
@@ -33,6 +33,7 @@ from orchestrator.domain.recovery_document import (
     UncertainObject,
 )
 from orchestrator.domain.states import Condition, Liveness, Status, StepStatus, Verdict
+from orchestrator.domain.subject import Facts, Position, Remedy, Subject
 from orchestrator.domain.target import Target
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs

@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.offers import offers
 from orchestrator.domain.record import Action, Command, Doubt, Fault, Phase, Readback, Resources
-from orchestrator.domain.recovery import (
-    Facts,
-    Position,
-    Remedy,
-    Situation,
-    Subject,
-    advise,
-)
+from orchestrator.domain.recovery import advise
 from orchestrator.domain.states import NOTHING_THERE, Condition, Status
+from orchestrator.domain.subject import Facts, Position, Remedy, Situation, Subject
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs

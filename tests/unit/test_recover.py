@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.app.recover import recover
 from orchestrator.domain.blueprint import Retain
+from orchestrator.domain.hints import HINTS
 from orchestrator.domain.lineage import deployment_blob, snapshot_blob
 from orchestrator.domain.outline import Outline, OutlinedStep
 from orchestrator.domain.record import (
@@ -353,14 +354,31 @@ def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
 
 def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:
     """
-    FIELD 6: an attempt that changed nothing because the state was locked says whose lock it was.
+    FIELD 6: an attempt that changed nothing because the state was locked says whose lock it was,
+    and what releases it if its holder is dead.
     """
-    held = Fault(code="state_locked", phase="lock", summary="locked: id 7, who ann@ci")
+    held = Fault(code="state_locked", phase="lock", summary="locked: id 7f-1, who ann@ci")
     tried = Attempt(command="apply", run_id=THIRD, at=START, error=held)
     desk.has("network", last_attempt=tried, run_id=SECOND)
     found = row(desk)
-    assert found.evidence.lock == "locked: id 7, who ann@ci"
-    assert found.hint is not None and "unlock" in found.hint
+    assert found.evidence.lock == "locked: id 7f-1, who ann@ci"
+    assert found.hint is not None
+    assert "reconcile web -e prod --step network --at 1 --unlock 7f-1 --reason WHY" in found.hint
+
+
+def test_a_lock_without_an_id_has_nothing_to_release(desk: Desk) -> None:
+    """
+    A lock that ends with its session is waited for: no command is made up.
+    """
+    said = "the state is locked: PostgreSQL advisory lock: it ends with the session that holds it"
+    tried = Attempt(
+        command="apply",
+        run_id=THIRD,
+        at=START,
+        error=Fault(code="state_locked", phase="lock", summary=said),
+    )
+    desk.has("network", last_attempt=tried, run_id=SECOND)
+    assert row(desk).hint == HINTS["lock"]
 
 
 def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:

@@ -25,19 +25,9 @@ from orchestrator.domain.record import (
     Resources,
     Retained,
 )
-from orchestrator.domain.recovery import (
-    BARS,
-    CASES,
-    UNCALLED,
-    Advice,
-    Facts,
-    Position,
-    Remedy,
-    Situation,
-    Subject,
-    advise,
-)
+from orchestrator.domain.recovery import BARS, CASES, UNCALLED, Advice, advise
 from orchestrator.domain.states import Condition
+from orchestrator.domain.subject import Facts, Position, Remedy, Situation, Subject
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
