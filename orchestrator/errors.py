@@ -29,6 +29,7 @@ Reason = Literal[
     "action_gone",
     "backend_changed",
     "changed_secret",
+    "child_left",
     "dependents",
     "engine_change",
     "environment",

@@ -13,6 +13,7 @@ from orchestrator.app.bench import PinOf, as_it_is, as_recorded
 from orchestrator.app.crew import Crew
 from orchestrator.app.earlier import refusal
 from orchestrator.app.freezing import keep_deployment, keep_steps, vouched
+from orchestrator.app.guards import check_children
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.orphans import tell_orphans
 from orchestrator.app.pipeline import Done, Pipeline
@@ -71,6 +72,7 @@ def work(crew: Crew, selected: Sequence[str], *, course: Course) -> None:
     crew.read_records()
     keep_deployment(crew)
     todo = _divided(crew, selected, course)
+    check_children(crew.deployment, bench.records, todo)
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
     support = [step for step in upstreams if bench.status(step) in READY]
     failures = bench.prepare_all(

@@ -6,7 +6,7 @@ Each guard is a question about values; none of them reads or writes anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.commands import Place, command_line
@@ -16,6 +16,7 @@ from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.sight import Sight
 from orchestrator.domain.states import NOTHING_THERE, Status
+from orchestrator.domain.teardown import owners
 from orchestrator.errors import InDoubt, Refused
 
 
@@ -210,6 +211,31 @@ def check_dependents(
             f"outside the selection, still alive: {said}",
             hint="destroy them too: "
             + " ".join(f"--step {name}" for name in (*selected, *sorted(needed))),
+        )
+
+
+def check_children(
+    deployment: Deployment,
+    records: Mapping[str, OperationRecord | None],
+    applied: Collection[str],
+) -> None:
+    """
+    Refused where a parent that is gone would be made again while the record of a child still tells
+    of what went with it: the child's provider state could then neither be planned nor destroyed.
+    """
+    gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
+    left = [
+        child
+        for child, parent in owners(deployment, records).items()
+        if parent in gone and parent in applied and child not in gone
+    ]
+    if left:
+        steps = [word for child in left for word in ("--step", child)]
+        raise Refused(
+            "child_left",
+            f"went with their parents, which are gone, and are still recorded as alive: "
+            f"{', '.join(left)}",
+            hint=f"finish the destroy first: {command_line(deployment, 'destroy', *steps)}",
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from orchestrator.app.bench import as_it_is
 from orchestrator.app.crew import Crew
+from orchestrator.app.freezing import keep_deployment
 from orchestrator.app.operations import import_object
 from orchestrator.app.orders import Order
 from orchestrator.app.run import run
@@ -28,6 +29,7 @@ def import_one(services: Services, deployment: Deployment, order: Order) -> int:
 def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.read_records()
     (name,), (wanted,) = selected, crew.order.adopt
+    keep_deployment(crew)
     failures = crew.bench.prepare_all([name], as_it_is) | crew.settle_all()
     if failures:
         crew.end_before_work([name], failures)

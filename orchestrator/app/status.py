@@ -42,7 +42,11 @@ def status_of(
         else:
             state = _recorded(reader, newest, runs, condition)
             roots = tuple(_action_roots(records, step, watch))
-            changes = {"spooled": step in waiting, "action_roots": roots}
+            changes = {
+                "spooled": step in waiting,
+                "action_roots": roots,
+                "blocked_by": _waits_for_parent(newest, records),
+            }
             shown.append(state.model_copy(update=changes))
     orphans = orphaned(outline, records)
     return StatusDocument(
@@ -52,7 +56,7 @@ def status_of(
         verdict=verdict(conditions),
         steps=tuple(shown),
         orphaned=orphans,
-        next=_next(outline, shown, orphans),
+        next=_next(outline, shown, orphans, _left_children(records)),
     )
 
 
@@ -145,7 +149,7 @@ def _run_rows(
 
 
 def _next(
-    outline: Outline, shown: Iterable[StepState], orphans: Sequence[str]
+    outline: Outline, shown: Iterable[StepState], orphans: Sequence[str], children: Sequence[str]
 ) -> tuple[NextCommand, ...]:
     """
     Where to go on if something is not well, or nobody looks after it any more.
@@ -155,10 +159,46 @@ def _next(
     if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
         why = "what is known of every step, and what is safe to do now"
         found.append(NextCommand(command=command_line(outline, "recover"), why=why))
+    if children:
+        words = [word for child in children for word in ("--step", child)]
+        why = f"finish the destroy: {', '.join(children)} went with a parent that is gone"
+        found.append(NextCommand(command=command_line(outline, "destroy", *words), why=why))
     if orphans:
         why = "take down what is no longer in the blueprint, as it was applied"
         found.append(NextCommand(command=command_line(outline, "destroy", "--orphaned"), why=why))
     return tuple(found)
+
+
+def _waits_for_parent(
+    record: OperationRecord, records: Mapping[str, OperationRecord]
+) -> tuple[str, ...]:
+    """
+    The parent that is being destroyed right now, and with which the target goes.
+    """
+    parent = _parent(record, records)
+    if parent is None or record.status in NOTHING_THERE or parent.active_command != "destroy":
+        return ()
+    return (parent.target.step,)
+
+
+def _left_children(records: Mapping[str, OperationRecord]) -> list[str]:
+    """
+    The steps that are recorded as alive although the parent that they lived in is gone.
+    """
+    found = []
+    for step, record in sorted(records.items()):
+        parent = _parent(record, records)
+        alive = record.status not in NOTHING_THERE
+        if alive and parent is not None and parent.status in NOTHING_THERE:
+            found.append(step)
+    return found
+
+
+def _parent(
+    record: OperationRecord, records: Mapping[str, OperationRecord]
+) -> OperationRecord | None:
+    found = (known for known in records.values() if str(known.target.target) == record.parent)
+    return next(found, None)
 
 
 def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:

@@ -56,3 +56,31 @@ def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path, tool:
         assert records["two"]["absence"]["method"] == "parent", point
         assert pair.objects("one") == []
         assert "delete two" not in pair.log()
+
+
+@pytest.mark.parametrize("verb", ["apply", "reconcile"])
+def test_a_child_that_is_left_when_its_parent_is_gone(
+    tmp_path: Path, tool: Driver, verb: str
+) -> None:
+    """
+    Killed with the child emptied and not concluded: `reconcile` settles it as destroyed by its
+    parent; an apply would make the parent again over the child's old state, and is refused with the
+    command that finishes the destroy, which `status` names too.
+    """
+    pair = Pair(tmp_path / "project", str(STANDIN), tool)
+    applied(pair)
+    point = ("engine.call:push", 1, "after")
+    assert pair.meddled("destroy", blueprint="owned", kill=point) == SIGKILLED
+    before = pair.entries("one")
+
+    code = pair.call(verb, "owned", *(["--yes"] if verb == "apply" else []))
+
+    if verb == "reconcile":
+        assert code == 0, pair.said
+        assert pair.record("two")["absence"]["method"] == "parent"
+        return
+    assert code == 4, pair.said
+    assert "orchestrator destroy owned --step two" in pair.said
+    assert pair.entries("one") == before
+    assert pair.call("status", "owned") == 0
+    assert "orchestrator destroy owned --step two" in pair.said

@@ -5,6 +5,7 @@ that are retained, and failures anywhere.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -200,3 +201,29 @@ def test_nothing_goes_before_what_needs_it(scene: Scene) -> None:
         stays = {s for s in kept(scene) if scene.before[s] not in NOTHING_THERE}
         left = {s for s in scene.needs if (r := there.record(s)) and str(r.status) not in GONE}
         assert left == stays
+
+
+def test_a_child_is_pending_while_its_parent_is_being_destroyed() -> None:
+    """
+    The run's record, which anybody may read meanwhile, says that it waits for its parent; when it
+    is gone it waits for nobody.
+    """
+    both = dict.fromkeys(("host", "disk"), Status.OK)
+    scene = Scene({"host": [], "disk": ["host"]}, {"disk": "host"}, both)
+    seen: list[StepRun] = []
+    with premises(scene) as there:
+
+        class Held(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                (run_id,) = there.services.files.runs()
+                record = there.services.files.read_run(run_id)
+                assert record is not None
+                seen.extend(row for row in record.steps if row.step == "disk")
+                return True
+
+        there.root("host").wait = Held()
+        rows = run(there, scene)
+
+    (meanwhile,) = seen
+    assert (meanwhile.status, meanwhile.blocked_by) == ("pending", ("host",))
+    assert (rows["disk"].status, rows["disk"].blocked_by) == ("destroyed", ())

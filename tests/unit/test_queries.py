@@ -15,6 +15,7 @@ from orchestrator.domain.record import Json, Source
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Refused
+from tests.fakes.clock import START
 from tests.fakes.desk import NEEDS, Desk, outline
 from tests.fakes.entries import entry
 
@@ -138,3 +139,47 @@ def test_an_expectation_that_holds_is_silent(desk: Desk) -> None:
     for step, status in zip(NEEDS, ("destroyed", "absent", "destroyed"), strict=True):
         desk.has(step, status=status)
     check_expectation(status_of(desk.reader, outline()), "destroyed")
+
+
+def test_a_child_waits_for_the_parent_that_is_being_destroyed(desk: Desk) -> None:
+    """
+    Its record is untouched until the parent is gone, so `status` says what it waits for; once the
+    parent is gone the command that does the rest is named.
+    """
+    desk.has("server", status="running", active_command="destroy")
+    desk.has("dns", parent="web/prod/server")
+    during = status_of(desk.reader, outline())
+    desk.has("server", status="destroyed")
+    after = status_of(desk.reader, outline())
+
+    (row,) = [row for row in during.steps if row.step == "dns"]
+    assert (row.status, row.blocked_by) == (StepStatus.OK, ("server",))
+    assert "orchestrator destroy web -e prod --step dns" in [item.command for item in after.next]
+
+
+@pytest.mark.parametrize(
+    ("review_by", "allow_retained", "refused"),
+    [
+        ("2999-01-01", False, "dns is retained"),
+        ("2999-01-01", True, None),
+        (START.date().isoformat(), True, None),
+        ("2001-01-01", True, "dns is retained, and its review was due on 2001-01-01"),
+    ],
+)
+def test_what_is_retained_counts_as_destroyed_only_while_it_is_reviewed(
+    desk: Desk, review_by: str, allow_retained: bool, refused: str | None
+) -> None:
+    """
+    And only where that is allowed; on the day of the review it is not overdue yet.
+    """
+    for step in ("network", "server"):
+        desk.has(step, status="destroyed")
+    retained = {"reason": "shared", "owner": "net-team", "review_by": review_by}
+    desk.has("dns", status="retained", retained=retained)
+    document = status_of(desk.reader, outline())
+
+    if refused is None:
+        check_expectation(document, "destroyed", allow_retained=allow_retained)
+        return
+    with pytest.raises(Refused, match=refused):
+        check_expectation(document, "destroyed", allow_retained=allow_retained)
