@@ -161,6 +161,7 @@ def test_the_newest_verified_run_is_where_to_roll_back_to(desk: Desk) -> None:
     ran(desk, FIRST, ended())
     ran(desk, SECOND, ended(verdict="unverified"))
     ran(desk, THIRD, ended(status="error"), exit_code=10)
+    ran(desk, "20300109T000000000Z-999999", ended())
     error(desk)
     command = action(row(desk), "rollback").command
     assert command is not None and f"--to {FIRST} " in command
@@ -183,6 +184,7 @@ def test_an_unverified_run_is_named_but_not_offered(desk: Desk) -> None:
     [
         ([], None, "no_run"),
         ([(FIRST, 10, "error", "failed")], None, "no_run"),
+        ([(FIRST, 130, "ok", "verified")], None, "no_run"),
         ([(FIRST, 0, "ok", "unverified")], None, "unverified"),
         ([(FIRST, 0, "ok", "verified"), (SECOND, 0, "ok", "unverified")], FIRST, None),
         ([(FIRST, 0, "ok", "verified"), (SECOND, 0, "ok", "verified")], SECOND, None),
@@ -266,6 +268,7 @@ def test_who_is_alive_decides(
     ("state", "age", "situation", "takeover"),
     [
         (Liveness.ALIVE, 0, "claimed", False),
+        (Liveness.UNKNOWN, 5, "claimed", False),
         (Liveness.UNKNOWN, 90, "failed", True),
         (Liveness.GONE, 90, "failed", False),
     ],
