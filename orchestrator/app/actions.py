@@ -130,13 +130,11 @@ class Performance:
 
     def _resolved(self, template: Template) -> Json:
         """
-        The values of a template; what is sensitive in them is masked from here on.
+        The values of a template. What is sensitive in them is masked since it was read.
         """
         scope = self.crew.bench.action_scope(self.name)
         try:
             found = template.resolve(scope.look_up)
-            for path in found.secrets:
-                self.services.masker.add(found.at(path).value)
             _check_scalars(found)
         except Unresolvable as exc:
             where = shown_root(action_name(self.name, self.kind))

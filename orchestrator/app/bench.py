@@ -279,7 +279,6 @@ class Bench:
         text = self.recorded_text(record)
         if text is None:
             return Recalled(self.inputs(step), secrets_known=True)
-        look_up = self._lookup(step)
 
         without: set[str] = set()
 
@@ -289,7 +288,7 @@ class Bench:
                 template = step.inputs.get(str(name))
                 if template is None:
                     raise Unresolvable(f"the blueprint no longer sets {name!r}")
-                return template.resolve(look_up).at(tuple(rest)).value
+                return template.resolve(self._lookup(step)).at(tuple(rest)).value
             except Unresolvable:
                 if origin not in self.unavailable_secrets:
                     raise

@@ -22,7 +22,7 @@ from orchestrator.domain.doubts import Look
 from orchestrator.domain.events import StepFinished
 from orchestrator.domain.record import Resources, StepRun
 from orchestrator.domain.states import READY, Status, StepStatus
-from orchestrator.domain.target import action_kind, action_name, shown_root
+from orchestrator.domain.target import action_kind, action_name, action_of, shown_root
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -130,7 +130,9 @@ class Crew:
             accepted=self.order.wishes.accept_vanished is not None,
             reason=self.order.wishes.accept_vanished,
         )
-        check_doubts(self.bench.records.get(name), look, command_line(self.deployment, "reconcile"))
+        options = () if action_of(name) is None else ("--step", name)
+        reconcile = command_line(self.deployment, "reconcile", *options)
+        check_doubts(self.bench.records.get(name), look, reconcile)
 
     # What is reported
 

@@ -13,6 +13,7 @@ from orchestrator.app.crew import Crew
 from orchestrator.app.following import Following
 from orchestrator.app.guards import check_dependents
 from orchestrator.app.last_work import last_work, roots_before, tell_last_work
+from orchestrator.app.leftovers import remove
 from orchestrator.app.orders import Order, selection
 from orchestrator.app.orphans import check_orphans, tell_orphans
 from orchestrator.app.pipeline import Done, Pipeline
@@ -27,6 +28,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.retention import retention
 from orchestrator.domain.sealing import sealed_retention
 from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus
+from orchestrator.domain.target import action_of
 from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
@@ -44,6 +46,9 @@ def destroy(services: Services, deployment: Deployment, order: Order) -> int:
 def _work(crew: Crew, selected: Sequence[str]) -> None:
     deployment, bench = crew.deployment, crew.bench
     crew.read_records()
+    if any(action_of(name) for name in selected):
+        remove(crew, selected)
+        return
     plan = teardown(deployment, bench.records, selected)
     kept = plan.kept
     statuses = {name: known.status for name, known in bench.records.items() if known}

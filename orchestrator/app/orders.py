@@ -15,6 +15,8 @@ from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.commands import command_line as command_line
 from orchestrator.domain.lineage import APPLYING
 from orchestrator.domain.record import Json, Lineage
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.target import action_of, shown_root
 from orchestrator.domain.teardown import with_children
 from orchestrator.errors import ApprovalMissing, Usage
 
@@ -161,12 +163,30 @@ class Order:
 def named_steps(deployment: Deployment, order: Order) -> tuple[str, ...]:
     """
     The steps that an order names: of those that left the blueprint if it is about ``orphaned``
-    ones, else of the others.
+    ones, else of the others. A destroy or reconcile may name roots of actions instead.
     """
+    if order.verb in ("destroy", "reconcile") and any(action_of(name) for name in order.steps):
+        return _action_roots(deployment, order.steps)
     graph = deployment.graph
     if order.orphaned:
         graph = graph.subset(deployment.orphans)
     return graph.select(order.steps, order.exclude)
+
+
+def _action_roots(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
+    """
+    Usage where steps are named beside them, or what the blueprint does not declare.
+    """
+    known = [root for root in deployment.roots() if action_of(root)]
+    for name in names:
+        if action_of(name) is None:
+            raise Usage(f"{name!r} is a step: what an action made goes by itself")
+        if name not in known:
+            raise Usage(
+                f"the blueprint declares no module as {shown_root(name)}",
+                hint=did_you_mean(name, known),
+            )
+    return tuple(dict.fromkeys(names))
 
 
 def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
@@ -178,6 +198,8 @@ def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
     chosen = named_steps(deployment, order)
     check_at(order, chosen)
     if order.verb != "destroy" or order.orphaned:
+        return chosen
+    if any(action_of(name) for name in chosen):
         return chosen
     left_out = deployment.graph.select(order.exclude) if order.exclude else ()
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)

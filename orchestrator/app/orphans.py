@@ -15,7 +15,7 @@ from orchestrator.domain.graph import Graph
 from orchestrator.domain.lineage import deployment_blob
 from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.states import NOTHING_THERE
-from orchestrator.domain.target import step_of
+from orchestrator.domain.target import action_of, step_of
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -151,7 +151,14 @@ def tell_orphans(crew: Crew) -> None:
         if not crew.deployment.orphans:
             crew.services.note("nothing is orphaned: what is alive is in the blueprint")
         return
-    alive = [str(r.target.target) for r in _orphans(crew)]
+    alive = [str(r.target.target) for r in _orphans(crew) if action_of(r.target.step) is None]
+    made = [str(r.target.target) for r in _orphans(crew) if action_of(r.target.step)]
+    if made:
+        crew.services.note(
+            f"made by actions of steps that are no longer in the blueprint: {', '.join(made)}",
+            hint="put the step back into the blueprint to destroy what they made",
+            level="warning",
+        )
     if alive:
         crew.services.note(
             f"still recorded as alive, and no longer in the blueprint: {', '.join(alive)}",

@@ -138,7 +138,7 @@ class _Planner:
         Plan one step. Always ready: one that cannot be planned only defers those that need it.
         """
         try:
-            row = self._planned(self.deployment.steps[name])
+            row = self._planned(self.bench.roots[name])
         except OrchestratorError as exc:
             self.codes.append(exc.exit_code)
             said = self.services.masker.mask(exc.message)

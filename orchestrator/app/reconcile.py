@@ -16,6 +16,7 @@ from orchestrator.app.closing import fault_of
 from orchestrator.app.crew import Crew
 from orchestrator.app.guards import check_state
 from orchestrator.app.inquiry import Asker
+from orchestrator.app.leftovers import check_settled
 from orchestrator.app.operations import check_asked, perform
 from orchestrator.app.orders import Order, command_line
 from orchestrator.app.preparation import Prepared, pull, stopped
@@ -30,10 +31,12 @@ from orchestrator.domain.absence import Finding
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.doubts import Look, open_doubts, settle_doubts
 from orchestrator.domain.entries import next_entry, reconciled
+from orchestrator.domain.graph import Graph
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Attempt, OperationRecord, Verification
 from orchestrator.domain.states import NOTHING_THERE, StepStatus, Trigger
+from orchestrator.domain.target import action_of
 from orchestrator.errors import (
     CheckFailed,
     EngineFailed,
@@ -58,19 +61,29 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         if step not in todo:
             status = crew.bench.status(step)
             crew.end_skipped(step, f"already {status}" if status else "never applied")
+    check_settled(crew, todo)
     failures = crew.bench.prepare_all(todo, as_recorded) | crew.settle_all()
     if failures:
         crew.end_before_work(todo, failures)
         return
     check_asked(crew, todo)
     unstarted = run_steps(
-        crew.deployment.graph.subset(todo),
+        _order(crew, todo),
         partial(_reconcile_step, crew),
         jobs=crew.order.jobs,
         stop=crew.services.stop,
         on_failure=OnFailure.CONTINUE,
     )
     crew.report_unstarted(unstarted)
+
+
+def _order(crew: Crew, todo: Sequence[str]) -> Graph:
+    """
+    Upstreams first; roots of actions need nothing.
+    """
+    if any(action_of(name) for name in todo):
+        return Graph(dict.fromkeys(todo, ()))
+    return crew.deployment.graph.subset(todo)
 
 
 def _reconcile_step(crew: Crew, name: str) -> Outcome:

@@ -81,6 +81,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator destroy web-service --step bootstrap --yes
       orchestrator destroy web-service -e staging --verify provider --yes
       orchestrator destroy web-service --orphaned
+      orchestrator destroy web-service --step 'db["@before_destroy"]'
     """
     from orchestrator.app.destroy import destroy
     from orchestrator.cli.running import carry_out

@@ -273,3 +273,36 @@ def test_killed_between_the_work_and_the_destroy_it_goes_on(
     assert "interrupted during before_destroy: it was done" in ended.out
     assert project.record("db")["status"] == "destroyed"
     assert project.record('db["@before_destroy"]')["status"] == "ok"
+
+
+def test_what_an_action_made_is_destroyed_by_its_name(project: Project) -> None:
+    """
+    It stays when its step goes, until somebody names its root; then it is confirmed gone like any
+    step. A name that no action has is a mistake.
+    """
+    kept(project, BY_MODULE.replace("RUN", "${run.id}"))
+    root = 'db["@before_destroy"]'
+    project.ok("destroy", "kept", "--yes")
+    project.ok("reconcile", "kept", "--step", root)
+    planned = project.ok("plan", "kept", "--destroy", "--step", root)
+    assert "terraform_data.copy" in planned.out
+    ended = project.ok("destroy", "kept", "--step", root, "--yes")
+    assert "1 deleted" in ended.out
+    assert project.record(root)["status"] == "destroyed"
+    assert project.record("db")["status"] == "destroyed"
+    assert project.steps("kept")["db"]["action_roots"] == []
+    assert "already destroyed" in project.ok("destroy", "kept", "--step", root, "--yes").out
+    wrong = project.run("destroy", "kept", "--step", 'db["@compensate"]', "--yes")
+    assert wrong.code == 64
+    assert "the blueprint declares no module as compensate of step 'db'" in wrong.said
+
+
+def test_it_is_not_done_for_what_goes_with_its_parent(project: Project) -> None:
+    """
+    A child is not destroyed by itself: nothing of it is asked for, and nothing is done for it.
+    """
+    kept(project, BY_COMMAND + "\n        owned_by: base")
+    ended = project.ok("destroy", "kept", "--yes")
+    assert "goes with base" in ended.out
+    assert archived(project) == []
+    assert project.record("db")["absence"]["method"] == "parent"
