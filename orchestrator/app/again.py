@@ -86,8 +86,13 @@ def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
     """
     A new attempt from blueprint, modules and inputs as they are now; the exit code of DESIGN 9.
     """
-    run_id = order.from_run or followed_run(
-        services.store, deployment.blueprint, deployment.environment, order.steps
+    run_id = followed_run(
+        services.files,
+        services.store,
+        order.from_run,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        patterns=order.steps,
     )
     return apply(services, deployment, _descended(services, order, "redeploy", run_id))
 

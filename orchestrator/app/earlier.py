@@ -13,6 +13,7 @@ from orchestrator.domain.lineage import (
     Obstacle,
     deployment_blob,
     failed_run,
+    named_obstacle,
     promotion_obstacle,
     run_obstacle,
     run_to_follow,
@@ -65,12 +66,22 @@ def named_run(
 
 
 def followed_run(
-    store: OperationStore, blueprint: str, environment: str, patterns: Sequence[str]
+    files: RunFiles,
+    store: OperationStore,
+    run_id: str | None,
+    *,
+    blueprint: str,
+    environment: str,
+    patterns: Sequence[str],
 ) -> str:
     """
-    The run that a new attempt at the steps comes after, by their records, else by those of all
-    steps. Refused where that is not one run.
+    The run that a new attempt at the steps comes after: ``run_id``, else by their records, else by
+    those of all steps. Refused where that is not one run of the blueprint and environment.
     """
+    if run_id is not None:
+        run = find_run(files, store, run_id)
+        stranger = named_obstacle(run_id, run, blueprint=blueprint, environment=environment)
+        return _certain(stranger or run_id)
     records = store.records(blueprint, environment)
     chosen = [record for record in records if _matches(record, patterns)]
     return _certain(run_to_follow(chosen or records))

@@ -35,6 +35,7 @@ def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, Orches
     by step, what could not be packed.
     """
     failures: dict[str, OrchestratorError] = {}
+    rows: dict[str, StepRun] = {}
     for name in steps:
         try:
             snapshot = _snapshot(crew.bench, name, pin)
@@ -48,7 +49,9 @@ def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, Orches
         prepared = crew.bench.prepared.get(name)
         if prepared is not None:
             lock = keep_lock(crew.services, crew.services.workdirs.lock_file(prepared.root))
-        crew.row(name, module_digest=snapshot.digest, lock_digest=lock)
+        pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
+        rows[name] = crew.session.result(name).model_copy(update=pinned)
+    crew.session.report_all(rows)
     crew.session.publish()
     return failures
 

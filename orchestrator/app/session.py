@@ -85,8 +85,16 @@ class Session:
         """
         Replace a step's row and write ``run.json``.
         """
+        self.report_all({row.step: row})
+
+    def report_all(self, rows: Mapping[str, StepRun]) -> None:
+        """
+        Replace the rows of some steps and write ``run.json`` once, if that changes anything.
+        """
         with self._lock:
-            steps = tuple(row if known.step == row.step else known for known in self.run.steps)
+            steps = tuple(rows.get(known.step, known) for known in self.run.steps)
+            if steps == self.run.steps:
+                return
             self.run = self.run.model_copy(update={"steps": steps})
             try:
                 self.services.files.write_run(self.run)

@@ -98,6 +98,9 @@ def run_to_follow(records: Sequence[OperationRecord]) -> str | Obstacle:
     """
     The one run that a new attempt comes after: the failed one, else the one that all are from.
     """
+    if not records:
+        first = "`orchestrator apply` is the first attempt"
+        return Obstacle("unknown_run", "nothing of it has ever been run", first)
     if any(failed_run(record) for record in records):
         return run_to_repeat(records)
     return _only({record.target.step: record.run_id for record in records}, "were run")
@@ -137,17 +140,9 @@ def run_obstacle(
     What forbids to do a run again, whichever step it is about. ``stored`` are the names of the
     blobs in the operation store; ``environment`` is None where that of the run may be any.
     """
-    if run is None:
-        return Obstacle(
-            "unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them"
-        )
-    if run.blueprint != blueprint or environment not in (None, run.environment):
-        wanted = f"{blueprint}/{environment}" if environment else blueprint
-        return Obstacle(
-            "other_blueprint",
-            f"run {run_id} is of {run.blueprint}/{run.environment}, not of {wanted}",
-            f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
-        )
+    stranger = named_obstacle(run_id, run, blueprint=blueprint, environment=environment)
+    if run is None or stranger is not None:
+        return stranger
     if run.command not in APPLYING:
         return Obstacle(
             "other_command",
@@ -160,6 +155,26 @@ def run_obstacle(
             f"what run {run_id} meant to do is not in the operation store",
             "it ended before its first step, or it is another store; "
             "`orchestrator redeploy` works from the files as they are now",
+        )
+    return None
+
+
+def named_obstacle(
+    run_id: str, run: RunRecord | None, *, blueprint: str, environment: str | None
+) -> Obstacle | None:
+    """
+    What forbids to come from a run: there is none of that id, or it is somebody else's.
+    """
+    if run is None:
+        return Obstacle(
+            "unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them"
+        )
+    if run.blueprint != blueprint or environment not in (None, run.environment):
+        wanted = f"{blueprint}/{environment}" if environment else blueprint
+        return Obstacle(
+            "other_blueprint",
+            f"run {run_id} is of {run.blueprint}/{run.environment}, not of {wanted}",
+            f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
         )
     return None
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.app.again import retry, rollback
+from orchestrator.app.again import redeploy, retry, rollback
 from orchestrator.app.apply import apply
 from orchestrator.app.earlier import earlier_run, named_run
 from orchestrator.app.orders import Order, Verb
@@ -235,6 +235,29 @@ def test_failures_in_two_runs_name_none(place: Place) -> None:
     with pytest.raises(Refused, match="dns in 2099") as caught:
         place.again("retry")
     assert caught.value.reason == "several_runs"
+
+
+@pytest.mark.parametrize("run_id", ["20990101T000000000Z-other", None])
+def test_a_redeploy_comes_from_a_run_that_there_is(place: Place, run_id: str | None) -> None:
+    """
+    Neither a run that nobody knows nor none at all: the first attempt is an `apply`.
+    """
+    order = Order("redeploy", wishes=YES, from_run=run_id)
+    with pytest.raises(Refused) as caught:
+        redeploy(place.there.services, place.there.deployment, order)
+    assert caught.value.reason == "unknown_run"
+
+
+def test_a_redeploy_comes_after_the_run_that_all_steps_are_from(place: Place) -> None:
+    """
+    Where nothing failed it names the run of the records.
+    """
+    before = place.apply()
+    redeploy(place.there.services, place.there.deployment, Order("redeploy", wishes=YES))
+    lineage = place.last().lineage
+
+    assert lineage is not None
+    assert (lineage.kind, lineage.from_run) == ("redeploy", before.run_id)
 
 
 def test_one_step_can_be_retried_by_itself(place: Place) -> None:
