@@ -233,7 +233,7 @@ CASES: tuple[Case, ...] = (
         Situation.TARGETED,
         "a targeted apply left a part undone",
         lambda subject: bool(subject.record and subject.record.targets),
-        may=(_R.RECONCILE, *_AGAIN),
+        may=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
         prefers=(_R.REDEPLOY,),
     ),
     Case(

@@ -319,7 +319,8 @@ ROWS = (
         failed(targets=("aws_vpc.this",)),
         S.TARGETED,
         "redeploy",
-        "reconcile retry redeploy rollback compensate destroy",
+        "reconcile redeploy rollback compensate destroy",
+        codes={"retry": "not_failed"},
     ),
     Row(
         "what was imported is held against the configuration first",
