@@ -5,7 +5,8 @@ The lock of a step's provider state: who holds it, and whether a killed run of o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from orchestrator.app.crew import Crew
 from orchestrator.app.preparation import Prepared, call, failure, make_site
@@ -76,7 +77,20 @@ def _past_runs(crew: Crew, name: str, lock: StateLock) -> Iterable[PastRun]:
     here = list(_from_files(crew, lock))
     known = {crew.session.run_id, *(run.run_id for run in here)}
     entries = crew.services.store.history(crew.deployment.target(name))
-    return (*here, *(run for run in _from_entries(entries) if run.run_id not in known))
+    there = (run for run in _from_entries(entries) if run.run_id not in known)
+    return (_bounded(crew.services, run) for run in (*here, *there))
+
+
+def _bounded(services: Services, run: PastRun) -> PastRun:
+    """
+    The run with its end. One that was killed ended with its last sign of life: what its user locked
+    later, by hand on the same machine, is not its lock.
+    """
+    lease, grace = services.store.lease(run.run_id), timedelta(seconds=services.limits.silence)
+    if lease is not None:
+        last = services.clock.now() - timedelta(seconds=lease.age) + grace
+        return replace(run, ended=min(run.ended or last, last))
+    return replace(run, ended=run.ended or run.began + grace)
 
 
 def _from_files(crew: Crew, lock: StateLock) -> Iterable[PastRun]:

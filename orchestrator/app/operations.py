@@ -15,6 +15,7 @@ from orchestrator.app.surgery import Operated, Operation, operate
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import OperationRecord, PlannedAction
+from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.domain.surgery import foreign_id, same_content
 from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports import Import, Push, Unlock, Untaint
@@ -27,10 +28,15 @@ def check_asked(crew: Crew, steps: Sequence[str]) -> None:
     """
     order = crew.order
     records = {s: r for s in steps if (r := crew.bench.records.get(s)) is not None}
-    for wanted, option in ((order.forget, "--forget"), (order.unlock, "--unlock")):
+    for wanted, option, done in (
+        (order.forget, "--forget", "forgotten"),
+        (order.unlock, "--unlock", "released"),
+    ):
         if wanted and not order.reason:
             raise Refused(
-                "reason_missing", f"{option} needs a reason", hint="add --reason 'why it may be'"
+                "reason_missing",
+                f"{option} needs a reason",
+                hint=f"add --reason 'why it may be {done}'",
             )
     problems = [
         *_misplaced(records, order.forget, _in_doubt, "in doubt"),
@@ -45,6 +51,8 @@ def check_asked(crew: Crew, steps: Sequence[str]) -> None:
             [Problem(f"--unlock is for one step, not {named}", hint="name it with --step")]
         )
     errored = order.push_errored_state or order.dismiss_errored_state
+    if order.push_errored_state and order.dismiss_errored_state:
+        raise Invalid([Problem("errored.tfstate is either pushed or dismissed, not both")])
     if errored and not any(_errored(crew, step) for step in steps):
         raise Refused(
             "no_errored_state",
@@ -69,7 +77,7 @@ def _asked(crew: Crew, name: str) -> Sequence[Callable[[], Operated | None]]:
     """
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
-    order, record = crew.order, crew.bench.records[name]
+    order, record = crew.order, crew.bench.records.get(name)
     found: list[Callable[[], Operated | None]] = []
     if order.unlock:
         found.append(partial(_unlock, crew, name, order.unlock))
@@ -143,6 +151,8 @@ def _untaint(crew: Crew, name: str, address: str) -> Operated:
 
 def _unlock(crew: Crew, name: str, lock_id: str) -> Operated:
     lock = check_breakable(crew, name, lock_id)
+    step = crew.deployment.steps[name]
+    there = crew.bench.status(name) not in (None, *NOTHING_THERE)
     return operate(
         crew,
         name,
@@ -150,6 +160,7 @@ def _unlock(crew: Crew, name: str, lock_id: str) -> Operated:
             command="unlock",
             shown=f"release the lock of its provider state ({lock})",
             request=lambda _: Unlock(lock_id),
+            inputs=None if there else crew.bench.inputs(step),
         ),
     )
 

@@ -56,7 +56,11 @@ def reconcile(services: Services, deployment: Deployment, order: Order) -> int:
 
 def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.read_records()
-    todo = [s for s in selected if crew.bench.status(s) not in (None, *NOTHING_THERE)]
+    # A run that was killed in its first plan leaves a lock and no record.
+    locked = selected if crew.order.unlock else ()
+    todo = [
+        s for s in selected if s in locked or crew.bench.status(s) not in (None, *NOTHING_THERE)
+    ]
     for step in selected:
         if step not in todo:
             status = crew.bench.status(step)

@@ -39,12 +39,12 @@ ROOTS = """
         backend: {type: local, config: {path: legacy/network.tfstate}}
       second:
         module: ../modules/object
-        inputs: {value: "${steps.first.outputs.value}"}
+        needs: [first]
+        inputs: {value: ours}
         backend: {type: local, config: {path: legacy/deep/servers.tfstate}}
       third:
         module: ../modules/object
-        needs: [second]
-        inputs: {value: ours}
+        inputs: {value: "${steps.second.outputs.value}"}
         backend: {type: local, config: {path: other/dns.tfstate}}
 """
 
@@ -155,8 +155,8 @@ def test_an_adopted_step_lives_on_like_any_other(found: Found) -> None:
 def test_roots_made_by_hand_come_under_one_blueprint(tmp_path: Path) -> None:
     """
     Each step names where its state lies. What is as described is `ok`; what an apply would change
-    is refused, and with a reason `error`, unapplied, exit 0, with the reason; that apply makes it
-    `ok`, in place.
+    is refused, and with a reason `error`, unapplied, exit 0, with the reason: its outputs are there
+    for the steps that need them. The apply makes all `ok`, in place.
     """
     project = Project(tmp_path / "project", engine=require_engine("terraform"))
     project.write("modules/object/main.tf", MODULE)
@@ -171,20 +171,22 @@ def test_roots_made_by_hand_come_under_one_blueprint(tmp_path: Path) -> None:
     refused = project.run("adopt", "roots", "--json")
     accepted = project.run("adopt", "roots", "--json", "--accept-changes", "ticket 7")
 
-    assert (refused.code, row(refused, "third")["error"]["code"]) == (4, "not_as_described")
-    assert (accepted.code, row(accepted, "second")["status"]) == (0, "skipped")
+    assert (refused.code, row(refused, "second")["error"]["code"]) == (4, "not_as_described")
+    assert row(refused, "third")["blocked_by"] == ["second"]
+    assert (accepted.code, row(accepted, "first")["status"]) == (0, "skipped")
     records = {step: project.record(step) for step in ("first", "second", "third")}
-    assert [record["status"] for record in records.values()] == ["ok", "ok", "error"]
+    assert [record["status"] for record in records.values()] == ["ok", "error", "ok"]
     assert [record["provider_state"]["location"] for record in records.values()] == [
         f"{place}.tfstate" for place in places
     ]
-    fault = records["third"]["error"]
+    fault = records["second"]["error"]
     assert (fault["code"], fault["phase"]) == ("unapplied", "surgery")
     assert "update terraform_data.object; accepted: ticket 7" in fault["summary"]
 
     project.ok("apply", "roots", "--yes")
 
-    last = project.record("third")
-    assert (last["status"], last["outputs"]) == ("ok", {"value": "ours"})
-    assert last["resources"]["updated"] == ["terraform_data.object"]
-    assert last["resources"]["inventory"] == records["third"]["resources"]["inventory"]
+    for step in ("second", "third"):
+        last = project.record(step)
+        assert (last["status"], last["outputs"]) == ("ok", {"value": "ours"})
+        assert last["resources"]["updated"] == ["terraform_data.object"]
+        assert last["resources"]["inventory"] == records[step]["resources"]["inventory"]

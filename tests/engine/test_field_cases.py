@@ -10,14 +10,13 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.project import REPOSITORY, Ended, Project, require_engine
+from tests.engine.stateserver import state_server
+from tests.project import Ended, Project, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -323,24 +322,6 @@ def test_stdout_is_one_document_whatever_is_wrong_around_it(project: Project) ->
 
 
 # A state that could not be saved (8)
-
-
-@contextmanager
-def state_server() -> Iterator[str]:
-    """
-    A server of provider states; yields its address.
-    """
-    script = REPOSITORY / "fixtures/refuses-state/state_server.py"
-    process = subprocess.Popen(
-        [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stdin is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
 
 
 class Unsaved:

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.engine.counted import LOCK, counted
+from tests.engine.stateserver import drop_lock, state_server, take_lock
+from tests.engine.watched import kill_with_engine, watched
 from tests.project import ENGINES, Project, require_engine
 
 pytestmark = pytest.mark.engine
@@ -186,3 +189,54 @@ def test_surgery_that_meets_a_lock_leaves_the_record_as_it_was(project: Project)
     fault = record["last_attempt"]["error"]
     assert (fault["code"], fault["phase"]) == ("state_locked", "lock")
     assert lock in fault["summary"]
+
+
+def test_a_lock_is_released_where_nothing_was_ever_applied(tmp_path: Path) -> None:
+    """
+    A run that was killed in its first plan left a lock and no record. Its engine's facts fit that
+    run: released under the marker, and the step is `absent`, as nothing was made. Not so where the
+    engine does not tell the holder, as 1.11 over http, or where the same user took it later.
+    """
+    project = Project(tmp_path / "project")
+    blueprint = project.fixture("refuses-state")
+    engine = watched(project, tmp_path / "watched")
+    step = ("--step", "before", "--json", "--yes")
+    with state_server() as address:
+        project.environ["ORCHESTRATOR_INPUT_state_address"] = address
+        engine.hold("plan")
+        tool = project.start("apply", blueprint, *step)
+        engine.wait_until_held("plan", tool)
+        kill_with_engine(project, tool, "plan-1")
+        engine.release("plan")
+        actor = project.last_run()["actor"]
+        lock = {
+            "ID": "5c2a7a9e-0000-4000-8000-000000000001",
+            "Operation": "OperationTypePlan",
+            "Who": f"{actor['user']}@{actor['host']}",
+            "Created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+        }
+        unlock = (*step, "--unlock", lock["ID"], "--reason", "its runner is gone")
+        by_hand = lock | {"Created": f"{datetime.now(UTC) + timedelta(minutes=5):%FT%TZ}"}
+        assert take_lock(f"{address}/before", by_hand)
+        project.environ["ORCHESTRATOR_ENGINE"] = require_engine("embedded")
+        later = project.run("reconcile", blueprint, *unlock)
+        drop_lock(f"{address}/before")
+        assert take_lock(f"{address}/before", lock)
+        project.environ["ORCHESTRATOR_ENGINE"] = require_engine("terraform")
+        untold = project.run("reconcile", blueprint, *unlock)
+        project.environ["ORCHESTRATOR_ENGINE"] = require_engine("embedded")
+        strangers = project.run("reconcile", blueprint, *step, "--unlock", "x", "--reason", "y")
+        assert not take_lock(f"{address}/before", lock)
+        released = project.run("reconcile", blueprint, *unlock)
+        free = take_lock(f"{address}/before", lock)
+
+    for refused in (untold, strangers, later):
+        assert refused.code == 4
+        assert refused.events[-1]["steps"][0]["error"]["code"] == "foreign_lock"
+    assert "does not tell who" in untold.events[-1]["steps"][0]["last_error"]
+    assert "no run of ours was under way" in later.events[-1]["steps"][0]["last_error"]
+    assert lock["Who"] in strangers.events[-1]["steps"][0]["last_error"]
+    assert (released.code, free) == (0, True), released.said
+    marker, record = project.history("before")
+    assert (marker["status"], marker["active_command"]) == ("running", "unlock")
+    assert (record["status"], record["last_attempt"]["command"]) == ("absent", "unlock")
