@@ -125,7 +125,13 @@ def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
         engine=_nowhere(deployment.engine),
         key_id=key_id(key),
         inputs={
-            name: FrozenInput(type=item.type, sensitive=item.sensitive, value=given.get(name))
+            name: FrozenInput(
+                type=item.type,
+                sensitive=item.sensitive,
+                value=_movable(given.get(name), deployment.root)
+                if item.sensitive
+                else given.get(name),
+            )
             for name, item in deployment.inputs.items()
         },
         env={name: digest(value, key) for name, value in deployment.env.items()},
@@ -189,6 +195,17 @@ def on_roots(step: Step, change: Callable[[Step], Step]) -> Step:
 def _nowhere(wish: EngineWish) -> EngineWish:
     version = replace(wish.version, at=None) if wish.version else None
     return replace(wish, version=version)
+
+
+def _movable(reference: Json, root: str) -> Json:
+    """
+    The place of a secret; a file in the project by its path from there, so that it is found on
+    another machine.
+    """
+    if reference is None or "file" not in reference["from"]:
+        return reference
+    file = reference["from"]["file"].removeprefix(f"{root}/")
+    return {**reference, "from": {"file": file}}
 
 
 def _value(item: InputValue | None) -> Json:

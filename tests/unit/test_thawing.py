@@ -25,13 +25,15 @@ BLUEPRINT = """
       password: {type: string, sensitive: true}
       pair: {type: "object({user = string, pin = number})", sensitive: true}
       token: {from: {command: [get-token]}, sensitive: true}
+      certificate: {from: {file: secrets/certificate}, sensitive: true}
     steps:
       network: {module: ../modules/plain, inputs: {x: "${inputs.name}"}}
       server:
         module: ../modules/plain
         inputs: {x: "${inputs.password}", y: "${inputs.pair.user}"}
         needs: [network]
-        providers: {aws: {region: "${env.REGION}", token: "${inputs.token}"}}
+        providers:
+          aws: {region: "${env.REGION}", token: "${inputs.token}", key: "${inputs.certificate}"}
 """
 ENVIRON = {
     "ORCHESTRATOR_INPUT_password": "of-then",
@@ -67,6 +69,7 @@ class Stored:
 def stored(tmp_path: Path) -> Stored:
     project = ProjectOnDisk(tmp_path)
     project.blueprint(BLUEPRINT)
+    project.write("blueprints/secrets/certificate", "of-then")
     loaded = project.load(environment="prod", environ=ENVIRON)
     return Stored(project, parse_deployment(freeze(loaded, KEY).to_json().encode()))
 
@@ -107,6 +110,21 @@ def test_secrets_are_those_of_today(stored: Stored) -> None:
     assert found.inputs["token"].value == "of-today"
     assert stored.commands == [("get-token",)]
     assert all(found.inputs[name].sensitive for name in ("password", "pair", "token"))
+
+
+def test_a_secret_in_a_file_of_the_project_is_found_on_another_machine(
+    stored: Stored, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """
+    The place of a file is kept by its path from the project.
+    """
+    root = tmp_path_factory.mktemp("elsewhere")
+    place = root / "blueprints/secrets/certificate"
+    place.parent.mkdir(parents=True)
+    place.write_text("of-today")
+
+    assert stored.thaw(root=root).inputs["certificate"].value == "of-today"
+    assert str(stored.project.root) not in stored.frozen.to_json()
 
 
 def test_a_variable_stands_for_a_secret_that_came_from_elsewhere(stored: Stored) -> None:
