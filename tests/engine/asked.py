@@ -4,6 +4,7 @@ A project whose one step makes every kind of object that a readback can or canno
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.project import Ended, Project, require_engine
 
 STEP = "things"
 
-_REQUIRED = """\
+REQUIRED = """\
 terraform {
   required_providers {
     fakecloud = {
@@ -25,7 +26,7 @@ terraform {
 
 #: Buckets have their name as their id; servers can only be searched for; notes exist under any id.
 MAIN = (
-    _REQUIRED
+    REQUIRED
     + """
 variable "name" {
   type = string
@@ -86,7 +87,7 @@ module "inner" {
 """
 )
 INNER = (
-    _REQUIRED
+    REQUIRED
     + """
 variable "name" {
   type = string
@@ -163,6 +164,15 @@ class Place:
         Reconcile it.
         """
         return self.project.run("reconcile", "asked", "--json", *options)
+
+    def adopt(self, told: Ended) -> Ended:
+        """
+        Adopt what was found, by the command that the run offers.
+        """
+        offered = [shlex.split(item["command"]) for item in told.events[-1]["next"]]
+        (words,) = (found for found in offered if "--adopt" in found)
+        options = ["seen there" if word == "WHY" else word for word in words[3:]]
+        return self.reconcile(*options, "--yes")
 
     @property
     def record(self) -> dict[str, Any]:

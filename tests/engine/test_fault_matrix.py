@@ -5,7 +5,6 @@ doubt, what a readback says of it, and that in the end nothing is left over and 
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pytest
 
 from tests.engine.asked import Place
 from tests.engine.watched import kill_with_engine
-from tests.project import ENGINES, Ended, eventually
+from tests.project import ENGINES, eventually
 
 pytestmark = pytest.mark.engine
 
@@ -109,15 +108,6 @@ def opened(root: Path, engine: str) -> Iterator[Place]:
         yield place
 
 
-def offered(ended: Ended) -> tuple[str, ...]:
-    """
-    The options by which the run offers to adopt what it found.
-    """
-    words = [shlex.split(item["command"]) for item in ended.events[-1]["next"]]
-    (command,) = (found for found in words if "--adopt" in found)
-    return tuple("seen there" if word == "WHY" else word for word in command[3:])
-
-
 class Created:
     """
     One apply whose creates each meet a fault; read back, adopted, and applied again.
@@ -138,8 +128,7 @@ class Created:
         self.reconcile = place.reconcile()
         self.readbacks = place.readbacks
         self.settled = place.settled
-        self.adopt = place.project.run("reconcile", "asked", "--json", *offered(self.reconcile),
-                                       "--yes")  # fmt: skip
+        place.adopt(self.reconcile)
         self.adopted = place.record
         self.again = place.apply()
         self.cloud = Counter(item.name for item in place.cloud.buckets())

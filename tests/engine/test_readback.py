@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.asked import Place
+from tests.engine.asked import REQUIRED, Place
 from tests.engine.watched import kill_with_engine, watched
 from tests.project import ENGINES, finish
 
@@ -219,10 +219,7 @@ def test_a_search_by_which_one_was_adopted_is_proven(place: Place) -> None:
     place.wants("servers: [lone]")
     place.cloud.arm("create", "lone", "lost_answer")
     place.apply()
-    place.reconcile()
-    (found,) = place.readbacks.values()
-    adopt = f'fakecloud_server.found["lone"]={found["ids"][0]}'
-    assert place.reconcile("--adopt", adopt, "--reason", "seen there", "--yes").code == 0
+    assert place.adopt(place.reconcile()).code == 0
     place.wants("servers: []")
     assert place.apply().code == 0
     place.wants("servers: [lone]")
@@ -385,3 +382,62 @@ def test_a_provider_with_an_alias_is_asked_as_configured(tmp_path: Path) -> None
     (far,) = place.cloud.servers()
     assert found["fakecloud_bucket.this[0]"]["ids"] == ["acme"]
     assert found['fakecloud_server.found["far"]']["ids"] == [far.id]
+
+
+ODD = """
+variable "keys" {
+  type = set(string)
+}
+
+resource "fakecloud_server" "odd" {
+  name = "odd"
+  tags = { mark = "a $${key} \\"q\\"" }
+}
+
+resource "fakecloud_bucket" "odd" {
+  for_each = var.keys
+  name     = each.key
+}
+"""
+ODD_BLUEPRINT = """
+    version: 1
+    name: asked
+    steps:
+      things:
+        module: ../modules/odd
+        inputs: {keys: ['a.b["c"]$${d}', "x=y", plain]}
+        identity: {module.inner.fakecloud_bucket.odd: "${each.key}"}
+        search:
+          module.inner.fakecloud_server.odd:
+            data: fakecloud_servers
+            arguments: {tags: {mark: 'a $${key} "q"'}}
+            ids: ids
+"""
+
+
+def test_odd_names_are_asked_for_as_they_are(place: Place) -> None:
+    """
+    Quotes, dots, equals signs and what looks like a template, in keys, ids and arguments; and a
+    provider that only a child module requires. What is offered adopts exactly these.
+    """
+    place.project.write(
+        "modules/odd/main.tf",
+        'variable "keys" {\n  type = set(string)\n}\n\n'
+        'module "inner" {\n  source = "./inner"\n  keys   = var.keys\n}\n',
+    )
+    place.project.write("modules/odd/inner/main.tf", REQUIRED + ODD)
+    place.project.write("blueprints/asked.yaml", ODD_BLUEPRINT)
+    place.cloud.arm("create", "*", "lost_answer", 4)
+    place.apply()
+    asked = place.reconcile()
+    assert {found["verdict"] for found in place.readbacks.values()} == {"exists"}
+
+    place.adopt(asked)
+
+    assert place.apply().code == 0
+    assert sorted(item.name for item in place.cloud.objects()) == [
+        'a.b["c"]${d}',
+        "odd",
+        "plain",
+        "x=y",
+    ]
