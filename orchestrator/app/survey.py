@@ -177,7 +177,7 @@ class Survey:
         for doubt in record.resources.in_doubt if record else ():
             asked, since = doubt.readback, doubt.at or (record.updated_at if record else self.now)
             late = asked is not None and (asked.at - since).total_seconds() >= self.settle
-            if asked is not None and late and asked.verdict == "unknown":
+            if asked is not None and late and asked.adopts is None:
                 found.add(doubt.address)
         return frozenset(found)
 

@@ -6,7 +6,7 @@ The same function judges a call that we lived through and one that is found on d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from orchestrator.domain.journal import PARTS, Journal, Part
 from orchestrator.domain.messages import PulledState
@@ -67,6 +67,8 @@ def assess(
     return fates.sort()
 
 
+#: What the engine says where it did not wait for what was under way.
+_CUT = "operation canceled"
 _FATES = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
 
 
@@ -96,15 +98,17 @@ class _Fates:
         self.kept = {(item.address, item.id) for item in live}
         self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
         self.doubts: dict[Part, Doubt] = {}
+        cut = any(_CUT in error.summary for error in journal.errors)
+        self.orderly = journal.extent == "complete" and not cut
 
     def sort(self) -> Resources:
         fates: dict[str, dict[str, None]] = {name: {} for name in _FATES}
         for item in self.changes:
             address, parts = item.address, PARTS[item.action]
             keys = [(address, part) for part in parts]
-            if any(key in self.journal.errored for key in keys):
-                fates["failed"][address] = None
             done = {part for part in parts if self._done(item, part)}
+            if any(key in self.journal.errored or self._silent(key, done) for key in keys):
+                fates["failed"][address] = None
             if item.action == "replace" and done == {"create", "delete"}:
                 fates["replaced"][address] = None
             else:
@@ -123,6 +127,18 @@ class _Fates:
             in_doubt=tuple(self.doubts.values()),
             inventory=inventory(self.state) if self.state is not None else self.before,
             **{name: tuple(addresses) for name, addresses in fates.items()},
+        )
+
+    def _silent(self, key: Part, done: Collection[Action]) -> bool:
+        """
+        Whether it ended in an error of which no event tells, as the delete of a deposed object
+        does: an engine that ended in order has waited for it.
+        """
+        return (
+            self.orderly
+            and not self.ended_well
+            and key in self.journal.unended
+            and key[1] not in done
         )
 
     def _done(self, item: PlannedAction, part: Action) -> bool:
@@ -223,7 +239,7 @@ class _Fates:
         return None
 
     def _doubtful(self, address: str, part: Action) -> str | None:
-        if self.ended_well:
+        if self.ended_well or self.orderly:
             return None
         if (address, part) in self.journal.unended:
             return f"its {part} began and never ended"

@@ -219,19 +219,11 @@ def _surgery(subject: Subject, situation: Situation) -> tuple[str, ...]:
             options = ["--push-errored-state"]
         case Situation.FOUND:
             for doubt in subject.doubts:
-                if (found := _found_id(doubt)) is not None:
-                    options += ["--adopt", f"{doubt.address}={found}"]
+                if doubt.readback is not None and doubt.readback.adopts is not None:
+                    options += ["--adopt", f"{doubt.address}={doubt.readback.adopts}"]
         case _:
             return ()
     return (*options, "--reason", "WHY")
-
-
-def _found_id(doubt: Doubt) -> str | None:
-    """
-    The id of the object in doubt that the provider has.
-    """
-    known = doubt.readback
-    return known.ids[0] if known and known.verdict == "exists" and known.ids else None
 
 
 def _command(subject: Subject, verb: str, *options: str) -> str:

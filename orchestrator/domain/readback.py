@@ -22,6 +22,9 @@ from orchestrator.domain.record import Doubt, OperationRecord, Readback, Settled
 Verdict = Literal["exists", "absent", "unknown"]
 Method = Literal["identity", "id", "search", "none"]
 
+#: Why an object that was found cannot be adopted.
+OCCUPIED = "its address holds another object, so it cannot be adopted there"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -29,12 +32,13 @@ class Known:
     What is known of objects that are not in doubt. ``managed`` tells under which target and address
     an object of a type with an id is; ``held`` are the ids in the step's provider state by
     resource; ``adopted`` the resources and methods by which an object was found that was then
-    adopted.
+    adopted; ``occupied`` the addresses at which that state holds an object.
     """
 
     managed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     held: Mapping[str, frozenset[str]] = field(default_factory=dict)
     adopted: frozenset[tuple[str, str]] = frozenset()
+    occupied: frozenset[str] = frozenset()
 
 
 def known_of(own: OperationRecord, others: Iterable[OperationRecord], state: PulledState) -> Known:
@@ -57,6 +61,7 @@ def known_of(own: OperationRecord, others: Iterable[OperationRecord], state: Pul
         managed,
         {resource: frozenset(ids) for resource, ids in held.items()},
         frozenset(_adoptions(own.settled)),
+        state.addresses,
     )
 
 
@@ -111,11 +116,14 @@ def judge(
         if finding.verdict == "absent" and astray(provider):
             why = f"{finding.why}; but {provider} is configured from other objects of the module"
             finding = _Finding("unknown", finding.method, f"{why}: it may have asked elsewhere")
+        adoptable = inquiry.address.text not in known.occupied
+        blocked = finding.ids and not adoptable
         readback = Readback(
             verdict=finding.verdict,
             method=finding.method,
             ids=finding.ids,
-            why=finding.why,
+            adoptable=adoptable,
+            why=f"{finding.why}; {OCCUPIED}" if blocked else finding.why,
             at=moment.at,
             look=look(inquiry.doubt, provider)
             if finding.verdict == "unknown" and not finding.ids
@@ -213,12 +221,17 @@ def choices(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     forget: list[str] = []
     found: list[tuple[tuple[str, ...], str]] = []
     for doubt in {doubt.address: doubt for doubt in doubts}.values():
-        ids = doubt.readback.ids if doubt.readback else ()
-        if len(ids) == 1 and doubt.readback and doubt.readback.verdict == "exists":
-            adopt += ["--adopt", f"{doubt.address}={ids[0]}"]
+        readback = doubt.readback
+        ids = readback.ids if readback else ()
+        adoptable = readback is None or readback.adoptable
+        if ids and not adoptable:
+            why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
+            found.append((("--forget", doubt.address), why))
+        elif readback is not None and readback.adopts is not None:
+            adopt += ["--adopt", f"{doubt.address}={readback.adopts}"]
         else:
             forget += ["--forget", doubt.address]
-            if not ids and doubt.action in ("create", "forget"):
+            if not ids and adoptable and doubt.action in ("create", "forget"):
                 unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
             for id_ in ids:
                 one = ("--adopt", f"{doubt.address}={id_}")

@@ -163,16 +163,26 @@ class Readback(Frozen):
     """
     What the provider answered when it was asked for an object in doubt, and ``why`` that means no
     more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
-    create returned) or by a ``search``; ``ids`` are what may be adopted: the one that was found, or
-    the candidates.
+    create returned) or by a ``search``; ``ids`` are what was found, or the candidates.
+    ``adoptable`` is False where the address of the object in doubt holds another one.
     """
 
     verdict: Literal["exists", "absent", "unknown"]
     method: Literal["identity", "id", "search", "none"]
     ids: tuple[str, ...] = ()
+    adoptable: bool = True
     why: str
     at: datetime
     look: Whereabouts | None = None
+
+    @property
+    def adopts(self) -> str | None:
+        """
+        The id under which the object may be adopted; None where none was found, more than one, or
+        where its address is taken.
+        """
+        sure = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
+        return self.ids[0] if sure else None
 
 
 class SavedState(Frozen):

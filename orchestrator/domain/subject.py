@@ -130,10 +130,7 @@ class Subject:
         """
         Whether the provider has an object that is in doubt: it can be adopted.
         """
-        return any(
-            doubt.readback and doubt.readback.verdict == "exists" and doubt.readback.ids
-            for doubt in self.doubts
-        )
+        return any(doubt.readback and doubt.readback.adopts for doubt in self.doubts)
 
     @property
     def answerable(self) -> bool:

@@ -143,9 +143,16 @@ CASES = [
         sorted_as={"created": ["s.a"], "failed": ["s.a"]},
     ),
     Case(
-        "the engine does not say how that delete ended: in doubt",
+        "no event tells how that delete ended, but an engine that ends in order has waited for it",
         ["replace s.a"],
         [BEGAN, "done create s.a id-2", "began delete s.a", "error - DependencyViolation"],
+        state(["s.a id-2", "s.a id-1 deposed=d1"]), before=["s.a id-1"],
+        sorted_as={"created": ["s.a"], "failed": ["s.a"]},
+    ),
+    Case(
+        "an engine that was cut short did not wait: in doubt",
+        ["replace s.a"],
+        [BEGAN, "done create s.a id-2", "began delete s.a", "error - operation canceled"],
         state(["s.a id-2", "s.a id-1 deposed=d1"]), before=["s.a id-1"],
         doubt=["s.a"], sorted_as={"created": ["s.a"]},
     ),

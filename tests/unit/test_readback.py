@@ -5,14 +5,14 @@ What the provider's answers mean for an object in doubt: a table of cases, each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from orchestrator.domain.blueprint import Backend, Module, Step
 from orchestrator.domain.inquiry import inquire
 from orchestrator.domain.questions import Answers
-from orchestrator.domain.readback import Known, Moment, choices, judge, known_of
+from orchestrator.domain.readback import Moment, choices, judge, known_of
 from orchestrator.domain.record import Doubt, Json, Readback, Resources, Settled, Whereabouts
 from orchestrator.domain.references import Reference, Resolved, Template, Unresolvable
 from tests.fakes.clock import START
@@ -118,6 +118,11 @@ CASES = [
         "unknown", "holds another object", identity=BY_NAME, held=("s.a old deposed=d1",),
     ),
     Case(
+        "what a search finds there exists, and cannot be adopted",
+        "exists", "cannot be adopted there", ids=("i-2",), search={THIS: SEARCH},
+        listed={0: ("i-1", "i-2")}, held=("s.a i-1",),
+    ),
+    Case(
         "a type without a remote side is found by any id",
         "unknown", "no remote side", asked=("terraform_data.x",),
         identity={"terraform_data.x": "${inputs.name}"},
@@ -217,7 +222,7 @@ def read(case: Case) -> Readback:
         inquiries,
         questions,
         answers,
-        Known({**known.managed, **case.managed}, known.held, case.adopted),
+        replace(known, managed={**known.managed, **case.managed}, adopted=case.adopted),
         Moment(START, lambda _: case.left),
         named=lambda _: case.named,
         astray=lambda name: name in case.astray,
@@ -293,9 +298,16 @@ def test_an_adoption_proves_the_way_by_which_the_object_was_found() -> None:
     assert known_of(entry(settled=tuple(rows)), (), state()).adopted == {("s.m", "search")}
 
 
-def doubt(address: str, verdict: str = "unknown", ids: Iterable[str] = ()) -> Doubt:
+def doubt(address: str, verdict: str, ids: Iterable[str], *, adoptable: bool = True) -> Doubt:
     readback = Readback.model_validate(
-        {"verdict": verdict, "method": "search", "ids": tuple(ids), "why": "x", "at": START}
+        {
+            "verdict": verdict,
+            "method": "search",
+            "ids": tuple(ids),
+            "adoptable": adoptable,
+            "why": "x",
+            "at": START,
+        }
     )
     return Doubt(address=address, action="create", why="x", readback=readback)
 
@@ -303,8 +315,9 @@ def doubt(address: str, verdict: str = "unknown", ids: Iterable[str] = ()) -> Do
 def test_choices() -> None:
     """
     What was found is adopted in one command; candidates each have their own, and may be forgotten
-    like what was not found, which a person may find all the same. An object in doubt twice is
-    offered once; what is in the state already cannot be adopted.
+    like what was not found, which a person may find all the same. What cannot be adopted is deleted
+    by hand, then forgotten. An object in doubt twice is offered once; what is in the state already
+    cannot be adopted.
     """
     found = choices(
         [
@@ -312,14 +325,41 @@ def test_choices() -> None:
             doubt("s.b", "exists", ["2"]),
             doubt("s.b", "exists", ["2"]),
             doubt("s.c", "unknown", ["3"]),
+            doubt("s.g", "exists", ["5"], adoptable=False),
             Doubt(address="s.d", action="create", why="x"),
             Doubt(address="s.e", action="forget", id="5", why="x"),
             Doubt(address="s.f", action="update", id="6", why="x"),
+            doubt("s.h", "unknown", [], adoptable=False),
         ]
     )
     assert [options for options, _ in found] == [
         ("--adopt", "s.a=1", "--adopt", "s.b=2"),
         ("--adopt", "s.c=3"),
+        ("--forget", "s.g"),
         ("--adopt", "s.d=ID", "--adopt", "s.e=5"),
-        ("--forget", "s.c", "--forget", "s.d", "--forget", "s.e", "--forget", "s.f"),
+        (
+            "--forget",
+            "s.c",
+            "--forget",
+            "s.d",
+            "--forget",
+            "s.e",
+            "--forget",
+            "s.f",
+            "--forget",
+            "s.h",
+        ),
     ]
+
+
+def test_only_one_sure_find_is_adopted() -> None:
+    """
+    Law 20: of several candidates nobody guesses, and a taken address takes no other.
+    """
+    cases = [
+        doubt(THIS, "exists", ["1"]),
+        doubt(THIS, "exists", ["1", "2"]),
+        doubt(THIS, "exists", ["1"], adoptable=False),
+        doubt(THIS, "unknown", ["1"]),
+    ]
+    assert [case.readback and case.readback.adopts for case in cases] == ["1", None, None, None]
