@@ -27,7 +27,7 @@ from orchestrator.domain.recovery_document import (
     UncertainObject,
 )
 from orchestrator.domain.states import StepStatus, verdict
-from orchestrator.domain.subject import Situation, Subject
+from orchestrator.domain.subject import Remedy, Situation, Subject
 
 
 def recover(
@@ -224,10 +224,18 @@ def _next(
     What is to be done beyond single steps.
     """
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
+    failed = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.RUNNING)]
+    advised = {row.recommended for row in failed if row.recommended}
+    runs = {row.run_id for row in failed}
+    if waiting and advised == {Remedy.RETRY} and len(runs) == 1:
+        yield NextCommand(
+            command=command_line(outline, "retry"),
+            why=f"all that run {failed[0].run_id} left undone, from the files that it had",
+        )
     if waiting and any(row.recommended for row in rows if row.status is not StepStatus.PENDING):
         yield NextCommand(
             command=command_line(outline, "apply", "--unfinished"),
-            why="go on with the rest, once the steps above are recovered",
+            why="go on with the rest from the files of today, once the steps above are recovered",
         )
     if left:
         yield NextCommand(

@@ -127,6 +127,32 @@ def test_a_failed_step_is_retried_and_its_dependents_wait(desk: Desk) -> None:
     assert action(server, "redeploy").reason.code == "upstream"
 
 
+def test_a_failed_run_is_offered_as_a_whole_too(desk: Desk) -> None:
+    """
+    A retry of the run does the steps that never ran from the files of then; the way from the files
+    of today is told apart from it.
+    """
+    ran(desk, THIRD, ended(status="error"), ended("server", "pending"), exit_code=10)
+    error(desk)
+    commands = [item.command for item in look(desk).next]
+    assert commands == [
+        "orchestrator retry web -e prod",
+        "orchestrator apply web -e prod --unfinished",
+    ]
+
+
+def test_failures_of_two_runs_are_not_offered_as_a_whole(desk: Desk) -> None:
+    """
+    Law 20: which of them would be retried is not guessed.
+    """
+    ran(desk, SECOND, ended("server", "error"), exit_code=10)
+    ran(desk, THIRD, ended(status="error"), exit_code=10)
+    error(desk)
+    error(desk, "server", run_id=SECOND)
+    commands = [item.command for item in look(desk).next]
+    assert commands == ["orchestrator apply web -e prod --unfinished"]
+
+
 def test_a_failed_run_that_is_not_in_the_store_is_deployed_anew(desk: Desk) -> None:
     """
     Retry is never guessed: without what the run meant to do it is not available, with the code that
