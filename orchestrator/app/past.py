@@ -25,8 +25,9 @@ from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import Fault, OperationRecord, RunRecord, StepRun
 from orchestrator.errors import StoreUnavailable
 
-#: How many runs are looked back for the last verified one, and for one to roll back to.
-RUNS = 50
+#: How many runs are looked back for the last verified one, and for one to roll back to; and how
+#: many of whatever blueprint are read for that.
+RUNS, READ = 50, 400
 
 
 class Past:
@@ -44,7 +45,7 @@ class Past:
         The newest runs of the blueprint in the environment, newest first, at most `RUNS`.
         """
         found = []
-        for run_id in self._reader.run_ids():
+        for run_id in self._reader.run_ids()[:READ]:
             try:
                 run = find_run(self._reader.files, self._reader.store, run_id)
             except StoreUnavailable:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.app.past import READ
 from orchestrator.app.recover import recover
 from orchestrator.domain.blueprint import Retain
 from orchestrator.domain.hints import HINTS
@@ -238,6 +239,17 @@ def test_runs_of_others_are_not_ours(desk: Desk) -> None:
     ran(desk, FIRST, ended(), environment="staging")
     ran(desk, SECOND, ended(), blueprint="shop")
     assert look(desk).last_verified_run is None
+
+
+@pytest.mark.parametrize(("others", "found"), [(READ - 1, FIRST), (READ, None)])
+def test_the_past_is_looked_at_only_so_far(desk: Desk, others: int, found: str | None) -> None:
+    """
+    However many runs other blueprints have had since, `recover` reads a bounded number of them.
+    """
+    ran(desk, FIRST, ended())
+    for number in range(others):
+        ran(desk, f"20300105T000000000Z-{number:06d}", stored=False, blueprint="shop")
+    assert look(desk).last_verified_run == found
 
 
 class Seen(SystemProcesses):
