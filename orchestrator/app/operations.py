@@ -87,13 +87,15 @@ def _asked(crew: Crew, name: str) -> Sequence[Callable[[], Operated | None]]:
         elif order.dismiss_errored_state:
             found.append(partial(_dismiss, crew, name))
     known = (*_missing(record), *_tainted(record)) if record else ()
-    found += [
+    objects: list[Callable[[], Operated | None]] = [
         partial(import_object, crew, name, item.address, item.object_id)
         for item in order.adopt
         if item.address in known
     ]
-    found += [partial(_untaint, crew, name, item) for item in order.untaint if item in known]
-    return found
+    objects += [partial(_untaint, crew, name, item) for item in order.untaint if item in known]
+    if objects:  # on a state that lacks what is unsaved they would leave that behind
+        found.append(partial(crew.check_saved, name))
+    return (*found, *objects)
 
 
 def import_object(

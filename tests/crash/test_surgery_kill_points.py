@@ -13,7 +13,7 @@ import pytest
 from tests.crash.scenes import EVER, STANDIN, Driver, Pair, driver, points
 
 SIGKILLED = -9
-REFUSED, IN_DOUBT, SPOOLED = 4, 11, 23
+REFUSED, IN_DOUBT, UNAVAILABLE, SPOOLED = 4, 11, 22, 23
 OBJECT = "terraform_data.object"
 #: Calls around which a marker, a deed or an outcome may be lost.
 TELLING = ("store.append", "engine.call:import", "engine.call:exec", "engine.discard")
@@ -102,6 +102,18 @@ def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
         doubts = [doubt["id"] for doubt in entries[-1]["resources"]["in_doubt"]]
         assert doubts == ([] if held else objects), point
         assert pair.objects("one") == objects
+
+
+def test_an_import_whose_marker_is_not_durable_does_not_start(tmp_path: Path, tool: Driver) -> None:
+    """
+    Law 2 for surgery: exit 22, no engine call, no record.
+    """
+    pair = made_by_hand(tmp_path / "unmarked", tool)
+
+    assert pair.meddled("import", fail={"store.append": (1, EVER)}, wanted=IMPORT) == UNAVAILABLE
+
+    assert "engine.call:import" not in pair.calls
+    assert pair.history("one") == []
 
 
 def test_an_import_whose_outcome_cannot_be_recorded_is_spooled(

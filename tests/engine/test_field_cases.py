@@ -347,6 +347,8 @@ class Unsaved:
             accept = f"{address}/breaks?refuse=0"
             urllib.request.build_opener(urllib.request.ProxyHandler({})).open(accept).close()
             self.unasked = project.run("reconcile", blueprint, "--json", *steps)
+            self.early = self._settle("--adopt", "terraform_data.object=x")
+            self.entries_before = project.entries("breaks")
             self.pushed = self._settle("--push-errored-state")
             self.entries_after = project.history("breaks")
             self.aside = self._aside()
@@ -419,6 +421,16 @@ def test_an_unsaved_state_names_the_command_that_saves_it(unsaved: Unsaved) -> N
     (note,) = (e for e in unsaved.failed.events if e["type"] == "note" and e["level"] == "error")
     assert str(unsaved.file) in note["message"]
     assert command in note["hint"]
+
+
+def test_no_other_surgery_comes_before_the_unsaved_state(unsaved: Unsaved) -> None:
+    """
+    The provider state would move on, and the unsaved one would be older than it: refused as long as
+    it waits.
+    """
+    assert unsaved.early.code == 11
+    assert "errored.tfstate" in unsaved.early.events[-1]["steps"][0]["last_error"]
+    assert unsaved.entries_before == unsaved.entries
 
 
 def test_a_pushed_state_settles_the_doubts(unsaved: Unsaved) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.watched import kill_with_engine, watched
-from tests.project import ENGINES, Ended, Project, require_engine
+from tests.project import ENGINES, Ended, Project, eventually, finish, require_engine
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
@@ -179,6 +180,31 @@ def test_an_engine_killed_in_an_import_is_settled(
     attempt = settled["last_attempt"]
     assert (attempt["mutated"], attempt["error"]["code"]) == (False, "killed")
     assert [entry["status"] for entry in rest] == ["running", "error", "ok"]
+
+
+def test_an_import_that_is_stopped_is_recorded(project: Project, cloud: Cloud) -> None:
+    """
+    Law 6: the engine is told once and awaited; an import goes on to its end, and that is what is
+    recorded. Nothing more is started: the error from before stands, exit 130.
+    """
+    lost_create(project, cloud)
+    before, spare = project.record(STEP), ids(cloud)["spare"]
+    cloud.arm("import", spare, "slow:3")
+    tool = project.start("reconcile", "shop", "--yes", "--json", "--adopt", f"{SPARE}={spare}")
+    eventually(lambda: bool(cloud.calls("import")), "the import is under way", tool)
+    tool.send_signal(signal.SIGINT)
+
+    ended = finish(tool)
+
+    record = project.record(STEP)
+    assert ended.code == 130, ended.said
+    assert (record["status"], record["error"]) == (before["status"], before["error"])
+    assert [item["how"] for item in record["settled"]] == ["adopted"]
+    assert record["last_attempt"]["error"] is None
+    assert [e["status"] for e in project.history(STEP)[before["sequence"] :]] == [
+        "running",
+        "error",
+    ]
 
 
 def test_an_id_that_does_not_exist_adopts_nothing(project: Project, cloud: Cloud) -> None:
