@@ -41,7 +41,6 @@ def retry(services: Services, deployment: Deployment, order: Order, *, earlier: 
     """
     What a failed run left undone, from its snapshots and inputs; the exit code of DESIGN 9.
     """
-
     stored = _snapshots(services)
     order = _as_asked(services, order, earlier.run)
 

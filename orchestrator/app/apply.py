@@ -120,10 +120,7 @@ def _divided(crew: Crew, selected: Sequence[str], course: Course) -> list[str]:
             case None:
                 todo.append(step)
             case LeftAlone(why):
-                row = vouched(crew, step)
-                kept = ("module_digest", "lock_digest", "verification")
-                known = {name: getattr(row, name) for name in kept} if row else {}
-                crew.end_skipped(step, why, **known)
+                crew.end_skipped(step, why, **vouched(crew, step))
             case Obstacle() as obstacle:
                 forbidden.append(obstacle)
     if forbidden:

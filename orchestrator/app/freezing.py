@@ -6,13 +6,13 @@ do the same again, of the steps that it may not get to as well (DESIGN 7, 10).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from orchestrator.app.bench import Bench, PinOf
 from orchestrator.app.crew import Crew
-from orchestrator.app.earlier import find_run
 from orchestrator.app.keeping import keep_blob, keep_lock, keep_snapshot
 from orchestrator.domain.frozen import freeze, text_digest
-from orchestrator.domain.lineage import deployment_blob, step_of
+from orchestrator.domain.lineage import deployment_blob, lock_blob
 from orchestrator.domain.record import StepRun
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
@@ -62,14 +62,17 @@ def _snapshot(bench: Bench, name: str, pin: PinOf) -> Snapshot:
     return pin(bench, bench.deployment.steps[name], bench.records.get(name)).snapshot
 
 
-def vouched(crew: Crew, name: str) -> StepRun | None:
+def vouched(crew: Crew, name: str) -> dict[str, Any]:
     """
-    The row of the run that made a step ok, if that run meant the same as this one does: then this
-    run stands for the step too. None if it meant something else.
+    What the run's row says of a step that it leaves alone as ok: if that was applied from what this
+    run means too, this run stands for it as well. Nothing if it was something else.
     """
-    record = crew.bench.records.get(name)
-    run = find_run(crew.services.files, crew.services.store, record.run_id) if record else None
-    if record is None or run is None or run.deployment != crew.session.run.deployment:
-        return None
-    row = step_of(run, name)
-    return row if row is not None and row.module_digest == record.module_digest else None
+    record, services = crew.bench.records.get(name), crew.services
+    if record is None or record.deployment != crew.session.run.deployment:
+        return {}
+    lock = services.store.blob(lock_blob(str(record.target.target), str(record.module_digest)))
+    return {
+        "module_digest": record.module_digest,
+        "lock_digest": keep_lock(services, lock),
+        "verification": record.verification,
+    }

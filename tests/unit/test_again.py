@@ -225,6 +225,31 @@ def test_what_was_brought_to_ok_since_is_left_alone(place: Place) -> None:
     assert [row.status for row in run.steps] == ["skipped"] * 3
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_a_run_stands_for_what_it_left_alone_only_if_it_meant_the_same(
+    place: Place, same: bool
+) -> None:
+    """
+    A step that was skipped as ok goes back with the run where it had been applied from the same
+    deployment; where the blueprint had changed in between the other run has to be named.
+    """
+    there = place.there
+    place.fails("server")
+    place.apply()
+    place.fails()
+    if not same:
+        steps = {n: replace(s, timeout=9.0) for n, s in there.deployment.steps.items()}
+        there.deployment = replace(there.deployment, steps=steps)
+    order = Order("apply", unfinished=True, wishes=YES)
+    apply(there.services, there.deployment, order)
+    run = place.again("rollback", place.last().run_id, "network")
+
+    assert run.exit_code == (0 if same else 4)
+    if not same:
+        assert run.error is not None
+        assert run.error.code == "not_ok"
+
+
 def test_failures_in_two_runs_name_none(place: Place) -> None:
     """
     Law 20: where steps failed in different runs somebody has to say which is meant.
