@@ -21,6 +21,7 @@ from orchestrator.domain.actions import compensation_order
 from orchestrator.domain.blueprint import Deployment, ModuleAction
 from orchestrator.domain.compensation import has_done_something, is_compensated
 from orchestrator.domain.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.target import step_of
 from orchestrator.errors import OrchestratorError, Refused
 
 
@@ -50,7 +51,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     failures = bench.prepare_all(todo, as_recorded) | crew.settle_all()
     todo = [name for name in selected if name in failures or _why_not(crew, name) is None]
     if not failures:
-        failures = bench.prepare_all(_early_roots(crew, todo), as_it_is)
+        roots = bench.prepare_all(_early_roots(crew, todo), as_it_is)
+        failures = {step_of(root): exc for root, exc in roots.items()}
     for name in selected:
         if name not in todo:
             crew.end_skipped(name, _why_not(crew, name) or "")

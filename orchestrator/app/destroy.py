@@ -28,7 +28,7 @@ from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.retention import retention
 from orchestrator.domain.sealing import sealed_retention
 from orchestrator.domain.states import NOTHING_THERE, READY, Status, StepStatus
-from orchestrator.domain.target import action_of
+from orchestrator.domain.target import action_of, step_of
 from orchestrator.domain.teardown import Teardown, teardown
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
@@ -65,7 +65,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
     failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
     if not failures:
-        failures = bench.prepare_all(roots_before(crew, _by_engine(plan)), as_it_is)
+        roots = roots_before(crew, _by_engine(plan))
+        failures = {step_of(root): e for root, e in bench.prepare_all(roots, as_it_is).items()}
     fresh = [s for s in going if bench.status(s) is None] if statuses and not failures else []
     unfit = {} if failures else _unfit(crew, kept)
     _report_skipped(crew, selected, kept, (*plan.todo, *fresh, *failures, *unfit))

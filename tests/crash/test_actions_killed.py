@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import STANDIN, Driver, Pair, driver, points
+from tests.crash.scenes import EVER, STANDIN, Driver, Pair, driver, points
 from tests.project import eventually
 
 SIGKILLED = -9
@@ -103,3 +103,25 @@ def test_work_before_a_destroy_killed_at_any_call_comes_before_it(pair: Pair) ->
             assert log.count(f"delete {step}") == 1
             assert log.index(f"before_destroy {step}") < log.index(f"delete {step}"), point
             assert log[-1] == f"delete {step}", f"{point}: what is gone needs no work before it"
+
+
+def test_without_a_durable_marker_nothing_is_carried_out(pair: Pair) -> None:
+    """
+    Law 2: the store fails before the marker, the command does not start, the record is untouched.
+    """
+    before = pair.entries("two")
+    assert pair.meddled("compensate", fail={"store.append": (1, EVER)}) == 22, pair.said
+    assert count(pair, "compensate") == [0, 0]
+    assert pair.entries("two") == before
+
+
+def test_an_outcome_that_cannot_be_recorded_waits_and_is_replayed(pair: Pair) -> None:
+    """
+    Law 8: the command ended and the store is gone: exit 23, nothing more starts, and the next run
+    records it first instead of doing it again.
+    """
+    assert pair.meddled("compensate", fail={"store.append": (2, EVER)}) == 23, pair.said
+    assert count(pair, "compensate") == [0, 1]
+    assert pair.call("compensate", "pair", "--yes", "--reason", "again") == 0, pair.said
+    assert count(pair, "compensate") == [1, 1]
+    assert statuses(pair) == ["ok", "ok"]

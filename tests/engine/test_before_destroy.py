@@ -275,6 +275,22 @@ def test_killed_between_the_work_and_the_destroy_it_goes_on(
     assert project.record('db["@before_destroy"]')["status"] == "ok"
 
 
+def test_a_module_that_is_gone_is_found_before_anything_is_destroyed(project: Project) -> None:
+    """
+    What the work before a destroy needs is made ready with the rest; it can still be left out.
+    """
+    kept(project, BY_MODULE.replace("RUN", "${run.id}"))
+    (project.root / "modules/copy").rename(project.root / "modules/elsewhere")
+    before = project.entries("db"), project.entries("base")
+    refused = project.run("destroy", "kept", "--yes")
+    assert refused.code == 3
+    assert "db   │ error" in refused.out
+    assert "modules/copy" in refused.said
+    assert (project.entries("db"), project.entries("base")) == before
+    project.ok("destroy", "kept", "--yes", "--skip-before-destroy", "its module is lost")
+    assert project.record("db")["status"] == "destroyed"
+
+
 def test_what_an_action_made_is_destroyed_by_its_name(project: Project) -> None:
     """
     It stays when its step goes, until somebody names its root; then it is confirmed gone like any

@@ -13,6 +13,7 @@ import pytest
 
 from tests.engine.watched import kill, watched
 from tests.project import Project, eventually, finish, require_engine
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
 
@@ -354,4 +355,18 @@ def test_what_has_nothing_to_compensate_is_left_alone(project: Project) -> None:
     project.ok("destroy", "chain", "--yes")
     gone = project.ok("compensate", "chain", "--yes", "--reason", "x")
     assert "already destroyed" in gone.out
+    assert lines(project, "begun") == []
+
+
+def test_a_person_is_asked_what_may_be_carried_out(project: Project) -> None:
+    """
+    The command is shown with its values, secrets masked; no leaves the record as it was.
+    """
+    project.ok("apply", "chain", "--yes")
+    before = project.entries("db")
+    terminal = Terminal(project, "compensate", "chain", "--reason", "x")
+    terminal.wait_for("compensate db by `bin/undo (sensitive)`. Go on? [yes/no/all]")
+    terminal.type("no\n")
+    assert terminal.finish() == 5
+    assert project.entries("db") == before
     assert lines(project, "begun") == []
