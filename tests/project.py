@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[1]
 ENGINES = ("terraform", "embedded")
 
 #: Seconds after which something that must happen has not: for tests that would hang otherwise.
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def require_engine(kind: str) -> str:

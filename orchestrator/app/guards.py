@@ -110,7 +110,7 @@ def check_vanished(
         blind = ", ".join(sorted({item.configuration for item in seen.unseen}))
         raise Refused(
             "vanished",
-            f"{target}: every object of {blind} has vanished: "
+            f"{target}: {blind} finds these no more, nor any other of their types: "
             f"{_some(item.address for item in seen.unseen)}",
             hint=hint,
         )

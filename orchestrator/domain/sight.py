@@ -5,6 +5,7 @@ another region or account, or with other credentials, every object reads as gone
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from orchestrator.domain.messages import PulledState, StateObject
 class Sight:
     """
     What a refresh made of the objects of a state. ``vanished`` are those that it could not find;
-    ``unseen`` those among them whose provider configuration found no other object either.
+    ``unseen`` are those among them that nobody vouches for: the scope may be the wrong one.
     """
 
     vanished: tuple[StateObject, ...] = ()
@@ -49,7 +50,16 @@ def unseen(
     gone: Collection[StateObject], found: Collection[StateObject]
 ) -> tuple[StateObject, ...]:
     """
-    Those of ``gone`` whose provider configuration is that of none of ``found``.
+    Those of ``gone`` whose provider configuration is not believed: it found nothing at all, or lost
+    two objects or more of whose types it found none.
+
+    In a wrong region a provider still finds what has no region (roles, policies, buckets): that
+    does not vouch for objects of other types. A single object may be gone.
     """
     seeing = {item.configuration for item in found}
-    return tuple(item for item in gone if item.configuration not in seeing)
+    kinds = {(item.configuration, item.type) for item in found}
+    lost = [item for item in gone if (item.configuration, item.type) not in kinds]
+    count = Counter(item.configuration for item in lost)
+    return tuple(
+        item for item in lost if item.configuration not in seeing or count[item.configuration] > 1
+    )

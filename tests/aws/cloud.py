@@ -4,6 +4,7 @@ A cloud for the AWS provider on this machine, the proxy before it, and the provi
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -131,18 +132,11 @@ def aws_cloud() -> Iterator[Aws]:
         server.stdout.close()
 
 
-#: How blueprints configure the provider: as people do, but for what a cloud on this machine lacks.
-_HEAD = """
-version: 1
-name: shop
-providers:
-  aws:
-    region: {region}
-    s3_use_path_style: true
-    skip_metadata_api_check: "true"
-    max_retries: 1
-    default_tags: {{tags: {{orchestrator: "${{target.id}}"}}}}
-"""
+def configuration(region: str = _REGION, **more: object) -> dict[str, object]:
+    """
+    A configuration of the provider, as people write it but for what a cloud on this machine lacks.
+    """
+    return {"region": region, "s3_use_path_style": True, "skip_metadata_api_check": "true"} | more
 
 
 class Shop(Project):
@@ -157,9 +151,10 @@ class Shop(Project):
         self.copy("fixtures/aws")
         self.write("orchestrator.yaml", "settle_seconds: 0\n")
 
-    def blueprint(self, steps: str, *, region: str = _REGION) -> None:
+    def blueprint(self, steps: str, *providers: dict[str, object]) -> None:
         """
-        Write the blueprint with these steps (and whatever else stands at the top).
+        Write the blueprint with these steps and configurations of the AWS provider.
         """
-        text = _HEAD.format(region=region) + textwrap.dedent(steps)
-        self.write("blueprints/shop.yaml", text)
+        configured = json.dumps({"aws": providers})
+        head = f"version: 1\nname: shop\nproviders: {configured}\n"
+        self.write("blueprints/shop.yaml", head + textwrap.dedent(steps))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.cloud import Aws, Shop
+from tests.aws.cloud import Aws, Shop, configuration
 from tests.engine.watched import Watched, watched
 
 pytestmark = pytest.mark.engine
@@ -51,7 +51,9 @@ class Lost:
     def __init__(self, shop: Shop, aws: Aws, engine: Watched) -> None:
         self.shop = shop
         self._aws = aws
-        shop.blueprint(STEPS)
+        tags = {"tags": {"orchestrator": "${target.id}"}}
+        # One try: the second would be answered with "already exists".
+        shop.blueprint(STEPS, configuration(max_retries=1, default_tags=tags))
         aws.proxy.arm("PUT bucket", "drop")
         aws.proxy.arm("RunInstances", "drop")
         aws.proxy.arm("CreateSecurityGroup", "drop", times=2)

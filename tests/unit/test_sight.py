@@ -41,6 +41,21 @@ def test_a_configuration_that_sees_nothing_is_not_believed() -> None:
     assert names(applying(held, "s.c")) == (["s.c"], ["s.c"])
 
 
+def test_what_has_no_region_does_not_vouch_for_what_has_one() -> None:
+    """
+    Law 21: in a wrong region a role is still found, and the network and what is in it are not. One
+    object of a type of its own may have gone; one of several of a type as well.
+    """
+    held = state(["role.a 1", "vpc.a 2", "subnet.a 3", "subnet.b 4"])
+    assert names(applying(held, "vpc.a", "subnet.a", "subnet.b"))[1] == [
+        "vpc.a",
+        "subnet.a",
+        "subnet.b",
+    ]
+    assert names(applying(held, "vpc.a", "subnet.a"))[1] == []
+    assert names(applying(held, "vpc.a"))[1] == []
+
+
 def test_a_destroy_tells_what_vanished_by_what_it_would_delete() -> None:
     """
     Its plan holds a delete for everything that the refresh found.
