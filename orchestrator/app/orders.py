@@ -197,7 +197,7 @@ def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
     """
     chosen = named_steps(deployment, order)
     check_at(order, chosen)
-    if order.verb != "destroy" or order.orphaned:
+    if order.verb != "destroy":
         return chosen
     if any(action_of(name) for name in chosen):
         return chosen

@@ -145,22 +145,23 @@ def without_steps(
 
 def tell_orphans(crew: Crew) -> None:
     """
-    Name the targets that are alive and no longer in the blueprint: this run does not touch them.
+    Name the targets that are alive and no longer in the blueprint, as far as this run does not
+    touch them.
     """
-    if crew.order.orphaned:
-        if not crew.deployment.orphans:
-            crew.services.note("nothing is orphaned: what is alive is in the blueprint")
-        return
-    alive = [str(r.target.target) for r in _orphans(crew) if action_of(r.target.step) is None]
-    made = [str(r.target.target) for r in _orphans(crew) if action_of(r.target.step)]
+    services, orphans = crew.services, _orphans(crew)
+    made = [str(r.target.target) for r in orphans if action_of(r.target.step)]
+    alive = [str(r.target.target) for r in orphans if action_of(r.target.step) is None]
     if made:
-        crew.services.note(
+        services.note(
             f"made by actions of steps that are no longer in the blueprint: {', '.join(made)}",
             hint="put the step back into the blueprint to destroy what they made",
             level="warning",
         )
-    if alive:
-        crew.services.note(
+    if crew.order.orphaned:
+        if not crew.deployment.orphans:
+            services.note("nothing is orphaned: every step that is alive is in the blueprint")
+    elif alive:
+        services.note(
             f"still recorded as alive, and no longer in the blueprint: {', '.join(alive)}",
             hint=f"to destroy them: {command_line(crew.deployment, 'destroy', '--orphaned')}",
             level="warning",

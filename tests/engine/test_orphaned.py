@@ -1,5 +1,6 @@
 """
-``destroy --orphaned``: what left the blueprint is destroyed from what it was applied from.
+``destroy --orphaned``: what left the blueprint is destroyed from what it was applied from
+(FIELD 19).
 """
 
 from __future__ import annotations
@@ -143,6 +144,51 @@ def test_a_secret_that_is_gone_is_named(project: Project, shrunk: Cloud) -> None
     assert "password" in ended.said
     assert project.entries("extra") == before
     assert [server.name for server in shrunk.servers()] == ["base", "extra"]
+
+
+def test_a_secret_that_is_gone_for_good_can_be_done_without(
+    project: Project, shrunk: Cloud
+) -> None:
+    """
+    `--unavailable-secret` holds for orphans as well.
+    """
+    del project.environ["ORCHESTRATOR_INPUT_password"]
+
+    ended = project.run(
+        "destroy", "shrunk", "--orphaned", "--yes", "--unavailable-secret", "inputs.password"
+    )
+
+    assert ended.code == 0, ended.said
+    assert [server.name for server in shrunk.servers()] == ["base"]
+
+
+def test_the_children_of_an_orphan_go_with_it(project: Project, cloud: Cloud) -> None:
+    """
+    Also where only the parent is named: the child's record tells whose it is.
+    """
+    project.copy("fixtures/fakecloud/modules/disk")
+    project.write(
+        "blueprints/nested.yaml",
+        """
+        version: 1
+        name: nested
+        steps:
+          server: {module: ../modules/server, inputs: {name: web}}
+          disk:
+            module: ../fixtures/fakecloud/modules/disk
+            owned_by: server
+            inputs: {server_id: "${steps.server.outputs.id}"}
+        """,
+    )
+    project.ok("apply", "nested", "--yes")
+    (project.root / "blueprints/nested.yaml").unlink()
+
+    ended = project.run("destroy", "nested", "--orphaned", "--step", "server", "--yes", "--json")
+
+    methods = {step: row["absence"]["method"] for step, row in rows(ended).items()}
+    assert ended.code == 0, ended.said
+    assert methods == {"server": "state", "disk": "parent"}
+    assert cloud.objects() == ()
 
 
 def test_orphans_of_another_file_are_never_touched(project: Project, shrunk: Cloud) -> None:

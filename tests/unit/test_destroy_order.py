@@ -176,6 +176,9 @@ def check_reports(scene: Scene, rows: dict[str, StepRun]) -> None:
         assert row.status in (*GONE, "error", "pending"), f"{step}: {row.status}"
         if row.status == "pending":
             assert row.blocked_by or row.reason, f"{step} is pending, and nobody knows why"
+        if row.status == "pending" and scene.on_failure is OnFailure.CONTINUE:
+            assert row.blocked_by, f"{step} waits for nothing, and did not run"
+            assert all(rows[waited].status not in GONE for waited in row.blocked_by)
 
 
 @settings(max_examples=60)
