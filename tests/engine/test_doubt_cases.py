@@ -188,11 +188,11 @@ def test_reconcile_keeps_what_no_evidence_settles(doubted: Doubted) -> None:
 
 def test_what_evidence_cannot_settle_is_offered_to_a_person(doubted: Doubted) -> None:
     """
-    After a reconcile the next command is not the same one again, but the one by which a person
-    says what became of each object.
+    After a reconcile the next command is not the same one again; a person is offered to say what
+    became of each object.
     """
     offered = [item["command"] for item in doubted.reconcile.events[-1]["next"]]
-    words = shlex.split(offered[0])
+    (words,) = (shlex.split(command) for command in offered if "--forget" in command)
     named = {word for flag, word in pairwise(words) if flag == "--forget"}
     assert named == in_doubt(doubted.reconciled)
     assert not any(command.endswith("reconcile doubts") for command in offered)
