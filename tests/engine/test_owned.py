@@ -216,3 +216,29 @@ def test_only_what_was_made_inside_a_parent_goes_with_it(project: Project, neste
     found = {step: row["absence"]["method"] for step, row in rows(ended).items()}
     assert ended.code == 0, ended.said
     assert found == {"server": "state", "disk": "parent", "label": "state", "report": "state"}
+
+
+def test_a_parent_that_only_says_it_is_gone_keeps_its_children(
+    project: Project, nested: Cloud
+) -> None:
+    """
+    Law 12 with the provider asked: the engine and the provider state say that the parent is gone,
+    the provider still has it, so the child's record stays as it is; it goes once the parent is
+    confirmed gone.
+    """
+    nested.arm("delete", "web", "delete_lies")
+    before = project.entries("disk")
+    destroy = ("destroy", "nested", "--yes", "--json", "--verify", "provider")
+    patient = BLUEPRINT.replace("    steps:\n", "    absence_timeout: 1s\n    steps:\n")
+    project.write("blueprints/nested.yaml", patient)
+
+    lied = project.run(*destroy)
+    after = project.entries("disk")
+    nested.delete_out_of_band("web")
+    gone = project.run(*destroy)
+
+    assert (lied.code, gone.code) == (11, 0), lied.said + gone.said
+    assert rows(lied)["server"]["error"]["code"] == "remaining"
+    assert (rows(lied)["disk"]["status"], after) == ("pending", before)
+    assert rows(gone)["disk"]["absence"]["method"] == "parent"
+    assert nested.objects() == ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -23,6 +24,7 @@ from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.domain.target import Target
 from orchestrator.engine.process import SystemProcesses
 from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
+from orchestrator.ports import Sink, StopToken
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.spool import DirectorySpool
@@ -109,6 +111,12 @@ class Premises:
 
     def close(self) -> None:
         shutil.rmtree(self.place)
+
+    def heard_by(self, sink: Sink, stop: StopToken) -> Services:
+        """
+        The same services with another sink and another stop.
+        """
+        return replace(self.services, sink=sink, stop=stop)
 
     def root(self, step: str) -> FakeRoot:
         """

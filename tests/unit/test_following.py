@@ -1,0 +1,117 @@
+"""
+The emptying of what went with its parent: how it ends, and that it may be cut short.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.app.destroy import destroy
+from orchestrator.app.orders import Order
+from orchestrator.app.proposal import Wishes
+from orchestrator.domain.conclusion import conclude
+from orchestrator.domain.entries import Stamp, mark_with_parent
+from orchestrator.domain.events import Event, StepFinished
+from orchestrator.domain.faults import Evidence
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import PulledState, StateObject
+from orchestrator.domain.record import ObjectRef, Resources
+from orchestrator.domain.states import Status
+from tests.fakes.clock import START, SetStop
+from tests.fakes.entries import ACTOR, entry
+from tests.fakes.premises import Premises, Told
+
+FULL = PulledState("lineage", 3, (StateObject("a_disk.this", "a_disk", "a", "d-1"),), {})
+EMPTY = PulledState("lineage", 4, (), {})
+STAMP = Stamp(at=START, entry_id="next", actor=ACTOR)
+DISK = entry(
+    outputs={"id": "d-1"},
+    resources=Resources(
+        inventory=(ObjectRef(address="a_disk.this", type="a_disk", provider="a", id="d-1"),)
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "state", "status", "code"),
+    [
+        (0, EMPTY, Status.DESTROYED, None),
+        (1, EMPTY, Status.DESTROYED, None),  # the engine complains, and it is done
+        (None, EMPTY, Status.DESTROYED, None),  # the engine was killed, and it is done
+        (1, FULL, Status.OK, "engine_failed"),
+        (None, FULL, Status.OK, "killed"),
+        (0, None, Status.ERROR, "state_unreadable"),
+    ],
+)
+def test_the_provider_state_alone_decides_how_an_emptying_ends(
+    exit_code: int | None, state: PulledState | None, status: Status, code: str | None
+) -> None:
+    """
+    Empty, the target is gone by its parent; untouched, its record is the one from before with the
+    attempt beside it; unreadable, nobody knows: `error`, and the next destroy does it again.
+    """
+    marker = mark_with_parent(DISK, {"run_id": "later"}, STAMP, state=FULL)
+    evidence = Evidence(exit_code=exit_code, journal=Journal.of((), whole=True), state=state)
+
+    outcome = conclude(marker, DISK, evidence, STAMP)
+
+    assert (marker.status, marker.active_command) == (Status.RUNNING, "destroy")
+    assert (outcome.status, outcome.active_command) == (status, None)
+    if status is Status.DESTROYED:
+        assert outcome.absence is not None
+        assert (outcome.absence.verdict, outcome.absence.method) == ("confirmed", "parent")
+        assert [found.id for found in outcome.absence.checked] == ["d-1"]
+        assert (outcome.outputs, outcome.resources.inventory) == ({}, ())
+        return
+    fault = outcome.last_attempt.error if outcome.last_attempt else outcome.error
+    assert fault is not None
+    assert fault.code == code
+    assert outcome.outputs == DISK.outputs
+    assert outcome.absence is None
+
+
+class StopsAfter(Told):
+    """
+    Asks the run to stop once a step has ended.
+    """
+
+    def __init__(self, step: str, stop: SetStop) -> None:
+        super().__init__()
+        self.step, self.stop = step, stop
+
+    def emit(self, event: Event) -> None:
+        super().emit(event)
+        if isinstance(event, StepFinished) and event.step == self.step:
+            self.stop.stop_now = True
+
+
+def test_a_signal_between_parent_and_child_leaves_the_child_to_the_next_destroy() -> None:
+    """
+    Law 6: nothing more is started; the child is pending with its record untouched, and the next
+    destroy empties it without asking its engine.
+    """
+    there = Premises({"host": [], "disk": ["host"]}, {"disk": "host"})
+    try:
+        for step in ("host", "disk"):
+            there.has(step)
+        stop = SetStop()
+        told = StopsAfter("host", stop)
+        order = Order("destroy", wishes=Wishes(approved=True))
+
+        stopped = destroy(there.heard_by(told, stop), there.deployment, order)
+        between = there.record("disk")
+        finished = destroy(there.services, there.deployment, order)
+
+        rows = {e.step: e.result for e in told.events if isinstance(e, StepFinished)}
+        assert (stopped, finished) == (130, 0)
+        assert (rows["host"].status, rows["disk"].status) == ("destroyed", "pending")
+        assert between is not None
+        assert (between.status, between.sequence) == (Status.OK, 1)
+        last = there.record("disk")
+        assert last is not None
+        assert last.absence is not None
+        assert (last.status, last.absence.method) == (Status.DESTROYED, "parent")
+        place = there.work / "web/default/disk"
+        assert set(there.world.verbs(place)) == {"init", "pull", "push"}
+    finally:
+        there.close()
