@@ -342,6 +342,7 @@ def services(
             key=project_key(where.root),
             root=where.root,
             workspace=environment.get("TF_WORKSPACE") or "default",
+            environ=environment,
             limits=Limits(
                 timeout=where.settings.timeout,
                 grace=where.settings.grace,

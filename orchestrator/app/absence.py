@@ -38,8 +38,9 @@ def look(asker: Asker, proposal: Proposal, wishes: Wishes) -> Proposal:
     wants the provider's word on it will not have it.
     """
     step, record, before = asker.prepared.step, asker.prepared.record, proposal.before
-    nobody = SavedState(run_id="", host="")
-    found = confirm(asker, [Wanted(nobody, before.raw, inventory(before))], patience=0.0)
+    refs = inventory(before)
+    here = SavedState(run_id="", host="", scope=asker.scope(refs))
+    found = confirm(asker, [Wanted(here, before.raw, refs)], patience=0.0)
     state_of = {finding.key: finding for finding in found}
     remote = [item for item in before.objects if has_remote_side(item.provider)]
     states = {item: state_of[item.address, item.id] for item in remote}
@@ -63,16 +64,25 @@ def look(asker: Asker, proposal: Proposal, wishes: Wishes) -> Proposal:
     return replace(proposal, doubts=(*proposal.doubts, *doubts))
 
 
-def wanted_absence(asker: Asker, wishes: Wishes, before: PulledState) -> dict[str, AbsenceMethod]:
+def wanted_absence(
+    asker: Asker, wishes: Wishes, before: PulledState, *, run_id: str, attempt: int
+) -> dict[str, AbsenceMethod | SavedState]:
     """
     What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
     asked, the provider state that the destroy is about to empty is kept, durably.
     """
     step, record = asker.prepared.step, asker.prepared.record
     wanted = method(wishes.verify_absence, step.verify_absence, record)
-    if wanted == "provider":
-        asker.services.files.write(asker.place / BEFORE, before.raw.decode())
-    return {"verify_absence": wanted}
+    if wanted == "state":
+        return {"verify_absence": wanted}
+    asker.services.files.write(asker.place / BEFORE, before.raw.decode())
+    saved = SavedState(
+        run_id=run_id,
+        attempt=attempt,
+        host=asker.services.actor.host,
+        scope=asker.scope(inventory(before)),
+    )
+    return {"verify_absence": wanted, "saved_state": saved}
 
 
 def after_destroy(asker: Asker, marker: OperationRecord, evidence: Evidence) -> Evidence:
@@ -88,8 +98,8 @@ def after_destroy(asker: Asker, marker: OperationRecord, evidence: Evidence) -> 
         return evidence
     services = asker.services
     wanted = _unconfirmed(services, marker)
-    if marker.verify_absence == "provider":
-        wanted.append(_removed(services, marker, evidence))
+    if marker.saved_state is not None:
+        wanted.append(_removed(services, marker, marker.saved_state, evidence))
     if services.stop.stopping or evidence.stopped or evidence.state is None:
         findings = unasked(wanted)
     else:
@@ -137,7 +147,9 @@ def _unconfirmed(
     ]
 
 
-def _removed(services: Services, marker: OperationRecord, evidence: Evidence) -> Wanted:
+def _removed(
+    services: Services, marker: OperationRecord, saved: SavedState, evidence: Evidence
+) -> Wanted:
     """
     What the destroy of a marker has removed from provider state and nobody has doubted before.
     """
@@ -149,37 +161,40 @@ def _removed(services: Services, marker: OperationRecord, evidence: Evidence) ->
         left = undeleted(known, evidence.journal, ended_well=ended_well)
         held = {(ref.address, ref.id) for ref in left}
     held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
-    saved = SavedState(run_id=marker.run_id, attempt=marker.attempt, host=marker.actor.host)
     removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
     return Wanted(saved, _read(services, marker.target.step, saved), removed)
 
 
 def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
-    place = _place(services, step, saved)
+    place = _place(services, step, saved.run_id, saved.attempt)
     try:
         return place.read_bytes() if place else None
     except OSError:
         return None
 
 
-def _place(services: Services, step: str, saved: SavedState) -> Path | None:
+def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
     """
     Where it is on this machine, None where nothing of that attempt is.
     """
-    attempts = dict(services.files.attempts(saved.run_id, step))
-    return attempts[saved.attempt] / BEFORE if saved.attempt in attempts else None
+    attempts = dict(services.files.attempts(run_id, step))
+    return attempts[attempt] / BEFORE if attempt in attempts else None
 
 
-def drop_saved(services: Services, entry: OperationRecord) -> None:
+def drop_saved(
+    services: Services, entry: OperationRecord, *, marker: OperationRecord | None = None
+) -> None:
     """
     Remove the kept provider states that no doubt of ``entry`` needs any more: that of its own run,
-    and those of doubts that were settled.
+    that of the ``marker`` it follows, and those of doubts that were settled.
     """
-    own = SavedState(run_id=entry.run_id, attempt=entry.attempt, host=entry.actor.host)
     needed = {(d.saved.run_id, d.saved.attempt) for d in entry.resources.in_doubt if d.saved}
     settled = (item.doubt.saved for item in entry.settled if item.doubt.saved is not None)
-    for saved in (own, *settled):
-        place = _place(services, entry.target.step, saved)
-        if place is not None and (saved.run_id, saved.attempt) not in needed:
+    kept = {(entry.run_id, entry.attempt), *((s.run_id, s.attempt) for s in settled)}
+    if marker is not None:
+        kept.add((marker.run_id, marker.attempt))
+    for run_id, attempt in sorted(kept - needed):
+        place = _place(services, entry.target.step, run_id, attempt)
+        if place is not None:
             with contextlib.suppress(OSError):  # not ours to remove any more
                 place.unlink(missing_ok=True)

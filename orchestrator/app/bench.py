@@ -178,7 +178,13 @@ class Bench:
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
         initialise(services, name, root, taken.snapshot, evidence, serial=serial)
-        return Prepared(step=step, record=record, snapshot=taken.snapshot, root=root)
+        return Prepared(
+            step=step,
+            record=record,
+            snapshot=taken.snapshot,
+            root=root,
+            configured={key: item.resolve(lookup) for key, item in step.providers.items()},
+        )
 
     # Values that flow from step to step
 

@@ -26,9 +26,10 @@ from orchestrator.domain.absence import (
     still_there,
 )
 from orchestrator.domain.events import PhaseStarted
-from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.inputs import StepInputs, digest
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.record import CheckedState, ObjectRef, SavedState
+from orchestrator.domain.scope import Scope, differing, scope
 from orchestrator.errors import OrchestratorError
 from orchestrator.ports import Answer, Plan, Root
 
@@ -66,6 +67,18 @@ class Asker:
         Seconds in which a delete may still be under way.
         """
         return self.prepared.step.absence_timeout or PATIENCE
+
+    def scope(self, objects: Iterable[ObjectRef]) -> Scope:
+        """
+        Where the providers of these objects are asked now.
+        """
+        services = self.services
+        return scope(
+            {ref.provider for ref in objects},
+            services.environ,
+            self.prepared.configured,
+            lambda value: digest(value, services.key),
+        )
 
 
 def confirm(asker: Asker, wanted: Sequence[Wanted], *, patience: float) -> tuple[Finding, ...]:
@@ -125,6 +138,8 @@ def _question(asker: Asker, wanted: Wanted) -> Iterator[_Question]:
             why = f"the provider state from before is not here, but on {wanted.saved.host}"
         elif asker.inputs is None:
             why = asker.why
+        elif moved := _moved(asker, wanted):
+            why = f"this is not the scope it was destroyed in: {', '.join(moved)} differ"
         else:
             try:
                 root = stack.enter_context(
@@ -133,6 +148,14 @@ def _question(asker: Asker, wanted: Wanted) -> Iterator[_Question]:
             except OrchestratorError as exc:
                 why = exc.message.splitlines()[0]
         yield _Question(asker, wanted, place, root, why)
+
+
+def _moved(asker: Asker, wanted: Wanted) -> list[str]:
+    """
+    What makes this another scope than the one the objects were destroyed in.
+    """
+    providers = {ref.provider for ref in wanted.objects}
+    return differing(wanted.saved.scope, asker.scope(wanted.objects), providers)
 
 
 class _Question:

@@ -300,7 +300,13 @@ class Pipeline:
         services, known = self.services, self.prepared.record
         facts = self.facts.of(proposal.before)
         if self.verb == "destroy":
-            facts |= wanted_absence(self._asker, self.wishes, proposal.before)
+            facts |= wanted_absence(
+                self._asker,
+                self.wishes,
+                proposal.before,
+                run_id=self.session.run_id,
+                attempt=self.attempt,
+            )
             facts["unavailable_secrets"] = self.inputs.unavailable
         marker = mark(
             known,
@@ -312,9 +318,13 @@ class Pipeline:
             doubts=proposal.doubts,
             settled=proposal.settled,
         )
-        self.facts.keep_for_later()
-        self.session.hold_claim()
-        marker = record(services, marker)
+        try:
+            self.facts.keep_for_later()
+            self.session.hold_claim()
+            marker = record(services, marker)
+        except OrchestratorError:
+            drop_saved(services, marker)
+            raise
         self._phase(self.verb)
         site = make_site(
             services,
@@ -362,7 +372,7 @@ class Pipeline:
             left=left,
         )
         outcome = record_outcome(services, outcome)
-        drop_saved(services, outcome)
+        drop_saved(services, outcome, marker=marker)
         services.engine.discard(site)
         mutated = not evidence.touched_nothing
         fault = outcome.error

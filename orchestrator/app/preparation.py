@@ -7,8 +7,8 @@ Whatever can be found wrong is found here, for all steps, before the first of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -19,7 +19,7 @@ from orchestrator.domain.journal import Journal
 from orchestrator.domain.lineage import lock_blob, snapshot_blob
 from orchestrator.domain.messages import Message, PulledState
 from orchestrator.domain.record import OperationRecord
-from orchestrator.domain.references import Template, Unresolvable
+from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.errors import (
     EngineFailed,
@@ -63,12 +63,14 @@ OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 class Prepared:
     """
     A step that is ready: its working directory is initialised and its newest record known.
+    ``configured`` is the provider configuration that the blueprint gives it.
     """
 
     step: Step
     record: OperationRecord | None
     snapshot: Snapshot
     root: Root
+    configured: Mapping[str, Resolved] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

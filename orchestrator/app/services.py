@@ -4,6 +4,7 @@ Everything a use case needs from outside, in one value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +49,7 @@ class Services:
     The ports, and the few facts about this invocation that every run records.
 
     ``key`` is the project's secret for keyed digests; ``workspace`` the one that the environment
-    selects where the settings allow that.
+    selects where the settings allow that; ``environ`` what engines are given.
     """
 
     store: OperationStore
@@ -70,6 +71,7 @@ class Services:
     root: Path
     workspace: str = "default"
     limits: Limits = field(default_factory=Limits)
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def stamp(self) -> Stamp:
         """

@@ -102,7 +102,7 @@ def settle(
     assert marker is not None, "only a record can be settled"
     site = _site(services, prepared, marker, recalled)
     outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, site))
-    drop_saved(services, outcome)
+    drop_saved(services, outcome, marker=marker)
     services.engine.discard(site)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(

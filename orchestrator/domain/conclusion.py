@@ -208,7 +208,7 @@ def _end_destroy(
     resources = resources.model_copy(
         update={"inventory": (*remaining, *unconfirmed), "in_doubt": doubts}
     )
-    changes.update(resources=resources, settled=(*marker.settled, *settled))
+    changes.update(resources=resources, settled=(*marker.settled, *settled), saved_state=None)
     if findings or marker.verify_absence == "provider":
         earlier = before.absence if before else None
         changes["absence"] = absence(findings, remaining, stamp.at, earlier=earlier)

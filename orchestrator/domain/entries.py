@@ -123,7 +123,9 @@ def mark(
         started_at=stamp.at,
         **(_NEW_WORK if command == "apply" else {}),
         resources=Resources(
-            planned=tuple(planned), inventory=inventory(state), in_doubt=tuple(doubts)
+            planned=tuple(planned),
+            inventory=(*inventory(state), *kept_in_sight(before, doubts)),
+            in_doubt=tuple(doubts),
         ),
         settled=(*(before.settled if before else ()), *settled),
     )

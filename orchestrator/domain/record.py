@@ -188,12 +188,14 @@ class Readback(Frozen):
 class SavedState(Frozen):
     """
     A provider state from before a destroy, kept beside the attempt that made it on that host until
-    the provider has confirmed what was destroyed.
+    the provider has confirmed what was destroyed. ``scope`` is where the provider was asked then
+    (`domain.scope`): names and keyed digests.
     """
 
     run_id: str
     attempt: int = 1
     host: str
+    scope: tuple[tuple[str, str], ...] = ()
 
 
 class Doubt(Frozen):
@@ -381,6 +383,7 @@ class OperationRecord(Frozen):
     needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
     deployment: str | None = None  # the digest of what was applied (`domain.frozen`)
     verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done
+    saved_state: SavedState | None = None  # of a destroy under way that the provider is to confirm
     unavailable_secrets: tuple[str, ...] = ()  # what a destroy went without, as it was told to
     targets: tuple[str, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
 

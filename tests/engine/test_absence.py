@@ -325,7 +325,8 @@ def test_killed_while_it_waits_the_provider_is_asked_again(lied: Lied) -> None:
 
     assert (settled.code, found["error"]["code"]) == (11, "remaining"), settled.said
     assert (again.code, lied.project.record("lies")["status"]) == (0, "destroyed"), again.said
-    assert not list(lied.project.own.rglob("before.tfstate"))
+    secrets = (*lied.project.own.rglob("before.tfstate"), *lied.project.own.rglob(".private-*"))
+    assert secrets == ()
 
 
 def test_on_another_machine_nothing_is_made_up(lied: Lied) -> None:
@@ -346,6 +347,27 @@ def test_on_another_machine_nothing_is_made_up(lied: Lied) -> None:
     (doubt,) = record["resources"]["in_doubt"]
     assert (ended.code, record["status"]) == (11, "error"), ended.said
     assert f"not here, but on {doubt['saved']['host']}" in doubt["why"]
+
+
+def test_in_another_scope_a_missing_object_proves_nothing(lied: Lied) -> None:
+    """
+    Law 21 for what is asked later: where the provider's environment or configuration differs from
+    that of the destroy, an object that is not found is not gone. It is said what differs.
+    """
+    tool = lied.waiting()
+    tool.send_signal(signal.SIGINT)
+    finish(tool)
+
+    elsewhere = {"FAKECLOUD_REGION": "elsewhere"}
+    ended = lied.project.run("reconcile", "wait", environ=elsewhere)
+    again = lied.project.run("destroy", "wait", "--yes", environ=elsewhere)
+    record = lied.project.record("lies")
+    lied.cloud.delete_out_of_band("liar")
+    confirmed = lied.project.run("reconcile", "wait")
+
+    assert (ended.code, again.code, record["status"]) == (11, 11, "error"), again.said
+    assert "FAKECLOUD_REGION" in record["resources"]["in_doubt"][0]["why"]
+    assert (confirmed.code, lied.project.record("lies")["status"]) == (0, "destroyed")
 
 
 #: Two regions; once this begins to be destroyed one of them can be reached no more.

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.domain.absence import Finding, absence, answers, has_remote_side, method, weigh
 from orchestrator.domain.conclusion import conclude
-from orchestrator.domain.entries import Stamp, gone_without_mutation, reconciled
+from orchestrator.domain.entries import Stamp, gone_without_mutation, mark, reconciled
 from orchestrator.domain.faults import Evidence
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import Drifted, Message, Refreshed
@@ -18,6 +18,7 @@ from orchestrator.domain.record import (
     OperationRecord,
     Resources,
     SavedState,
+    Settled,
 )
 from orchestrator.domain.states import Status
 from tests.fakes.clock import START
@@ -250,3 +251,31 @@ def test_state_still_holding_an_object_is_told_with_the_answers() -> None:
     found = absence([finding("s.a", "gone")], refs("s.b id-b"), START)
     assert [(c.address, c.state) for c in found.checked] == [("s.a", "gone"), ("s.b", "remaining")]
     assert found.verdict == "unconfirmed"
+
+
+def test_the_next_marker_does_not_lose_sight_of_what_is_not_confirmed() -> None:
+    """
+    Law 1 over an unconfirmed destroy: the marker holds what state does and what it no longer does.
+    """
+    before = unsure()
+    found = mark(
+        before,
+        {},
+        STAMP,
+        command="destroy",
+        planned=planned("delete s.c"),
+        state=state(["s.c id-c"]),
+        doubts=before.resources.in_doubt,
+    )
+    assert [r.address for r in found.resources.inventory] == ["s.c", "s.a"]
+
+
+def test_what_a_person_forgets_is_not_doubted_again_by_an_answer() -> None:
+    """
+    The provider still has it, and the person says that this does not matter.
+    """
+    (doubt,) = unsure().resources.in_doubt
+    forgotten = Settled(doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START)
+    told = [finding("s.a", "remaining", why="there")]
+    found = reconciled(unsure(), state(), (forgotten,), STAMP, sound=None, findings=told)
+    assert (codes(found), found.resources.in_doubt) == ((Status.DESTROYED, None), ())

@@ -19,7 +19,7 @@ from orchestrator.app.guards import (
 from orchestrator.domain.doubts import Look
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import Drifted, PulledState
-from orchestrator.domain.record import Doubt, OperationRecord, ProviderState, Resources
+from orchestrator.domain.record import Doubt, OperationRecord, ProviderState, Resources, SavedState
 from orchestrator.domain.sight import sight
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
@@ -118,6 +118,16 @@ def test_a_part_that_vanished_is_no_wrong_scope(lost: tuple[str, ...]) -> None:
     The same provider configuration saw others of the target.
     """
     looked(state(["s.a 1", "s.b 2"]), vanishing(*lost))
+
+
+def test_what_waits_for_the_provider_has_not_vanished() -> None:
+    """
+    The next destroy over an unconfirmed one asks the provider again instead of being refused.
+    """
+    kept = SavedState(run_id="r", host="workshop")
+    doubt = Doubt(address="s.a", action="forget", id="id-1", why="not confirmed", saved=kept)
+    resources = Resources(inventory=refs("s.a id-1"), in_doubt=(doubt,))
+    looked(state(serial=9), vanishing(), record=entry(status="error", resources=resources))
 
 
 def test_one_configuration_in_the_wrong_scope_is_refused() -> None:

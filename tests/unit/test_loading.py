@@ -328,6 +328,53 @@ def test_module_yaml_gives_defaults_that_the_step_overrides(project: ProjectOnDi
     )
 
 
+def test_how_absence_is_confirmed_is_said_from_general_to_special(project: ProjectOnDisk) -> None:
+    """
+    Blueprint, environment, module.yaml, step: the later beats the earlier, each for itself.
+    """
+    project.module("odd")
+    project.write("modules/odd/module.yaml", "verify_absence: state\nabsence_timeout: 7m\n")
+    project.blueprint(
+        """
+        verify_absence: state
+        absence_timeout: 1m
+        environments:
+          default: {verify_absence: provider}
+          slow: {absence_timeout: 2m}
+        steps:
+          general: {module: ../modules/plain}
+          module: {module: ../modules/odd}
+          step: {module: ../modules/odd, verify_absence: provider, absence_timeout: 8s}
+        """
+    )
+    found = {
+        environment: [
+            (step.verify_absence, step.absence_timeout)
+            for step in project.load(environment=environment).steps.values()
+        ]
+        for environment in ("default", "slow")
+    }
+    assert found == {
+        "default": [("provider", 60.0), ("state", 420.0), ("provider", 8.0)],
+        "slow": [("state", 120.0), ("state", 420.0), ("provider", 8.0)],
+    }
+
+
+def test_a_wrong_absence_timeout_is_told_at_its_place(project: ProjectOnDisk) -> None:
+    """
+    Wherever it stands.
+    """
+    project.blueprint(
+        """
+        absence_timeout: soon
+        steps:
+          a: {module: ../modules/plain, absence_timeout: 0}
+        """
+    )
+    places = [problem.split(": ")[0] for problem in project.problems()]
+    assert places == ["blueprints/web.yaml:3:18", "blueprints/web.yaml:5:50"]
+
+
 def test_mistakes_in_module_yaml_name_that_file(project: ProjectOnDisk) -> None:
     """
     What is wrong in a ``module.yaml`` is reported at its place, once however many steps use it.

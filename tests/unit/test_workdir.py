@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint import Module, Variable
+from orchestrator.domain.blueprint import Module, Protected, Reach, Variable
 from orchestrator.domain.target import Target
 from orchestrator.engine import snapshot as snapshots
 from orchestrator.engine.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
-from orchestrator.errors import Invalid
+from orchestrator.errors import Invalid, Location
 from orchestrator.ports import Root, RootSetup, Secret, Snapshot
 
 TARGET = Target("web", "prod", "network")
@@ -213,6 +213,8 @@ def test_archive_comes_back(tmp_path: Path) -> None:
             provider_sources={"acme": "corp/acme"},
             provider_blocks=("acme",),
             provider_uses={"acme": "corp/acme"},
+            provider_reach={"acme": Reach(frozenset({"x"}), objects=True)},
+            protected=(Protected("acme_disk.this", Location("main.tf", 3, 5)),),
         )
     )
     unpacked = snapshots.unpack(packed.archive)
@@ -220,7 +222,23 @@ def test_archive_comes_back(tmp_path: Path) -> None:
     assert unpacked.variables == {"x": Variable("x", "string", False, True, ephemeral=True)}
     assert unpacked.provider_uses == {"acme": "corp/acme"}
     assert unpacked.provider_blocks == ("acme",)
+    assert (unpacked.provider_reach, unpacked.protected) == (
+        packed.provider_reach,
+        packed.protected,
+    )
+    assert unpacked.configured_from_objects("registry.terraform.io/corp/acme")
+    assert not unpacked.configured_from_objects("registry.terraform.io/corp/other")
+    assert (unpacked.configures_with("x"), unpacked.configures_with("y")) == (True, False)
     assert snapshots.entries_of(unpacked) == snapshots.entries_of(packed)
+
+
+def test_of_an_archive_from_before_the_worst_is_assumed() -> None:
+    """
+    A snapshot that does not say what its providers are made from: from anything.
+    """
+    old = snapshots.unpack(forge({"files/main.tf": b"x"}, provider_blocks=["acme"]))
+    assert old.configured_from_objects("registry.terraform.io/hashicorp/acme")
+    assert (old.configures_with("any"), old.protected) == (True, ())
 
 
 def forge(members: Mapping[str, bytes | tarfile.TarInfo], **manifest: Any) -> bytes:
