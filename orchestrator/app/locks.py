@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from orchestrator.app.crew import Crew
 from orchestrator.app.preparation import Prepared, call, failure, make_site
 from orchestrator.app.services import Services
+from orchestrator.domain.commands import command_line
 from orchestrator.domain.record import Identity, OperationRecord
 from orchestrator.domain.statelock import PastRun, StateLock, objection, run_at
 from orchestrator.domain.states import Status
@@ -36,6 +37,18 @@ def holder(services: Services, prepared: Prepared, step: str, run_id: str) -> St
     if answer.lock is None and answer.exit_code != 0 and _EMPTY not in answer.stderr_text:
         raise failure(answer, "lock", services.stop)
     return answer.lock
+
+
+def way_out(crew: Crew, name: str, lock_id: str | None) -> str:
+    """
+    What ends a lock that keeps a step from being looked at.
+    """
+    owner = _PASSING.get(crew.bench.prepared[name].root.backend_type)
+    if owner is not None:
+        return f"it ends with {owner} that holds it"
+    options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
+    command = command_line(crew.deployment, "reconcile", *options)
+    return f"if a run of ours left it that is dead: {command}"
 
 
 def check_breakable(crew: Crew, name: str, wanted: str) -> StateLock:

@@ -17,8 +17,9 @@ from orchestrator.app.crew import Crew
 from orchestrator.app.guards import check_state
 from orchestrator.app.inquiry import Asker
 from orchestrator.app.leftovers import check_settled
+from orchestrator.app.locks import way_out
 from orchestrator.app.operations import check_asked, perform
-from orchestrator.app.orders import Order, command_line
+from orchestrator.app.orders import Order
 from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
 from orchestrator.app.readback import Readback
@@ -142,9 +143,7 @@ def _locked(crew: Crew, name: str, exc: StateLocked) -> OrchestratorError:
         crew.bench.know(name, write(services, entry))
     except OrchestratorError as failed:
         return failed
-    options = ("--step", name, "--unlock", exc.lock_id or "LOCK_ID", "--reason", "WHY")
-    way_out = command_line(crew.deployment, "reconcile", *options)
-    hint = f"{exc.hint}; if a run of ours left it that is dead: {way_out}"
+    hint = f"{exc.hint}; {way_out(crew, name, exc.lock_id)}"
     return StateLocked(exc.message, lock_id=exc.lock_id, hint=hint)
 
 

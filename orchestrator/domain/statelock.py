@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.domain.record import Actor
@@ -22,9 +22,6 @@ class StateLock:
     A lock that is held. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's
     own texts, None where it does not tell. ``said`` stands for all of them where it tells none.
 
-    ``ends_with`` names what takes the lock with it when it ends; None for one that stays until it
-    is released.
-
     >>> str(StateLock(id="1", who="ann@ci"))
     'id 1, who ann@ci'
     """
@@ -34,7 +31,6 @@ class StateLock:
     operation: str | None = None
     created: str | None = None
     said: str = ""
-    ends_with: Literal["session"] | None = None
 
     def __str__(self) -> str:
         known = (

@@ -62,7 +62,7 @@ def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
         detail = " ".join(diagnostic.detail.split())
         if _POSTGRES.search(detail):
             said = "PostgreSQL advisory lock: it ends with the session that holds it"
-            return StateLock(said=said, ends_with="session")
+            return StateLock(said=said)
         known = {key: text.strip() for key, text in _LOCK_FIELD.findall(diagnostic.detail)}
         holder = _HTTP.search(detail)
         if holder is not None and holder[1] != known.get("ID"):

@@ -67,6 +67,8 @@ class Story:
         kill_with_engine(project, tool, "apply")
         self.left = self.lock
         self.blocked = project.run("apply", "one", "--yes", "--json")
+        self.told = project.run("reconcile", "one", "--json")
+        self.kept_of_it = project.record("web")
         self.wrong = self.unlock("11111111-2222-3333-4444-555555555555")
         self.strangers = self.left | {"Who": "ann@laptop"}
         self._put(self.strangers)
@@ -156,6 +158,22 @@ def test_a_lock_left_behind_is_told_in_full(story: Story) -> None:
     assert story.left["ID"] in said
     assert story.left["Who"] in said
     assert f"created {story.left['Created'][:10]}" in said
+
+
+def test_reconcile_tells_the_way_out_of_a_lock(story: Story) -> None:
+    """
+    FIELD 6: the exact command with the lock's id, on screen; id and owner in the record, whose
+    status stays.
+    """
+    row = failed(story.told)
+    attempt = story.kept_of_it["last_attempt"]
+
+    assert story.told.code == 20
+    assert f"--step web --unlock {story.left['ID']} --reason WHY" in row["last_error"]
+    assert story.kept_of_it["status"] == "error"
+    assert (attempt["command"], attempt["mutated"]) == ("reconcile", False)
+    assert story.left["ID"] in attempt["error"]["summary"]
+    assert story.left["Who"] in attempt["error"]["summary"]
 
 
 def test_only_the_lock_that_is_held_is_released(story: Story) -> None:
