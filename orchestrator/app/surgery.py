@@ -133,7 +133,10 @@ class _Theatre:
     def operate(self, observe: Callable[[Message], None]) -> Operated:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.root, self.evidence, "pull-before")
-        check_state(self.target, known, state, serial_may_fall=True)
+        back_is_meant = self.crew.order.verb == "reconcile"  # it is what records that
+        moved = check_state(self.target, known, state, serial_may_fall=back_is_meant)
+        if moved is not None:
+            services.note(moved, level="warning", step=self.name)
         self.operation.check(state)
         self._approve()
         if services.stop.stopping:

@@ -421,6 +421,27 @@ def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cl
     assert len(ids(cloud)) == 2
 
 
+def test_surgery_on_a_state_that_went_back_is_refused(applied: Project, cloud: Cloud) -> None:
+    """
+    Law 21: an older state was restored. Surgery would hide that behind a serial of its own; only
+    reconcile takes it down. One that has moved on without us is told.
+    """
+    (state,) = applied.own.glob("state/**/servers.tfstate")
+    content, before = json.loads(state.read_text()), applied.entries(STEP)
+    remove = ("exec", TARGET, "--yes", "--", "state", "rm", SPARE)
+
+    state.write_text(json.dumps(content | {"serial": content["serial"] - 1}))
+    back = applied.run(*remove)
+    untouched = applied.entries(STEP)
+    state.write_text(json.dumps(content | {"serial": content["serial"] + 5}))
+    on = applied.run(*remove)
+
+    assert (back.code, untouched) == (4, before)
+    assert "has gone back" in back.out
+    assert on.code == 0
+    assert "without this tool" in " ".join(on.out.split())
+
+
 def test_a_mutating_command_that_fails_is_told_in_its_own_words(
     applied: Project, cloud: Cloud, tmp_path: Path
 ) -> None:
