@@ -145,11 +145,12 @@ def _end_with_parent(
     """
     state = evidence.state
     if state is not None and not state.objects:
+        known = before if before is not None and not marker.resources.inventory else marker
         return next_entry(
             marker,
             stamp,
             Trigger.GONE,
-            absence=confirmed(WITH_PARENT, marker, stamp.at),
+            absence=confirmed(WITH_PARENT, known, stamp.at),
             resources=Resources(planned=marker.resources.planned, journal=evidence.journal.extent),
             provider_state=bound_to(marker.provider_state, state),
             **NOTHING_KNOWN,

@@ -70,6 +70,19 @@ def test_the_provider_state_alone_decides_how_an_emptying_ends(
     assert outcome.absence is None
 
 
+def test_what_had_left_the_provider_state_is_gone_with_the_parent_too() -> None:
+    """
+    The objects that only the record knew, from a destroy that was not confirmed, are named.
+    """
+    marker = mark_with_parent(DISK, {"run_id": "later"}, STAMP, state=EMPTY)
+    evidence = Evidence(exit_code=0, journal=Journal.of((), whole=True), state=EMPTY)
+
+    outcome = conclude(marker, DISK, evidence, STAMP)
+
+    assert outcome.absence is not None
+    assert [found.id for found in outcome.absence.checked] == ["d-1"]
+
+
 class StopsAfter(Told):
     """
     Asks the run to stop once a step has ended.
