@@ -188,7 +188,7 @@ def test_a_wrong_call_under_json_is_one_document(
 # Garbage
 
 
-@pytest.mark.parametrize("verb", ["apply", "validate", "status", "plan", "graph"])
+@pytest.mark.parametrize("verb", ["apply", "validate", "status", "recover", "plan", "graph"])
 @pytest.mark.parametrize(
     ("file", "content", "place"),
     [
@@ -402,6 +402,8 @@ def test_options_come_from_the_environment(
     [
         ["status"],
         ["status", "good", "--json"],
+        ["recover", "good"],
+        ["recover", "good", "--json"],
         ["status", "--all", "--json"],
         ["validate"],
         ["graph", "good"],
