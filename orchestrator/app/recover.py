@@ -137,6 +137,7 @@ def _evidence(survey: Survey, subject: Subject) -> Evidence:
         lineage=record.lineage if record else None,
         inputs=record.resolved_inputs_file if record else None,
         scope=facts.scope,
+        action_roots=survey.roots(step),
         parent=survey.outline.steps[step].owned_by,
         children=subject.position.children,
     )

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from orchestrator.app.conditions import Watch
 from orchestrator.app.earlier import find_run
 from orchestrator.app.reading import Reader, orphaned
+from orchestrator.app.roots import action_roots
 from orchestrator.domain.commands import command_line
-from orchestrator.domain.documents import ActionRoot, StatusDocument, StepState
+from orchestrator.domain.documents import StatusDocument, StepState
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.record import NextCommand, OperationRecord
 from orchestrator.domain.retention import is_overdue
 from orchestrator.domain.states import NOTHING_THERE, READY, Condition, Status, StepStatus, verdict
-from orchestrator.domain.target import ACTION_KINDS, Target, action_name
+from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 
 
@@ -41,7 +41,7 @@ def status_of(
             shown.append(_pending(outline, outline.target(step), records))
         else:
             state = _recorded(reader, newest, runs, condition)
-            roots = tuple(_action_roots(records, step, watch))
+            roots = tuple(action_roots(records, step, watch))
             changes = {
                 "spooled": step in waiting,
                 "action_roots": roots,
@@ -214,23 +214,3 @@ def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRe
     return StepState(
         step=target.step, target=str(target), status=StepStatus.PENDING, blocked_by=blocked
     )
-
-
-def _action_roots(
-    records: Mapping[str, OperationRecord], step: str, watch: Watch
-) -> Iterable[ActionRoot]:
-    """
-    The roots of the step's actions that are, or may be, still there.
-    """
-    for kind in ACTION_KINDS:
-        record = records.get(action_name(step, kind))
-        if record is not None and record.status not in NOTHING_THERE:
-            yield ActionRoot(
-                target=str(record.target.target),
-                status=record.status,
-                condition=watch.condition(record),
-                run_id=record.run_id,
-                last_error=record.last_error,
-                objects=tuple(ref.address for ref in record.resources.inventory),
-                in_doubt=record.resources.in_doubt,
-            )

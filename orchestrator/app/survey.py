@@ -14,7 +14,9 @@ from pathlib import Path
 from orchestrator.app.conditions import Signs
 from orchestrator.app.past import Past
 from orchestrator.app.reading import Reader
+from orchestrator.app.roots import action_roots
 from orchestrator.domain.outline import Outline
+from orchestrator.domain.parts import ActionRoot
 from orchestrator.domain.record import (
     InFlight,
     OperationRecord,
@@ -32,6 +34,7 @@ from orchestrator.domain.states import (
     StepStatus,
 )
 from orchestrator.domain.subject import Facts, Position, Remedy
+from orchestrator.domain.target import ActionKind, Target, action_of
 
 _ERRORED = "errored.tfstate"
 _CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
@@ -67,7 +70,13 @@ class Survey:
         return record.status if record else None
 
     def condition(self, step: str) -> Condition | None:
-        return self.watch.judge(self.signs[step]) if step in self.signs else None
+        """
+        Of a running record; where it carries out a module of its own, that one's engine counts too.
+        """
+        if step not in self.signs:
+            return None
+        roots = [root.condition for root in self.roots(step)]
+        return Condition.LIVE if Condition.LIVE in roots else self.watch.judge(self.signs[step])
 
     def position(self, step: str) -> Position:
         graph = self.outline.graph
@@ -134,6 +143,7 @@ class Survey:
             obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
             given_inputs=self._given_inputs(record),
             compensates=outlined.compensate,
+            action_doubts=self._action_doubts(step),
             kept=kept.reason if kept else None,
             scope=_scope(outlined.providers),
         )
@@ -154,6 +164,24 @@ class Survey:
         if state is Liveness.ALIVE or (state is Liveness.UNKNOWN and fresh):
             return f"{claim.command} of run {claim.run_id} is going on ({process})", None
         return None, process if state is Liveness.UNKNOWN else None
+
+    def roots(self, step: str) -> tuple[ActionRoot, ...]:
+        """
+        The roots of the modules of the step's actions.
+        """
+        return tuple(action_roots(self.records, step, self.watch))
+
+    def _action_doubts(self, step: str) -> dict[ActionKind, str]:
+        """
+        What is interrupted or in doubt in them, by action.
+        """
+        found: dict[ActionKind, str] = {}
+        for root in self.roots(step):
+            action = action_of(Target.parse(root.target).step)
+            doubts = ", ".join(doubt.address for doubt in root.in_doubt)
+            if action is not None and (doubts or root.status is Status.RUNNING):
+                found[action[1]] = doubts or f"run {root.run_id} was interrupted in it"
+        return found
 
     def _settling(self, record: OperationRecord | None) -> float:
         """

@@ -1,5 +1,6 @@
 """
-What a record tells of the compensation that its step declares.
+What a record tells of the actions that its step declares: the compensation, and the work before a
+destroy.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ def is_cut_short(record: OperationRecord) -> bool:
     Whether nobody can tell what the step's compensation did: it takes a reason to repeat it.
     """
     return record.compensation is not None and record.compensation.verdict == "unknown"
+
+
+def is_last_work_cut_short(record: OperationRecord) -> bool:
+    """
+    Whether nobody can tell what the work before the destroy did: it takes a reason to repeat it.
+    """
+    return record.before_destroy is not None and record.before_destroy.verdict == "unknown"
 
 
 def has_done_something(record: OperationRecord) -> bool:

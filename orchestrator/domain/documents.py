@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.parts import Document, Part
+from orchestrator.domain.parts import ActionRoot, Document, Part
 from orchestrator.domain.record import (
     ActionRun,
     Actor,
@@ -29,21 +29,6 @@ from orchestrator.domain.record import (
     Verification,
 )
 from orchestrator.domain.states import Condition, Status, StepStatus, Verdict
-
-
-class ActionRoot(Part):
-    """
-    The root of a module that a step declares as one of its actions, as its newest record tells it.
-    What it made stays when the step is destroyed: ``objects`` are alive.
-    """
-
-    target: str
-    status: Status
-    condition: Condition | None = None
-    run_id: str
-    last_error: str | None = None
-    objects: tuple[str, ...] = ()
-    in_doubt: tuple[Doubt, ...] = ()
 
 
 class StepState(Part):

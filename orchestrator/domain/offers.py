@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from orchestrator.domain.commands import command_line
-from orchestrator.domain.compensation import is_cut_short
+from orchestrator.domain.compensation import is_cut_short, is_last_work_cut_short
 from orchestrator.domain.hints import HINTS
 from orchestrator.domain.lineage import failed_run
 from orchestrator.domain.record import Doubt, OperationRecord
@@ -73,8 +73,11 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     "on that machine for it and for its engine",
     (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
     "found does not matter: the command forgets {doubts}",
-    (Remedy.MANUAL, Situation.CUT_SHORT): "no evidence tells what the compensation of run {run} "
-    "did before it was cut short: look at what it changes. The command carries it out again",
+    (
+        Remedy.MANUAL,
+        Situation.CUT_SHORT,
+    ): "no evidence tells what {work} did in run {run} before it "
+    "was cut short: look at what it changes. The command carries it out again",
     (Remedy.MANUAL, Situation.UNSAVED): "compare {unsaved} with the provider state; the command "
     "puts it aside where the state is sound without it",
 }
@@ -92,6 +95,7 @@ REFUSED: Mapping[str, str] = {
     "upstream": "it needs {unready}: recover that first",
     "unknown_run": "no earlier run is known in which it ended ok",
     "none_declared": "the step declares no compensation",
+    "module_in_doubt": "in doubt in the module of its action: {module}; reconcile that first",
     "nothing_done": "nothing of it was completed",
     "compensated": "it was compensated since it was applied; `compensate --repeat WHY` does "
     "it again",
@@ -178,7 +182,9 @@ def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str |
         case Remedy.DESTROY:
             left = any(doubt.action == "forget" for doubt in subject.doubts)
             accept = ("--accept-vanished", "WHY") if left else ()
-            return _command(subject, "destroy", *at, *accept, *takeover)
+            cut = subject.record is not None and is_last_work_cut_short(subject.record)
+            repeat = ("--repeat-before-destroy", "WHY") if cut else ()
+            return _command(subject, "destroy", *at, *accept, *repeat, *takeover)
         case Remedy.MANUAL:
             return _by_hand(subject, situation, *at)
 
@@ -193,11 +199,17 @@ def _by_hand(subject: Subject, situation: Situation, *at: str) -> str:
         case Situation.UNSAVED:
             return _command(subject, "reconcile", *at, "--dismiss-errored-state", "WHY")
         case Situation.CUT_SHORT:
-            return _command(subject, "compensate", *at, "--repeat", "WHY")
+            if _is_compensating(subject):
+                return _command(subject, "compensate", *at, "--repeat", "WHY")
+            return _command(subject, "destroy", *at, "--repeat-before-destroy", "WHY")
         case _:
             names = dict.fromkeys(doubt.address for doubt in subject.doubts)
             forget = [word for name in names for word in ("--forget", name)]
             return _command(subject, "reconcile", *at, *forget, "--reason", "WHY")
+
+
+def _is_compensating(subject: Subject) -> bool:
+    return subject.record is not None and subject.record.failed_command == "compensate"
 
 
 def _rollback(subject: Subject, *options: str) -> str:
@@ -297,6 +309,8 @@ def _words(subject: Subject) -> dict[str, str]:
         "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",
         "objects": objects,
         "kept": facts.kept or "retained",
+        "work": "the compensation" if _is_compensating(subject) else "the work before the destroy",
+        "module": "; ".join(facts.action_doubts.values()),
         "release": _command(subject, "release", "--reason", "WHY"),
         "status": str(subject.status or "never applied"),
         "targets": ", ".join(record.targets if record else ()),

@@ -1,10 +1,13 @@
 """
-What every JSON document of a reading command is made of.
+What the JSON documents of reading commands are made of.
 """
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.record import Doubt
+from orchestrator.domain.states import Condition, Status
 
 
 class Part(BaseModel):
@@ -25,3 +28,18 @@ class Document(Part):
         The document as indented JSON, without a final newline.
         """
         return self.model_dump_json(by_alias=True, indent=2)
+
+
+class ActionRoot(Part):
+    """
+    The root of a module that a step declares as one of its actions, as its newest record tells it.
+    What it made stays when the step is destroyed: ``objects`` are alive.
+    """
+
+    target: str
+    status: Status
+    condition: Condition | None = None
+    run_id: str
+    last_error: str | None = None
+    objects: tuple[str, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()

@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.domain.compensation import has_done_something, is_compensated, is_cut_short
+from orchestrator.domain.compensation import (
+    has_done_something,
+    is_compensated,
+    is_cut_short,
+    is_last_work_cut_short,
+)
 from orchestrator.domain.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.subject import Remedy, Situation, Subject
 
@@ -90,7 +95,12 @@ def _is_kept(subject: Subject) -> bool:
 
 
 def _cut_short(subject: Subject) -> bool:
-    return subject.record is not None and is_cut_short(subject.record)
+    record = subject.record
+    if record is None:
+        return False
+    if record.failed_command == "compensate":
+        return is_cut_short(record)
+    return record.failed_command == "before_destroy" and is_last_work_cut_short(record)
 
 
 def _has_work(subject: Subject) -> bool:
@@ -210,8 +220,9 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.CUT_SHORT,
-        "its compensation was cut short, and nobody can tell what it did",
-        lambda subject: _failed("compensate")(subject) and _cut_short(subject),
+        "its compensation, or the work before its destroy, was cut short: nobody can tell what it "
+        "did",
+        _cut_short,
         may=(_R.RECONCILE, *_AGAIN, _R.MANUAL),
         prefers=(_R.MANUAL,),
     ),
@@ -262,10 +273,12 @@ BARS: Mapping[Remedy, tuple[Bar, ...]] = {
         Bar("none_declared", lambda subject: not subject.facts.compensates),
         Bar("nothing_done", lambda subject: not _has_work(subject)),
         Bar("compensated", lambda subject: is_compensated(subject.record)),
+        Bar("module_in_doubt", lambda subject: "compensate" in subject.facts.action_doubts),
     ),
     Remedy.DESTROY: (
         Bar("retained", _is_kept),
         Bar("nothing_there", lambda subject: subject.status in NOTHING_THERE),
+        Bar("module_in_doubt", lambda subject: "before_destroy" in subject.facts.action_doubts),
         Bar("dependents", lambda subject: bool(subject.position.dependents)),
     ),
 }

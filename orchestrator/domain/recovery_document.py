@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.parts import Document, Part
+from orchestrator.domain.parts import ActionRoot, Document, Part
 from orchestrator.domain.record import (
     Action,
     Attempt,
@@ -130,6 +130,7 @@ class Evidence(Part):
     lineage: Lineage | None = None
     inputs: str | None = None
     scope: str = ""
+    action_roots: tuple[ActionRoot, ...] = ()
     parent: str | None = None
     children: tuple[str, ...] = ()
 

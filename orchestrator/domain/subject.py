@@ -12,6 +12,7 @@ from orchestrator.domain.commands import Place
 from orchestrator.domain.lineage import Obstacle
 from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.states import Condition, Status
+from orchestrator.domain.target import ActionKind
 
 
 class Remedy(StrEnum):
@@ -83,7 +84,8 @@ class Facts:
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``obstacles`` say what stands against that. ``given_inputs`` is the file with the inputs that
-    the command line of the record's run named, ``kept`` the reason for which no destroy touches the
+    the command line of the record's run named, ``action_doubts`` what is uncertain
+    in the modules of its actions, ``kept`` the reason for which no destroy touches the
     step, ``scope`` the provider configuration that the
     blueprint gives the step, with its references as they are written.
     """
@@ -101,6 +103,7 @@ class Facts:
     obstacles: Mapping[Remedy, Obstacle] = field(default_factory=dict)
     given_inputs: str | None = None
     compensates: bool = False
+    action_doubts: Mapping[ActionKind, str] = field(default_factory=dict)
     kept: str | None = None
     scope: str = ""
 

@@ -15,7 +15,7 @@ from orchestrator.domain.recovery_document import (
 )
 from orchestrator.domain.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.subject import Situation
-from orchestrator.views.outcome import fault_words, readback_words
+from orchestrator.views.outcome import doubt_words, fault_words, readback_words
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import commands
 from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
@@ -163,6 +163,11 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "spooled", "bad", "its outcome waits on disk to be recorded"
     for late in found.late:
         yield "late", "warn", f"run {late.run_id} ended `{late.status}` too late: {late.file}"
+    for root in found.action_roots:
+        made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
+        yield "module", "dim", f"{root.target}: {root.condition or root.status}{made}"
+        for left in root.in_doubt:
+            yield "in doubt", "bad", doubt_words(left)
     if found.retained:
         kept = found.retained
         yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.domain.documents import ActionRoot, StatusDocument
+from orchestrator.domain.documents import StatusDocument
 from orchestrator.domain.events import (
     Alive,
     EngineLine,
@@ -16,6 +16,7 @@ from orchestrator.domain.events import (
     PlanReady,
     RunFinished,
 )
+from orchestrator.domain.parts import ActionRoot
 from orchestrator.domain.record import (
     Absence,
     ActionRun,

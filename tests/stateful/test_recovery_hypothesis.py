@@ -115,6 +115,7 @@ def subjects(draw: st.DrawFn) -> Subject:
             st.dictionaries(st.sampled_from([Remedy.RETRY, Remedy.ROLLBACK]), obstacles)
         ),
         given_inputs=draw(maybe),
+        action_doubts=draw(st.sampled_from([{}, {"compensate": "x"}, {"before_destroy": "x"}])),
         kept=draw(seldom),
         compensates=draw(st.booleans()),
     )

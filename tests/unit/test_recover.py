@@ -37,6 +37,7 @@ from orchestrator.engine.process import SystemProcesses
 from tests.fakes.clock import START
 from tests.fakes.desk import NEEDS, Desk, outline
 from tests.fakes.entries import ACTOR, OWNER, claim, entry
+from tests.fakes.journals import refs
 
 NOW = START + timedelta(minutes=3)
 FIRST, SECOND, THIRD = (f"2030010{n}T000000000Z-aaaaaa" for n in (1, 2, 3))
@@ -420,6 +421,25 @@ def test_a_lock_without_an_id_has_nothing_to_release(desk: Desk) -> None:
     )
     desk.has("network", last_attempt=tried, run_id=SECOND)
     assert row(desk).hint == HINTS["lock"]
+
+
+def test_what_the_module_of_an_action_left_is_settled_first(desk: Desk) -> None:
+    """
+    A compensation that is a module has a root of its own: its doubts are shown with the step, it is
+    no orphan, and the compensation does not go on over them.
+    """
+    error(desk, failed_command="compensate", resources=Resources(inventory=refs("a.b id-1")))
+    desk.has('network["@compensate"]', status="error", resources=Resources(in_doubt=(LOST,)))
+    steps = {
+        name: OutlinedStep(name=name, module_ref="m", needs=frozenset(needs), compensate=True)
+        for name, needs in NEEDS.items()
+    }
+    document = look(desk, outline(steps=steps))
+    found = document.steps[0]
+    assert [root.in_doubt for root in found.evidence.action_roots] == [(LOST,)]
+    assert (found.situation, found.recommended) == ("compensating", "reconcile")
+    assert action(found, "compensate").reason.code == "module_in_doubt"
+    assert document.orphaned == ()
 
 
 def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
