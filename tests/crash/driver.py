@@ -166,6 +166,7 @@ def run_meddled(
         steps=tuple(wanted.get("steps", ())),
         adopt=tuple(Adoption.parse(text) for text in wanted.get("adopt", ())),
         words=tuple(wanted.get("words", ())),
+        push_errored_state=bool(wanted.get("push_errored_state")),
     )
     with (
         StopSignals().installed() as stop,

@@ -5,6 +5,7 @@ on. The engine is the stand-in, as in test_kill_points.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,48 @@ def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
         doubts = [doubt["id"] for doubt in entries[-1]["resources"]["in_doubt"]]
         assert doubts == ([] if held else objects), point
         assert pair.objects("one") == objects
+
+
+PUSH = {"steps": ["one"], "push_errored_state": ["yes"]}
+
+
+def unsaved(root: Path, tool: Driver) -> tuple[Pair, Path, str]:
+    """
+    An applied project, whose engine could not save the last state of its first step.
+    """
+    pair = Pair(root, str(STANDIN), tool)
+    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    (state,) = pair.own.glob("work/pair/default/one/**/terraform.tfstate")
+    later = json.loads(state.read_text())
+    later["serial"] = int(later["serial"]) + 1
+    later["outputs"]["more"] = {"value": "unsaved"}
+    text = json.dumps(later)
+    state.with_name("errored.tfstate").write_text(text)
+    return pair, state, text
+
+
+def test_a_push_killed_at_any_call_loses_no_state(tmp_path: Path, tool: Driver) -> None:
+    """
+    FIELD 8 and law 7: the unsaved state is in the working directory or kept with a run, once, until
+    the end; the same command again saves it, or finds it saved.
+    """
+    pair, _, _ = unsaved(tmp_path / "first", tool)
+    assert pair.meddled("reconcile", wanted=PUSH) == 0, pair.said
+    names = ("store.append", "engine.call:push", "workdirs.set_aside")
+
+    for number, point in enumerate(points(pair.calls, *names)):
+        pair, state, text = unsaved(tmp_path / str(number), tool)
+        assert pair.meddled("reconcile", kill=point, wanted=PUSH) == SIGKILLED, (point, pair.said)
+        assert [path.read_text() for path in pair.own.rglob("errored.tfstate")] == [text], point
+
+        options = ("--step", "one", "--push-errored-state", "--yes")
+        again = pair.call("reconcile", "pair", *options)
+
+        aside = list(pair.own.glob("runs/*/steps/one/1/errored.tfstate"))
+        assert again in (0, REFUSED), (point, pair.said)
+        assert [path.read_text() for path in aside] == [text], point
+        assert "unsaved" in state.read_text(), point
+        assert pair.call("reconcile", "pair", "--step", "one") == 0, (point, pair.said)
 
 
 def test_an_import_whose_marker_is_not_durable_does_not_start(tmp_path: Path, tool: Driver) -> None:
