@@ -46,7 +46,8 @@ def alive_orphans(
 
 def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
     """
-    The orphans of a deployment with what each was applied from.
+    The orphans of a deployment with what each was applied from; among them the steps that are gone
+    themselves, and of which the module of an action has left something.
 
     Refused where one is another project's or file's, or the store does not have what it was applied
     from; StoreUnavailable where that cannot be read.
@@ -56,9 +57,12 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
     found, lacking = {}, []
     for record in alive_orphans(base, store.records(base.blueprint, base.environment)):
         check_owner(record, base.project, (base.path, *base.moved_from))
-        step = record.target.step
-        if step_of(step) != step:
-            continue  # what an action made: it is not the step's
+        step = step_of(record.target.step)
+        if step != record.target.step:
+            own = store.newest(base.target(step))
+            if own is None or own.status not in NOTHING_THERE:
+                continue  # the step is an orphan itself
+            record = own
         text = store.blob(deployment_blob(record.deployment)) if record.deployment else None
         if text is None:
             lacking.append(str(record.target.target))
@@ -154,7 +158,10 @@ def tell_orphans(crew: Crew) -> None:
     if made:
         services.note(
             f"made by actions of steps that are no longer in the blueprint: {', '.join(made)}",
-            hint="put the step back into the blueprint to destroy what they made",
+            hint="to destroy one of them: "
+            + command_line(
+                crew.deployment, "destroy", "--orphaned", "--step", made[0].split("/", 2)[2]
+            ),
             level="warning",
         )
     if crew.order.orphaned:

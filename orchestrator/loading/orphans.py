@@ -55,9 +55,10 @@ def _given(inputs: Mapping[str, InputValue], root: Step) -> Step:
 def _bare(step: Step) -> Step:
     """
     The step as far as a destroy needs it. What the blueprint retained it no longer does: only what
-    is recorded as retained is.
+    is recorded as retained is. Of its compensation only a module has something to take down.
     """
-    return replace(step, verify=(), identity={}, search={}, compensate=None, retain=None)
+    made = step.compensate if isinstance(step.compensate, ModuleAction) else None
+    return replace(step, verify=(), identity={}, search={}, compensate=made, retain=None)
 
 
 def _alone(frozen: FrozenDeployment, step: Step) -> FrozenDeployment:
@@ -79,10 +80,11 @@ def _templates(step: Step) -> Iterator[Template]:
     yield from step.inputs.values()
     yield from step.providers.values()
     yield step.backend.config
-    match step.before_destroy:
-        case ModuleAction(root):
-            yield from _templates(root)
-        case CommandAction(argv, environment):
-            yield from (argv, environment)
-        case None:
-            pass
+    for action in (step.compensate, step.before_destroy):
+        match action:
+            case ModuleAction(root):
+                yield from _templates(root)
+            case CommandAction(argv, environment):
+                yield from (argv, environment)
+            case None:
+                pass

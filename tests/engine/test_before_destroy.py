@@ -313,6 +313,27 @@ def test_what_an_action_made_is_destroyed_by_its_name(project: Project) -> None:
     assert "the blueprint declares no module as compensate of step 'db'" in wrong.said
 
 
+def test_what_an_action_made_is_found_when_its_step_has_left_the_blueprint(
+    project: Project,
+) -> None:
+    """
+    The step is gone and no longer declared: what it made is an orphan, named, and destroyed from
+    what the step was applied from.
+    """
+    kept(project, BY_MODULE.replace("RUN", "${run.id}"))
+    project.ok("destroy", "kept", "--yes", "--step", "db")
+    text = KEPT.replace("ACTION", BY_COMMAND)
+    project.write("blueprints/kept.yaml", text[: text.index("      db:")])
+    root = 'db["@before_destroy"]'
+    assert project.status("kept")["orphaned"] == [f"kept/default/{root}"]
+    told = project.ok("destroy", "kept", "--yes")
+    assert "made by actions of steps that are no longer in the blueprint" in told.out
+    assert project.run("status", "kept", "--expect", "destroyed").code == 4
+    project.ok("destroy", "kept", "--orphaned", "--step", root, "--yes")
+    assert project.record(root)["status"] == "destroyed"
+    project.ok("status", "kept", "--expect", "destroyed")
+
+
 def test_it_is_not_done_for_what_goes_with_its_parent(project: Project) -> None:
     """
     A child is not destroyed by itself: nothing of it is asked for, and nothing is done for it.
