@@ -22,7 +22,7 @@ from orchestrator.domain.events import (
     PhaseStarted,
     RunFinished,
 )
-from orchestrator.domain.record import Diagnostic, Fault
+from orchestrator.domain.record import Diagnostic, Fault, Lineage
 from orchestrator.ports import Sink
 from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
@@ -70,6 +70,20 @@ def shown(events: list[Event], *, verbose: bool = False) -> str:
     for event in events:
         view.emit(event)
     return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("retry", "retry of run R1"), ("rollback", "rollback to run R1")]
+)
+def test_a_run_begins_with_the_one_it_comes_from(kind: str, words: str) -> None:
+    """
+    Law 18: whoever watches a retry or rollback sees from which run, and why.
+    """
+    lineage = Lineage(kind=kind, from_run="R1", reason="v2 is slow")
+    begun = started(kind).model_copy(update={"lineage": lineage})
+
+    assert f"{words} (v2 is slow)" in shown([begun])
+    assert "R1" not in shown([started("apply")])
 
 
 @pytest.mark.parametrize("view", VIEWS)
