@@ -82,6 +82,7 @@ def load(
         need=need,
         used=used_inputs(values),
         run_command=run_command,
+        secret=used_inputs(linked.secret_values()),
         unavailable=unavailable,
     )
     linked.check_values(inputs, Problems() if need is Need.AVAILABLE else problems)

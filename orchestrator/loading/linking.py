@@ -258,6 +258,22 @@ class Linked:
             found.extend(value for _, value in behaviour.checks)
         return found
 
+    def secret_values(self) -> list[Placed]:
+        """
+        The templates that are given to sensitive variables, of steps and of their actions.
+        """
+        drafts = [(draft, self.modules[name]) for name, draft in self.drafts.items()]
+        for own in self.actions.values():
+            roots = [action.root for action in own.values() if action.root is not None]
+            drafts += [(root, self.roots[root.name][0]) for root in roots]
+        return [
+            value
+            for draft, module in drafts
+            if module is not None
+            for name, value in draft.inputs.items()
+            if name in module.variables and module.variables[name].sensitive
+        ]
+
     def action_values(self) -> list[Placed]:
         """
         All templates of all actions.

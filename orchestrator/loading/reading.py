@@ -109,6 +109,7 @@ def resolve_inputs(
     need: Need,
     used: frozenset[str],
     run_command: Callable[[Sequence[str]], str],
+    secret: frozenset[str] = frozenset(),
     unavailable: dict[str, str] | None = None,
 ) -> dict[str, InputValue]:
     """
@@ -134,6 +135,7 @@ def resolve_inputs(
         need=need,
         used=used,
         problems=problems,
+        secret=secret,
         unavailable={} if unavailable is None else unavailable,
     )
     return resolver.resolve(reading.blueprint.inputs.values(), found)

@@ -5,7 +5,7 @@ The values of a blueprint's inputs: what is written is checked, what won is fetc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from orchestrator.domain.blueprint import InputValue
@@ -83,8 +83,9 @@ def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
 class Resolver:
     """
     Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
-    another one is not run. Where only what is available is needed, ``unavailable`` gets the reason
-    for which the source of an input gives no value.
+    another one is not run. ``secret`` are those that sensitive variables of modules are given.
+    Where only what is available is needed, ``unavailable`` gets the reason for which the source of
+    an input gives no value.
     """
 
     blueprint: str
@@ -94,6 +95,7 @@ class Resolver:
     need: Need
     used: frozenset[str]
     problems: Problems
+    secret: frozenset[str] = frozenset()
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def resolve(
@@ -108,10 +110,20 @@ class Resolver:
             if candidate is None:
                 self._missing(declaration)
                 continue
-            value = self._value(declaration, candidate)
+            value = self._value(self._seen(declaration, candidate), candidate)
             if value is not None:
                 values[declaration.name] = value
         return values
+
+    def _seen(self, declaration: Declaration, candidate: Candidate) -> Declaration:
+        """
+        The declaration, sensitive if a module says so of the variable that the input is given to;
+        what stands in the blueprint as it is is no secret any more.
+        """
+        written = candidate.kind == "blueprint" and not is_from(candidate.node)
+        if declaration.name not in self.secret or written:
+            return declaration
+        return replace(declaration, sensitive=True)
 
     def _missing(self, declaration: Declaration) -> None:
         if self.need is not Need.VALUES:

@@ -87,6 +87,29 @@ def test_no_secret_is_in_it(project: ProjectOnDisk) -> None:
     }
 
 
+def test_what_a_sensitive_variable_is_given_is_a_secret(project: ProjectOnDisk) -> None:
+    """
+    A value that is given to an input is a secret if a module says so of the variable that it goes
+    to, declared or not. What stands in the blueprint for everybody to read is none.
+    """
+    project.blueprint(
+        """
+        inputs: {typed: {type: string}, public: {type: string, default: publ1c}}
+        steps:
+          one:
+            module: ../modules/secret
+            inputs: {given: "${inputs.typed}", written: "${inputs.public}"}
+        """
+    )
+    deployment = project.load(variables=["typed=typed-1n"])
+    text = freeze(deployment, KEY).to_json()
+
+    assert deployment.inputs["typed"].sensitive
+    assert "typed-1n" not in text
+    assert not deployment.inputs["public"].sensitive
+    assert "publ1c" in text
+
+
 def test_where_a_line_stands_does_not_matter(project: ProjectOnDisk) -> None:
     """
     A comment more in the blueprint means the same deployment.
