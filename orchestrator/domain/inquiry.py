@@ -19,11 +19,16 @@ from orchestrator.domain.references import Lookup, Reference, Resolved, Template
 _WITHOUT_REMOTE = "terraform_data"
 
 
+#: Searches by the key that declares them and, where they differ, by the key of the instance.
+Searches = dict[tuple[str, str | None], Search]
+
+
 @dataclass(frozen=True, slots=True)
 class Inquiry:
     """
     One object in doubt and the ways to ask for it: its import id with its origin, and the number
-    of a search. ``obstacles`` say why a way is closed.
+    of a search. Where that is the instance's own, ``control`` is the number of the same search for
+    another instance, which provider state holds. ``obstacles`` say why a way is closed.
     """
 
     doubt: Doubt
@@ -31,6 +36,7 @@ class Inquiry:
     import_id: str | None = None
     origin: Literal["identity", "id"] = "identity"
     search: int | None = None
+    control: int | None = None
     obstacles: tuple[str, ...] = ()
 
 
@@ -41,7 +47,7 @@ def inquire(
     What to ask for the creates among ``doubts``, on the provider state as it is now. ``lookup``
     resolves what the step's identity and search refer to.
     """
-    searches: dict[str, Search] = {}
+    searches: Searches = {}
     inquiries = []
     for doubt in doubts:
         if doubt.action != "create":
@@ -66,8 +72,7 @@ def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
     if key is None:
         return None
     template = step.identity[key]
-    keyed = any(reference.kind == "each_key" for reference in template.references)
-    if key != address.text and not keyed:
+    if key != address.text and not _keyed(template):
         raise Unresolvable(f"the identity of {key} is no instance's: it needs ${{each.key}}")
     resolved = template.resolve(_with_key(lookup, address))
     if resolved.secrets:
@@ -84,7 +89,7 @@ def _by_import(
     step: Step,
     lookup: Lookup,
     state: PulledState,
-    _: dict[str, Search],
+    _: Searches,
 ) -> Inquiry:
     doubt, address = inquiry.doubt, inquiry.address
     if doubt.id is None and declared(step.identity, address) is None:
@@ -103,15 +108,34 @@ def _by_search(
     inquiry: Inquiry,
     step: Step,
     lookup: Lookup,
-    _: PulledState,
-    searches: dict[str, Search],
+    state: PulledState,
+    searches: Searches,
 ) -> Inquiry:
     key = declared(step.search, inquiry.address)
     if key is None:
         return inquiry
+    template = step.search[key]
+    if not _keyed(template):
+        return replace(inquiry, search=_number(searches, (key, None), template, lookup))
+    own, resource = inquiry.address, inquiry.address.resource
+    number = _number(searches, (key, own.key), template, _with_key(lookup, own))
+    held = [parse_address(item.address) for item in state.objects if item.deposed is None]
+    other = next((item for item in held if item.resource == resource and item != own), None)
+    control = None
+    if other is not None:
+        control = _number(searches, (key, other.key), template, _with_key(lookup, other))
+    return replace(inquiry, search=number, control=control)
+
+
+def _number(
+    searches: Searches, key: tuple[str, str | None], template: Template, lookup: Lookup
+) -> int:
+    """
+    The number of a search, which is added where it is new.
+    """
     if key not in searches:
-        searches[key] = _search(step.search[key], lookup)
-    return replace(inquiry, search=list(searches).index(key))
+        searches[key] = _search(template, lookup)
+    return list(searches).index(key)
 
 
 def declared(by_address: Mapping[str, Template], address: Address) -> str | None:
@@ -119,6 +143,10 @@ def declared(by_address: Mapping[str, Template], address: Address) -> str | None
     The key under which something is declared for an object: its own address or its resource's.
     """
     return next((key for key in (address.text, address.resource) if key in by_address), None)
+
+
+def _keyed(template: Template) -> bool:
+    return any(reference.kind == "each_key" for reference in template.references)
 
 
 def _search(template: Template, lookup: Lookup) -> Search:

@@ -174,7 +174,8 @@ def _searched(
         verdict: Verdict = "exists" if len(fresh) >= sharing else "unknown"
         why = f"the search found {len(fresh)} that no step has, for {sharing} in doubt"
         return _Finding(verdict, "search", f"{why}: attributes tell which is which", fresh)
-    seen = known.held.get(address.resource, frozenset()).intersection(listed)
+    control = answers.listed.get(inquiry.control, ()) if inquiry.control is not None else ()
+    seen = known.held.get(address.resource, frozenset()).intersection((*listed, *control))
     if seen or (address.resource, "search") in known.adopted:
         why = f"the search finds {len(seen)} others of {address.resource}, and not this one"
         return _Finding("absent", "search", why)

@@ -199,7 +199,7 @@ class Linker:
         for value in behaviour.identity.values():
             Rules("identity", inputs=variables, instances=True).check(value, self.problems)
         for value in behaviour.search.values():
-            Rules("search", inputs=variables).check(value, self.problems)
+            Rules("search", inputs=variables, instances=True).check(value, self.problems)
         outputs = module.outputs if module else None
         for spec, value in behaviour.checks:
             if outputs is not None:

@@ -94,7 +94,7 @@ class Rules:
             case "step_name" | "target_id":
                 return None if self.step_names else self._forbidden(reference, "it has no step")
             case "each_key":
-                why = "only `identity` is read for each instance"
+                why = "only `identity` and `search` are read for each instance"
                 return None if self.instances else self._forbidden(reference, why)
             case "run_id":
                 why = "only `compensate` and `before_destroy` may differ from run to run"

@@ -211,6 +211,28 @@ def test_a_search_that_finds_the_others_proves_an_absence(place: Place) -> None:
     assert place.settled == {'fakecloud_server.found["two"]': "absent"}
 
 
+def test_each_instance_is_searched_for_by_its_key(place: Place) -> None:
+    """
+    With a search of its own each is told from the others: one is there, one was never made, for
+    the same search finds the one that provider state holds.
+    """
+    place.wants("servers: [sound, made, never]")
+    blueprint = place.project.root / "blueprints/asked.yaml"
+    text = blueprint.read_text().replace(
+        "arguments: {tags", 'arguments: {name: "${each.key}", tags'
+    )
+    blueprint.write_text(text)
+    place.cloud.arm("create", "made", "lost_answer")
+    place.cloud.arm("create", "never", "lost_request")
+    place.apply()
+
+    place.reconcile()
+
+    (made,) = (item.id for item in place.cloud.servers() if item.name == "made")
+    assert place.readbacks['fakecloud_server.found["made"]']["ids"] == [made]
+    assert place.settled == {'fakecloud_server.found["never"]': "absent"}
+
+
 def test_a_search_by_which_one_was_adopted_is_proven(place: Place) -> None:
     """
     It found a server whose answer was lost, which was then adopted; so when it finds none later,

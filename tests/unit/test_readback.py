@@ -72,6 +72,7 @@ class Case:
 BY_NAME = {THIS: "${inputs.name}"}
 EACH = {"s.m": "${each.key}"}
 MANY = {"s.m": SEARCH}
+OWN = {"s.m": {"data": "s_all", "arguments": {"name": "${each.key}"}, "ids": "ids"}}
 HERE = frozenset({THIS})
 
 CASES = [
@@ -176,6 +177,19 @@ CASES = [
         "fewer candidates than doubts: one exists, and nobody knows which",
         "unknown", "attributes tell which is which", ids=("i-2",), asked=(ONE, TWO), search=MANY,
         listed={0: ("i-2",)},
+    ),
+    Case(
+        "an instance's own search finds it",
+        "exists", ids=("i-2",), asked=(TWO, ONE), search=OWN, listed={0: ("i-2",), 1: ()},
+    ),
+    Case(
+        "and proves its absence where the same search for another instance finds that",
+        "absent", asked=(TWO,), search=OWN, listed={0: (), 1: ("i-1",)}, held=('s.m["one"] i-1',),
+    ),
+    Case(
+        "but not where it finds nothing there either",
+        "unknown", "never been seen to find", asked=(TWO,), search=OWN, listed={0: (), 1: ()},
+        held=('s.m["one"] i-1',),
     ),
     Case(
         "an empty search is unknown until it has been seen to find one",
