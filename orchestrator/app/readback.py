@@ -121,10 +121,11 @@ class Readback:
 
     def _others(self) -> list[OperationRecord]:
         """
-        The records of the other targets of this blueprint and environment.
+        The records of all other targets in the store, also of other blueprints: what these have is
+        not what is missing here.
         """
-        records = self.bench.records.values()
-        return [item for item in records if item is not None and item.target != self.record.target]
+        records = self.bench.services.store.records()
+        return [item for item in records if item.target != self.record.target]
 
     def _named(self, inquiry: Inquiry) -> bool:
         """

@@ -43,7 +43,7 @@ class Known:
 
 def known_of(own: OperationRecord, others: Iterable[OperationRecord], state: PulledState) -> Known:
     """
-    What the records of a blueprint and the step's provider state tell.
+    What records and the step's provider state tell.
     """
     doubtful = {doubt.address for doubt in own.resources.in_doubt if doubt.action == "create"}
     managed = {

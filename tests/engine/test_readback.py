@@ -233,6 +233,24 @@ def test_each_instance_is_searched_for_by_its_key(place: Place) -> None:
     assert place.settled == {'fakecloud_server.found["never"]': "absent"}
 
 
+def test_what_another_blueprint_has_is_no_candidate(place: Place) -> None:
+    """
+    A search may be wide enough to find it; it is managed, so nothing is found that is missing.
+    """
+    place.wants("servers: [lone]")
+    blueprint = place.project.root / "blueprints/asked.yaml"
+    other = blueprint.read_text().replace("name: asked", "name: other")
+    place.project.write("blueprints/other.yaml", other)
+    place.project.ok("apply", "other", "--yes")
+    place.cloud.arm("create", "lone", "lost_request")
+    place.apply()
+
+    place.reconcile()
+
+    found = place.readbacks['fakecloud_server.found["lone"]']
+    assert (found["verdict"], found["ids"]) == ("unknown", [])
+
+
 def test_a_search_by_which_one_was_adopted_is_proven(place: Place) -> None:
     """
     It found a server whose answer was lost, which was then adopted; so when it finds none later,
