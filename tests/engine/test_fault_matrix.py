@@ -5,6 +5,7 @@ doubt, what a readback says of it, and that in the end nothing is left over and 
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -321,9 +322,13 @@ def test_a_provider_that_crashes_in_a_change(tmp_path: Path, op: str, size: str)
     assert len(place.cloud.calls("create")) == 2
 
 
-def test_a_create_that_hangs_until_everything_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("journal", "gone"), [("partial", ()), ("missing", ("runs", "work"))])
+def test_a_create_that_hangs_until_everything_is_killed(
+    tmp_path: Path, journal: str, gone: tuple[str, ...]
+) -> None:
     """
-    The journal is partial: the create began and never ended. It was made, and is found.
+    The journal tells that the create began and never ended; or the machine is gone with all its
+    files, and only the marker tells of it. It was made, and is found.
     """
     place = Place(tmp_path)
     place.cloud.arm("create", "stuck", "hang_after")
@@ -331,8 +336,10 @@ def test_a_create_that_hangs_until_everything_is_killed(tmp_path: Path) -> None:
     tool = place.project.start("apply", "asked", "--json", "--yes")
     place.cloud.wait_for_call("create", "stuck")
     kill_with_engine(place.project, tool, "apply")
+    for name in gone:
+        shutil.rmtree(place.project.own / name)
 
     place.reconcile()
 
-    assert place.record["resources"]["journal"] == "partial"
+    assert place.record["resources"]["journal"] == journal
     assert place.readbacks[address("stuck")]["verdict"] == "exists"
