@@ -17,9 +17,9 @@ import click
 
 from orchestrator.cli.main import cli
 from orchestrator.domain.hints import HINTS
-from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL
 from orchestrator.domain.recovery import BARS, CASES, UNCALLED
 from orchestrator.domain.schemas import DOCUMENTS
+from orchestrator.domain.sentences import OFFERED, REFUSED, SPECIAL
 from orchestrator.domain.states import TABLE, Status, Trigger
 from orchestrator.errors import EXIT_CODES, PRECEDENCE
 

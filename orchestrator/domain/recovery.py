@@ -177,6 +177,14 @@ CASES: tuple[Case, ...] = (
         blocks="in_doubt",
     ),
     Case(
+        Situation.LEFT,
+        "objects have left the provider state, and not by a delete of this tool",
+        lambda subject: bool(subject.doubts) and all(d.action == "forget" for d in subject.doubts),
+        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.MANUAL,),
+        blocks="in_doubt",
+    ),
+    Case(
         Situation.UNANSWERABLE,
         "objects are in doubt, and nothing but a person can tell",
         lambda subject: bool(subject.doubts),

@@ -43,6 +43,7 @@ class Situation(StrEnum):
     SPOOLED = "spooled"
     UNSAVED = "unsaved"
     FOUND = "found"
+    LEFT = "left"
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
     NEVER = "never"

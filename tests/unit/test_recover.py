@@ -498,7 +498,7 @@ def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> Non
     left = LOST.model_copy(update={"action": "forget"})
     error(desk, resources=Resources(in_doubt=(left,)))
     found = look(desk, outline(steps=steps)).steps[0]
-    assert "region of aws (region=eu-west-1, profile=${inputs.p}) for" in (
+    assert "region of aws (region=eu-west-1, profile=${inputs.p}) whether" in (
         action(found, "manual").reason.message
     )
     assert "s3cret" not in found.model_dump_json()

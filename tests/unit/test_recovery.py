@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.domain.hints import HINTS, hint_of
 from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import OFFERED, REFUSED, SPECIAL, offers
+from orchestrator.domain.offers import offers
 from orchestrator.domain.record import (
     ActionRun,
     Doubt,
@@ -26,6 +26,7 @@ from orchestrator.domain.record import (
     Retained,
 )
 from orchestrator.domain.recovery import BARS, CASES, UNCALLED, Advice, advise
+from orchestrator.domain.sentences import OFFERED, REFUSED, SPECIAL
 from orchestrator.domain.states import Condition
 from orchestrator.domain.subject import Facts, Position, Remedy, Situation, Subject
 from tests.fakes.clock import START
@@ -191,7 +192,7 @@ ROWS = (
     Row(
         "what left the provider state can only be told by a person",
         entry(resources=Resources(in_doubt=(LEFT,))),
-        S.UNANSWERABLE,
+        S.LEFT,
         "manual",
         "reconcile destroy manual",
     ),
@@ -504,6 +505,14 @@ def test_by_hand_names_window_address_inputs_and_account() -> None:
     words = shlex.split(command)
     assert words[words.index("--forget") + 1] == 'aws_instance.this["a b"]'
     assert "--reason" in words
+
+
+def test_what_left_the_state_is_taken_back_by_its_id() -> None:
+    """
+    ADR 9: the record knows the id of what left; the command that imports it is whole.
+    """
+    said, _ = offered("manual", entry(resources=Resources(in_doubt=(LEFT,))))
+    assert "`orchestrator import web/prod/compute aws_eip.this eip-1 --reason WHY`" in said
 
 
 def test_settling_is_told_in_seconds() -> None:
