@@ -1,5 +1,6 @@
 """
-``reconcile``: settle what is uncertain from evidence. It changes records only.
+``reconcile``: settle what is uncertain from evidence, the provider asked for what a create may have
+left (`app.readback`). By itself it changes records only.
 
 A target becomes ``ok`` only by a clean answer or an empty plan, with passing checks; ``destroyed``
 or ``absent`` only where provider state is empty and nothing is in doubt; else it stays ``error``.

@@ -90,8 +90,9 @@ def adoptions(
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
-    provider state and a plan with the recorded inputs. Only the record changes, unless it is asked
-    to change provider state: then that comes first, each change recorded before it is made.
+    provider state, a plan with the recorded inputs, and the provider, which is asked for what a
+    create may have left. Only the record changes, unless it is asked to change provider state: then
+    that comes first, each change recorded before it is made.
 
     \b
     Example:
