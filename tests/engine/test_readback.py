@@ -315,22 +315,27 @@ def test_a_signal_ends_a_readback(place: Place) -> None:
 
 def test_no_secret_of_a_readback_is_kept(place: Place) -> None:
     """
-    A sensitive input in a search is asked with, and stands in no file and no record afterwards.
+    Sensitive values of inputs and providers are asked with, and stand in no file and no record
+    afterwards; of a provider's configuration the rest is told.
     """
     secret = "s3cret-Value"
-    place.wants("servers: [lone]")
+    place.wants("servers: [lone], with: [misnamed]")
     blueprint = place.project.root / "blueprints/asked.yaml"
     text = blueprint.read_text().replace("inputs: {name: acme", 'inputs: {name: "${inputs.pw}"')
     text = text.replace("steps:", "inputs: {pw: {type: string, sensitive: true}}\nsteps:")
-    blueprint.write_text(text)
+    providers = 'providers: {fakecloud: {region: eu-1, token: "${inputs.pw}"}}'
+    blueprint.write_text(f"{text}    {providers}\n")
     place.project.environ["ORCHESTRATOR_INPUT_pw"] = secret
-    place.cloud.arm("create", "lone", "lost_answer")
+    for name in ("lone", "misnamed"):
+        place.cloud.arm("create", name, "lost_answer")
     place.apply()
 
     ended = place.reconcile()
 
-    (found,) = place.readbacks.values()
+    found = place.readbacks['fakecloud_server.found["lone"]']
+    look = place.readbacks["fakecloud_server.misnamed[0]"]["look"]
     assert (found["verdict"], found["method"]) == ("exists", "search")
+    assert look["provider"] == {"region": "eu-1", "token": "(sensitive)"}
     assert secret not in ended.said
     state = place.project.own / "state"
     for file in place.project.own.rglob("*"):
