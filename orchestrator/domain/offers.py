@@ -89,7 +89,7 @@ def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str |
                 subject, "compensate", *at, *(("--repeat", "WHY") if again else why), *takeover
             )
         case Remedy.DESTROY:
-            left = any(doubt.action == "forget" for doubt in subject.doubts)
+            left = any(d.action == "forget" and d.saved is None for d in subject.doubts)
             accept = ("--accept-vanished", "WHY") if left else ()
             cut = subject.record is not None and is_last_work_cut_short(subject.record)
             repeat = ("--repeat-before-destroy", "WHY") if cut else ()

@@ -57,8 +57,8 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then takes down what exists; it "
     "ends `error`, not `destroyed`, while anything stays in doubt",
     **{
-        (Remedy.DESTROY, situation): "takes down what the provider state holds: {objects}; it "
-        "ends `error`, not `destroyed`, while {doubts} stays in doubt"
+        (Remedy.DESTROY, situation): "goes on with what is left: {objects}; it ends `error`, not "
+        "`destroyed`, while {doubts} stays in doubt"
         for situation in _DOUBTFUL
     },
     (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left: {objects}",

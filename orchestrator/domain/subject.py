@@ -139,10 +139,11 @@ class Subject:
     @property
     def answerable(self) -> bool:
         """
-        Whether evidence can still settle one of its doubts: not what left the provider state, and
-        not what the provider was asked for in vain.
+        Whether evidence can still settle one of its doubts: not what left the provider state (but
+        for what was kept to be confirmed), and not what the provider was asked for in vain.
         """
         return any(
-            doubt.action != "forget" and doubt.address not in self.facts.unanswered
+            (doubt.action != "forget" or doubt.saved is not None)
+            and doubt.address not in self.facts.unanswered
             for doubt in self.doubts
         )

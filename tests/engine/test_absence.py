@@ -370,6 +370,32 @@ def test_in_another_scope_a_missing_object_proves_nothing(lied: Lied) -> None:
     assert (confirmed.code, lied.project.record("lies")["status"]) == (0, "destroyed")
 
 
+def test_a_deposed_object_is_asked_for_like_any_other(lied: Lied) -> None:
+    """
+    Of the drift of a deposed object no plan tells: it has an answer of its own all the same.
+    """
+    project, cloud = lied.project, lied.cloud
+    cloud.disarm()
+    module = project.root / "modules/servers/main.tf"
+    made = "name     = each.key"
+    kept = f"{made}\n lifecycle {{\n  create_before_destroy = true\n }}"
+    module.write_text(module.read_text().replace(made, kept))
+    project.ok("apply", "wait", "--yes")
+    cloud.arm("delete", "liar", "delete_fails")
+    module.write_text(module.read_text().replace(made, 'name     = "new-${each.key}"'))
+    assert project.run("apply", "wait", "--yes").code == 10
+    cloud.arm("delete", "liar", "delete_lies")
+    lied.blueprint.write_text(lied.blueprint.read_text().replace("1h", "1s"))
+
+    ended = project.run("destroy", "wait", "--verify", "provider", "--yes")
+
+    record = project.record("lies")
+    (liar,) = cloud.servers()
+    assert (ended.code, record["error"]["code"], liar.name) == (11, "remaining", "liar"), ended.said
+    assert [doubt["id"] for doubt in record["resources"]["in_doubt"]] == [liar.id]
+    assert [ref["deposed"] is None for ref in record["resources"]["inventory"]] == [False]
+
+
 #: Two regions; once this begins to be destroyed one of them can be reached no more.
 REGIONS = """
     terraform {

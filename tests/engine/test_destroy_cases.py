@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +61,33 @@ class Pair:
         return [server.name for server in self.cloud.servers() if server.name.startswith(name)]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def pair(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pair]:
-    root = tmp_path_factory.mktemp("pair")
+@contextmanager
+def served(root: Path, engine: str) -> Iterator[Pair]:
+    """
+    A pair whose provider is in this process.
+    """
     cloud = Cloud(root / "cloud.db")
-    found = Pair(root / "project", cloud, request.param)
+    found = Pair(root / "project", cloud, engine)
     with cloud.attached() as reattach:
         environ = environment(install(root / "mirror"), cloud, found.project.environ)
         found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with served(tmp_path_factory.mktemp("pair"), "terraform") as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def each(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    """
+    A pair of each engine, for what rests on what the engine does.
+    """
+    with served(tmp_path_factory.mktemp("each"), request.param) as found:
         yield found
 
 
@@ -78,25 +96,25 @@ def addresses(record: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ["state", "provider"])
-def test_a_partial_destroy_goes_on_with_what_is_left(pair: Pair, method: str) -> None:
+def test_a_partial_destroy_goes_on_with_what_is_left(each: Pair, method: str) -> None:
     """
     One object is deleted, the other refuses: `error` with what is gone and what remains, the
     outputs as they were (FIELD 11), and what is gone confirmed by the provider where it was to be;
     the next destroy takes the rest down, by the same method.
     """
-    name = pair.applied(f"partial-{method}")
-    outputs = pair.project.record(name)["outputs"]
-    pair.cloud.arm("delete", f"{name}-last", "delete_fails")
+    name = each.applied(f"partial-{method}")
+    outputs = each.project.record(name)["outputs"]
+    each.cloud.arm("delete", f"{name}-last", "delete_fails")
 
-    ended = pair.project.run("destroy", name, "--verify", method, "--yes")
-    broken = pair.project.record(name)
-    again = pair.project.run("destroy", name, "--yes")
+    ended = each.project.run("destroy", name, "--verify", method, "--yes")
+    broken = each.project.record(name)
+    again = each.project.run("destroy", name, "--yes")
 
     assert (ended.code, broken["status"], broken["failed_command"]) == (10, "error", "destroy")
     assert (broken["resources"]["deleted"], addresses(broken)) == ([FIRST], [LAST])
     assert (broken["outputs"], bool(outputs)) == (outputs, True)
     assert broken["resources"]["in_doubt"] == []
-    record = pair.project.record(name)
+    record = each.project.record(name)
     assert (again.code, record["status"], record["outputs"]) == (0, "destroyed", {}), again.said
     assert record["absence"]["method"] == method
     if method == "provider":
@@ -105,26 +123,26 @@ def test_a_partial_destroy_goes_on_with_what_is_left(pair: Pair, method: str) ->
 
 
 @pytest.mark.parametrize("method", ["state", "provider"])
-def test_a_finished_destroy_of_a_killed_tool_is_destroyed(pair: Pair, method: str) -> None:
+def test_a_finished_destroy_of_a_killed_tool_is_destroyed(each: Pair, method: str) -> None:
     """
     Law 7: the tool is killed and the engine finishes by itself: the next destroy settles what it
     left as `destroyed`, not `absent`, confirmed as the killed run was to confirm it.
     """
-    name = pair.applied(f"killed-{method}")
-    answers = len(list(pair.project.own.rglob("apply.answer.json")))
-    pair.cloud.arm("delete", f"{name}-first", "slow:1")
-    tool = pair.project.start("destroy", name, "--verify", method, "--yes")
-    pair.cloud.wait_for_call("delete", f"{name}-first")
+    name = each.applied(f"killed-{method}")
+    answers = len(list(each.project.own.rglob("apply.answer.json")))
+    each.cloud.arm("delete", f"{name}-first", "slow:1")
+    tool = each.project.start("destroy", name, "--verify", method, "--yes")
+    each.cloud.wait_for_call("delete", f"{name}-first")
     kill(tool)
-    wait_for_answers(pair.project, answers + 1)
+    wait_for_answers(each.project, answers + 1)
 
-    before = pair.project.status(name)["steps"][0]
-    again = pair.project.run("destroy", name, "--yes")
+    before = each.project.status(name)["steps"][0]
+    again = each.project.run("destroy", name, "--yes")
 
-    record = pair.project.record(name)
+    record = each.project.record(name)
     assert (before["status"], before["condition"]) == ("running", "interrupted")
     assert (again.code, record["status"]) == (0, "destroyed"), again.said
-    assert (record["absence"]["method"], pair.alive(name)) == (method, [])
+    assert (record["absence"]["method"], each.alive(name)) == (method, [])
 
 
 def test_a_signal_during_a_destroy_keeps_what_is_known(pair: Pair) -> None:
@@ -197,11 +215,7 @@ def test_a_state_that_could_not_be_read_after_the_destroy(tmp_path: Path, method
     The engine destroys all and then nobody can read the provider state: `error`; the next destroy
     neither calls the objects vanished nor needs them: they were deleted by us.
     """
-    cloud = Cloud(tmp_path / "cloud.db")
-    pair = Pair(tmp_path / "project", cloud, "terraform")
-    with cloud.attached() as reattach:
-        environ = environment(install(tmp_path / "mirror"), cloud, pair.project.environ)
-        pair.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+    with served(tmp_path, "terraform") as pair:
         name = pair.applied("unread")
         engine = watched(pair.project, tmp_path / "watched")
         engine.vanish_after("apply")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
-from tests.project import ENGINES, Project, require_engine
+from tests.project import Project, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -101,13 +101,11 @@ class Vault:
         return ended.code, " ".join(ended.said.split())
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def vault(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Vault]:
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
     root = tmp_path_factory.mktemp("vault")
     cloud = Cloud(root / "cloud.db")
-    found = Vault(root / "project", cloud, request.param)
+    found = Vault(root / "project", cloud, "terraform")
     with cloud.attached() as reattach:
         environ = environment(install(root / "mirror"), cloud, found.project.environ)
         found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}

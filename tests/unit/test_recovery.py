@@ -24,6 +24,7 @@ from orchestrator.domain.record import (
     Readback,
     Resources,
     Retained,
+    SavedState,
 )
 from orchestrator.domain.recovery import BARS, CASES, UNCALLED, Advice, advise
 from orchestrator.domain.sentences import OFFERED, REFUSED, SPECIAL
@@ -53,6 +54,7 @@ LOST = Doubt(
     why="its create ended in an error",
 )
 LEFT = Doubt(address="aws_eip.this", action="forget", id="eip-1", why="it left the state")
+KEPT = LEFT.model_copy(update={"saved": SavedState(run_id="R1", host="workshop")})
 FOUND = LOST.model_copy(
     update={
         "readback": Readback(
@@ -194,6 +196,13 @@ ROWS = (
         entry(resources=Resources(in_doubt=(LEFT,))),
         S.LEFT,
         "manual",
+        "reconcile destroy manual",
+    ),
+    Row(
+        "what a destroy removed and the provider has not confirmed is asked for again",
+        failed(failed_command="destroy", resources=Resources(in_doubt=(KEPT,))),
+        S.IN_DOUBT,
+        "reconcile",
         "reconcile destroy manual",
     ),
     Row(
@@ -640,3 +649,16 @@ def test_no_hint_of_the_phase_where_the_reason_is_another(code: str) -> None:
     plain = Fault(code="engine_failed", phase="apply", summary="x")
     assert hint_of(plain) == HINTS["apply"]
     assert hint_of(plain, doubtful=True) == HINTS["readback"]
+
+
+def test_a_destroy_that_waits_for_the_provider_accepts_nothing_as_vanished() -> None:
+    """
+    Law 21: the offered destroy asks the provider again; a reason to accept that objects vanished is
+    for those that left without us.
+    """
+
+    commands = [
+        offered("destroy", failed(resources=Resources(in_doubt=(doubt,))))[1]
+        for doubt in (LEFT, KEPT)
+    ]
+    assert ["--accept-vanished" in command for command in commands] == [True, False]
