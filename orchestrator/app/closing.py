@@ -192,6 +192,13 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     unfinished = [row for row in rows if row.status in open_ends]
     if not unfinished and now is not Verdict.INTERRUPTED:
         return ()
+    look = NextCommand(
+        command=command_line(deployment, "recover"),
+        why="what is known of every step, and what is safe to do now",
+    )
+    unsaved = [row.step for row in rows if row.error and row.error.code == "errored_state"]
+    if unsaved:  # all else is refused until then, and may be answered by that state
+        return (*(_push(deployment, step) for step in unsaved), look)
     found = []
     doubtful = any(row.in_doubt for row in rows)
     if doubtful and verb != "reconcile":
@@ -201,12 +208,7 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
                 why="settle what is in doubt; an apply is refused until then",
             )
         )
-    found.append(
-        NextCommand(
-            command=command_line(deployment, "recover"),
-            why="what is known of every step, and what is safe to do now",
-        )
-    )
+    found.append(look)
     if doubtful:
         found += _answering(deployment, rows)
     if any(row.error and row.error.code == "unapplied" for row in rows):
@@ -243,6 +245,13 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
             )
         )
     return tuple(found)
+
+
+def _push(deployment: Deployment, step: str) -> NextCommand:
+    return NextCommand(
+        command=command_line(deployment, "reconcile", "--step", step, "--push-errored-state"),
+        why="save the provider state that the engine could not save",
+    )
 
 
 def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextCommand]:

@@ -59,10 +59,11 @@ BY_CODE: Mapping[str, str] = {
 
 def hint_of(fault: Fault, *, doubtful: bool = False) -> str | None:
     """
-    The hint of the fault's code or phase, or of readback where it left objects in doubt; None for a
-    refusal, which brings one of its own, and where a person stopped it.
+    The hint of the fault's code or phase, or of readback where it left objects in doubt (but an
+    unsaved state may hold them); None for a refusal, which brings one of its own, and where a
+    person stopped it.
     """
-    if doubtful:
+    if doubtful and fault.code != "errored_state":
         return HINTS["readback"]
     if fault.code in (*get_args(Reason), "stopped"):
         return None

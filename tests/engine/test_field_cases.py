@@ -423,6 +423,16 @@ def test_an_unsaved_state_names_the_command_that_saves_it(unsaved: Unsaved) -> N
     assert command in note["hint"]
 
 
+def test_nothing_but_saving_it_is_offered(unsaved: Unsaved) -> None:
+    """
+    What that state holds may be the very object in doubt: neither adopting nor applying is offered.
+    """
+    offered = [item["command"].split()[1] for item in unsaved.failed.events[-1]["next"]]
+
+    assert offered == ["reconcile", "recover"]
+    assert "--push-errored-state" in unsaved.failed.events[-1]["next"][0]["command"]
+
+
 def test_no_other_surgery_comes_before_the_unsaved_state(unsaved: Unsaved) -> None:
     """
     The provider state would move on, and the unsaved one would be older than it: refused as long as
