@@ -16,8 +16,8 @@ import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
 from tests.aws.cloud import Aws
-from tests.engine.watched import kill, kill_with_engine
-from tests.project import ENGINES, Ended, Project, require_engine
+from tests.engine.watched import kill, kill_with_engine, watched
+from tests.project import ENGINES, Ended, Project, finish, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -101,6 +101,14 @@ class Story:
 
     def _put(self, lock: dict[str, Any]) -> None:
         self._s3.put_object(Bucket=BUCKET, Key=LOCK, Body=json.dumps(lock).encode())
+
+    def move_state(self) -> None:
+        """
+        Let the state move on without us, as another Terraform's apply does.
+        """
+        state = json.loads(self._s3.get_object(Bucket=BUCKET, Key=STATE)["Body"].read())
+        state["serial"] += 1
+        self._s3.put_object(Bucket=BUCKET, Key=STATE, Body=json.dumps(state).encode())
 
     @property
     def lock(self) -> dict[str, Any]:
@@ -230,3 +238,33 @@ def test_a_living_engine_keeps_its_lock(aws: Aws, tmp_path: Path) -> None:
         assert ended.code == 20, ended.said
         assert found.lock == lock
         assert len(found.project.entries("web")) == 1
+
+
+def test_a_plan_that_became_stale_leaves_no_lock(aws: Aws, tmp_path: Path) -> None:
+    """
+    FIELD 14: the state moves on between plan and apply. The engine refuses the plan, nothing is
+    mutated, the status from before is back (law 5), no lock is left, and the next apply goes on.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    found = Story(tmp_path, aws, cloud, require_engine("terraform"))
+    project, engine = found.project, watched(found.project, tmp_path / "engine")
+    with cloud.attached() as reattach:
+        project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        found.write("small")
+        project.ok("apply", "one", "--yes")
+        found.write("large")
+        engine.hold("apply")
+        tool = project.start("apply", "one", "--yes")
+        engine.wait_until_held("apply", tool)
+        found.move_state()
+        engine.release("apply")
+
+        ended = finish(tool)
+        record = project.record("web")
+        lock = found.lock
+        after = project.run("apply", "one", "--yes")
+
+    assert (ended.code, "Saved plan is stale" in ended.said) == (10, True), ended.said
+    assert (record["status"], record["last_attempt"]["mutated"]) == ("ok", False)
+    assert (lock, after.code) == ({}, 0), after.said
+    assert [server.attributes["size"] for server in cloud.servers()] == ["large"]

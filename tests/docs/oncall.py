@@ -151,6 +151,7 @@ def _stable(text: str, root: Path) -> str:
     text = re.sub(r"\bpid \d+ on \S+(?=: )", "pid 4711 on runner-7", text)
     text = re.sub(r"127\.0\.0\.1:(?!443)\d+", "states.example.com", text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", LOCK, text)
+    text = re.sub(r"\b[0-9a-f]{32}\b", LOCK.replace("-", ""), text)
     text = re.sub(r"\b10(\.\d+){3}\b", "10.0.0.12", text)
     text = re.sub(r"\bwho \S+@\S+,", "who ci@runner-7,", text)
     return text.replace("just now", "4 s ago")
