@@ -64,7 +64,14 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
         if unread is not None and not store.records(blueprint, environment):
             raise unread
         named = run_id or named_run(store, blueprint, environment, steps)
-        then = earlier_run(files, store, named, blueprint=blueprint, environment=environment)
+        then = earlier_run(
+            files,
+            store,
+            named,
+            project=where.settings.project,
+            blueprint=blueprint,
+            environment=environment,
+        )
     return Past(then, found, unread.message.splitlines()[0] if unread else "")
 
 
@@ -114,7 +121,14 @@ def promotion(
     found = wiring.outline(where, choice)
     kept: dict[str, Kept] = {}
     with wiring.archive(where, found) as (files, store):
-        then = earlier_run(files, store, run_id, blueprint=found.blueprint, environment=None)
+        then = earlier_run(
+            files,
+            store,
+            run_id,
+            project=found.project,
+            blueprint=found.blueprint,
+            environment=None,
+        )
         check_promotable(store, then.run, found.graph.select(steps, exclude))
         for row in then.run.steps:
             step = then.frozen.steps.get(row.step)

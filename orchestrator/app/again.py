@@ -89,6 +89,7 @@ def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
         services.files,
         services.store,
         order.from_run,
+        project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
         patterns=order.steps,

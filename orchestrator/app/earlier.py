@@ -70,6 +70,7 @@ def followed_run(
     store: OperationStore,
     run_id: str | None,
     *,
+    project: str,
     blueprint: str,
     environment: str,
     patterns: Sequence[str],
@@ -80,7 +81,9 @@ def followed_run(
     """
     if run_id is not None:
         run = find_run(files, store, run_id)
-        stranger = named_obstacle(run_id, run, blueprint=blueprint, environment=environment)
+        stranger = named_obstacle(
+            run_id, run, project=project, blueprint=blueprint, environment=environment
+        )
         return _certain(stranger or run_id)
     records = store.records(blueprint, environment)
     chosen = [record for record in records if _matches(record, patterns)]
@@ -98,6 +101,7 @@ def earlier_run(
     store: OperationStore,
     run_id: str,
     *,
+    project: str,
     blueprint: str,
     environment: str | None,
 ) -> Earlier:
@@ -109,7 +113,9 @@ def earlier_run(
 
     run = find_run(files, store, run_id)
     stored = store.blobs("deployments/")
-    obstacle = run_obstacle(run_id, run, stored, blueprint=blueprint, environment=environment)
+    obstacle = run_obstacle(
+        run_id, run, stored, project=project, blueprint=blueprint, environment=environment
+    )
     if obstacle is not None:
         raise refusal([obstacle])
     assert run is not None, "an unknown run is an obstacle"

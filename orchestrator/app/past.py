@@ -37,6 +37,7 @@ class Past:
 
     def __init__(self, reader: Reader, outline: Outline) -> None:
         self._reader = reader
+        self._project = outline.project
         self._place = (outline.blueprint, outline.environment)
 
     @cached_property
@@ -73,7 +74,14 @@ class Past:
 
     def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Obstacle | None:
         blueprint, environment = self._place
-        return run_obstacle(run_id, run, self._stored, blueprint=blueprint, environment=environment)
+        return run_obstacle(
+            run_id,
+            run,
+            self._stored,
+            project=self._project,
+            blueprint=blueprint,
+            environment=environment,
+        )
 
     def retry(
         self, step: str, record: OperationRecord | None

@@ -133,6 +133,7 @@ def run_obstacle(
     run: RunRecord | None,
     stored: Collection[str],
     *,
+    project: str,
     blueprint: str,
     environment: str | None,
 ) -> Obstacle | None:
@@ -140,7 +141,9 @@ def run_obstacle(
     What forbids to do a run again, whichever step it is about. ``stored`` are the names of the
     blobs in the operation store; ``environment`` is None where that of the run may be any.
     """
-    stranger = named_obstacle(run_id, run, blueprint=blueprint, environment=environment)
+    stranger = named_obstacle(
+        run_id, run, project=project, blueprint=blueprint, environment=environment
+    )
     if run is None or stranger is not None:
         return stranger
     if run.command not in APPLYING:
@@ -160,7 +163,12 @@ def run_obstacle(
 
 
 def named_obstacle(
-    run_id: str, run: RunRecord | None, *, blueprint: str, environment: str | None
+    run_id: str,
+    run: RunRecord | None,
+    *,
+    project: str,
+    blueprint: str,
+    environment: str | None,
 ) -> Obstacle | None:
     """
     What forbids to come from a run: there is none of that id, or it is somebody else's.
@@ -168,6 +176,12 @@ def named_obstacle(
     if run is None:
         return Obstacle(
             "unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them"
+        )
+    if run.project != project:
+        return Obstacle(
+            "foreign_record",
+            f"run {run_id} is of project {run.project!r}, this is {project!r}",
+            "where it is ours, orchestrator.yaml says so: `project: NAME`",
         )
     if run.blueprint != blueprint or environment not in (None, run.environment):
         wanted = f"{blueprint}/{environment}" if environment else blueprint

@@ -70,7 +70,8 @@ class Place:
         """
         there, files = self.there, self.there.services.files
         run_id = run_id or named_run(there.store, "web", "default", steps)
-        found = earlier_run(files, there.store, run_id, blueprint="web", environment="default")
+        place = {"project": "acme", "blueprint": "web", "environment": "default"}
+        found = earlier_run(files, there.store, run_id, **place)
         present = Present(there.place, {}, lambda _: "", operations_url=None)
         deployment = thaw(found.frozen, present, run_id=run_id)
         order = Order(verb, steps=steps, wishes=YES, reason="a test", unverified="a test")

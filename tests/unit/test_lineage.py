@@ -159,6 +159,7 @@ class Named:
 
 NAMED = [
     Named("unknown_run", None),
+    Named("foreign_record", run(project="others")),
     Named("other_blueprint", run(blueprint="db")),
     Named("other_blueprint", run(environment="staging")),
     Named("possible", run(environment="staging"), environment=None),
@@ -177,7 +178,12 @@ def test_a_run_that_cannot_be_done_again_is_told_why(case: Named) -> None:
     Only an applying run of the same blueprint and environment whose deployment is kept will do.
     """
     found = run_obstacle(
-        RUN, case.found, case.stored, blueprint="web", environment=case.environment
+        RUN,
+        case.found,
+        case.stored,
+        project="acme",
+        blueprint="web",
+        environment=case.environment,
     )
     assert reason(found) == case.reason
 
