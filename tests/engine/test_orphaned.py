@@ -104,6 +104,10 @@ def test_orphans_are_destroyed_from_what_they_were_applied_from(
     assert project.record("last")["updated_at"] < project.record("extra")["updated_at"]
     assert project.record("base")["status"] == "ok"
     assert project.status("shrunk")["orphaned"] == []
+    left = [path.read_bytes() for path in (project.own / "runs").rglob("*") if path.is_file()]
+    kept = [*left, *project.blobs(""), (ended.said + refused.said).encode()]
+    secrets = (b"t0ken-value", b"pass-word-1")
+    assert [text for text in kept for secret in secrets if secret in text] == []
 
 
 def test_a_blueprint_that_is_gone_altogether_is_known_by_its_records(
