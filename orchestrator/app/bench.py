@@ -183,7 +183,11 @@ class Bench:
             record=record,
             snapshot=taken.snapshot,
             root=root,
-            configured={key: item.resolve(lookup) for key, item in step.providers.items()},
+            configured={
+                key: item.resolve(lookup)
+                for key, item in step.providers.items()
+                if taken.snapshot.takes(key)
+            },
         )
 
     # Values that flow from step to step

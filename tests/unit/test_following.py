@@ -4,6 +4,8 @@ The emptying of what went with its parent: how it ends, and that it may be cut s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.app.destroy import destroy
@@ -16,6 +18,7 @@ from orchestrator.domain.faults import Evidence
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState, StateObject
 from orchestrator.domain.record import ObjectRef, Resources
+from orchestrator.domain.references import Template
 from orchestrator.domain.states import Status
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry
@@ -126,5 +129,30 @@ def test_a_signal_between_parent_and_child_leaves_the_child_to_the_next_destroy(
         assert (last.status, last.absence.method) == (Status.DESTROYED, "parent")
         place = there.work / "web/default/disk"
         assert set(there.world.verbs(place)) == {"init", "pull", "push"}
+    finally:
+        there.close()
+
+
+def test_a_child_whose_provider_comes_from_its_gone_parent_needs_no_provider() -> None:
+    """
+    Its provider configuration refers to an output that went with the parent; the emptying takes
+    nothing but the provider state.
+    """
+    there = Premises({"host": [], "disk": ["host"]}, {"disk": "host"})
+    try:
+        there.has("host", status=Status.DESTROYED)
+        there.has("disk")
+        steps = dict(there.deployment.steps)
+        inside = {"fake": Template({"endpoint": "${steps.host.outputs.address}"})}
+        steps["disk"] = replace(steps["disk"], providers=inside)
+        deployment = replace(there.deployment, steps=steps)
+        order = Order("destroy", wishes=Wishes(approved=True))
+
+        code = destroy(there.services, deployment, order)
+
+        last = there.record("disk")
+        assert code == 0
+        assert last is not None
+        assert last.status is Status.DESTROYED
     finally:
         there.close()
