@@ -569,30 +569,42 @@ class Snapshot:
         uses = self.provider_uses
         return uses is None or provider in uses or provider in self.provider_sources
 
-    def configured_from_objects(self, source: str) -> bool:
+    def configured_from_objects(self, configuration: str) -> bool:
         """
-        Whether the module configures the provider of this source address from managed objects. One
-        that was stored before that was noted may.
+        Whether the module makes a provider configuration, named as a `StateObject` names it, from
+        managed objects. That of a module in it may be, and that of a snapshot from before it was
+        noted.
         """
+        if configuration.startswith("module."):
+            return True
+        source, _, alias = configuration.removeprefix('provider["').partition('"]')
         sources = {**(self.provider_uses or {}), **self.provider_sources}
-        return any(
-            f"/{source}".endswith(f"/{sources.get(name, f'hashicorp/{name}')}")
-            and (self.provider_reach is None or self.provider_reach[name].objects)
-            for name in (
-                self.provider_blocks if self.provider_reach is None else self.provider_reach
-            )
-        )
+        names = self.provider_blocks if self.provider_reach is None else (*self.provider_reach,)
+        for name in names:
+            label, _, own = name.partition(".")
+            if not f"/{source}".endswith(f"/{sources.get(label, f'hashicorp/{label}')}"):
+                continue
+            if self.provider_reach is None:
+                return True
+            if own == alias.removeprefix(".") and self.provider_reach[name].objects:
+                return True
+        return False
 
     def may_reach_objects(self, name: str) -> bool:
         """
-        The same of a provider's local name; of one that the module does not have, whether it
-        configures any so.
+        The same of a provider's local name, whichever its alias; of one that the module does not
+        have, whether it configures any so.
         """
         reach = self.provider_reach
         if reach is None:
             return bool(self.provider_blocks)
-        if name in reach:
-            return reach[name].objects
+        own = [
+            item
+            for key, item in reach.items()
+            if name in (key.partition(".")[0], key.removeprefix("module."))
+        ]
+        if own:
+            return any(item.objects for item in own)
         known = {*self.provider_sources, *(self.provider_uses or ())}
         return name not in known and any(item.objects for item in reach.values())
 

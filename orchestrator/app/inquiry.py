@@ -224,8 +224,8 @@ class _Question:
             names,
             ended_well=answer.exit_code == 0,
             blind={
-                item.provider
+                item.configuration
                 for item in names.values()
-                if asker.prepared.snapshot.configured_from_objects(item.provider)
+                if asker.prepared.snapshot.configured_from_objects(item.configuration)
             },
         )

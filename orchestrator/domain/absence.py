@@ -84,14 +84,14 @@ def answers(
     What a refresh says of each object, asked for under a name of its own: gone; terminating where
     the provider still has it; unknown, and why.
 
-    ``blind`` are provider source addresses whose configuration is made from objects of the step:
-    what they say once those are gone proves nothing.
+    ``blind`` are provider configurations that are made from objects of the step: what they say once
+    those are gone proves nothing.
     """
     lost = {item.address for item in journal.drifted if item.action == "delete"}
     found: dict[Key, tuple[CheckedState, str]] = {}
     for name, item in names.items():
         key = (item.address, item.id)
-        if item.provider in blind:
+        if item.configuration in blind:
             found[key] = "unknown", "its provider is configured from objects of this step"
         elif name in lost:
             found[key] = "gone", ""

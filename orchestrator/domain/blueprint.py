@@ -81,8 +81,8 @@ class Module:
     ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
     and sources of every provider that it or its local modules use, None where modules from
     elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
-    referred to as ``dir//sub``. ``provider_reach`` is by the local names that are configured in it
-    or its local modules; ``protected`` are the resources in all of them.
+    referred to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its
+    local modules configure as "module.aws"); ``protected`` are the resources in all of them.
     """
 
     directory: str

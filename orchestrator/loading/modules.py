@@ -195,11 +195,11 @@ class _Tree:
     def provider_reach(self) -> dict[str, Reach]:
         """
         What the provider configurations of the tree are made from. What the module itself gives to
-        one of its local modules that configures a provider could be anything.
+        one of its local modules that configures a provider ("module.aws") could be anything.
         """
         own = self.found[self._root].configuration
         inner = {
-            block.labels[0]
+            f"module.{block.labels[0]}"
             for directory, visit in self.found.items()
             if directory != self._root
             for block in visit.configuration.providers

@@ -6,7 +6,7 @@ modules. Where it cannot be told exactly, more is named than is there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from orchestrator.domain.blueprint import Reach
 from orchestrator.loading.configuration import Configuration
@@ -17,14 +17,14 @@ _REFERENCE = re.compile(r"(?<![\w.-])((?:data\.)?[^\W\d][\w-]*)\.([^\W\d][\w-]*)
 
 def provider_reach(configuration: Configuration) -> dict[str, Reach]:
     """
-    The reach of each provider that is configured here, by local name: of all its aliases together.
+    The reach of each provider configuration, by local name and alias: "aws", "aws.west".
     """
-    return {
-        name: _Walk(configuration).through(
-            b for b in configuration.providers if b.labels[0] == name
-        )
-        for name in {block.labels[0] for block in configuration.providers}
-    }
+    blocks: dict[str, list[Block]] = {}
+    for block in configuration.providers:
+        alias = block.attributes.get("alias")
+        name = f"{block.labels[0]}.{alias.plain}" if alias else block.labels[0]
+        blocks.setdefault(name, []).append(block)
+    return {name: _Walk(configuration).through(found) for name, found in sorted(blocks.items())}
 
 
 class _Walk:
@@ -43,7 +43,7 @@ class _Walk:
         self._variables: set[str] = set()
         self._objects = False
 
-    def through(self, blocks: Iterator[Block]) -> Reach:
+    def through(self, blocks: Iterable[Block]) -> Reach:
         for block in blocks:
             self._block(block)
         return Reach(frozenset(self._variables), self._objects)

@@ -464,3 +464,48 @@ def test_one_provider_of_several_cannot_be_reached(tmp_path: Path) -> None:
     }
     assert "AccessDenied" in record["resources"]["in_doubt"][0]["why"]
     assert (again.code, project.record("both")["status"]) == (0, "destroyed"), again.said
+
+
+GROWN = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+    provider "fakecloud" {}
+    provider "fakecloud" {
+      alias  = "grown"
+      region = fakecloud_server.base.id
+    }
+    resource "fakecloud_server" "base" { name = "base" }
+    resource "fakecloud_server" "inner" {
+      provider = fakecloud.grown
+      name     = "inner"
+    }
+"""
+
+
+def test_a_provider_that_went_with_the_objects_it_was_made_from_proves_nothing(
+    tmp_path: Path,
+) -> None:
+    """
+    Its configuration names an object that is gone: asked now, it would look elsewhere, find nothing
+    and let a lie pass. What it managed is unknown; the other configuration answers.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    project = Project(tmp_path / "project", engine=require_engine("terraform"))
+    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    project.write("modules/grown/main.tf", GROWN)
+    steps = "{all: {module: ../modules/grown}}"
+    project.write("blueprints/grown.yaml", f"version: 1\nname: grown\nsteps: {steps}\n")
+    project.ok("apply", "grown", "--yes")
+    cloud.arm("delete", "inner", "delete_lies")
+
+    ended = project.run("destroy", "grown", "--verify", "provider", "--yes")
+
+    record = project.record("all")
+    assert (ended.code, record["error"]["code"]) == (11, "unconfirmed"), ended.said
+    assert states(record) == {
+        "fakecloud_server.base": "gone",
+        "fakecloud_server.inner": "unknown",
+    }

@@ -239,7 +239,7 @@ module "child" {
 def test_what_provider_configurations_are_made_from(tmp_path: Path) -> None:
     """
     Variables are followed through locals, data sources and modules; a managed object or a module
-    on the way is told. Of all aliases of a provider together, and of each provider for itself.
+    on the way is told. Of each alias for itself.
     """
     put(
         tmp_path,
@@ -281,7 +281,8 @@ variable "unused" {}
         child__main='output "host" { value = 1 }',
     )
     assert read(tmp_path).provider_reach == {
-        "plain": Reach(frozenset({"region", "token", "name"})),
+        "plain": Reach(frozenset({"region", "token"})),
+        "plain.other": Reach(frozenset({"name"})),
         "grown": Reach(frozenset({"size"}), objects=True),
         "called": Reach(frozenset({"text"}), objects=True),
     }
@@ -298,7 +299,7 @@ def test_a_provider_that_a_local_module_configures_may_be_made_from_anything(
         main='variable "a" {}\nmodule "child" { source = "./child" }',
         child__main='provider "inner" {}',
     )
-    assert read(tmp_path).provider_reach == {"inner": Reach(frozenset({"a"}), objects=True)}
+    assert read(tmp_path).provider_reach == {"module.inner": Reach(frozenset({"a"}), objects=True)}
 
 
 def test_protected_resources(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ CASES = [
     ({"kubernetes": FROM_OBJECTS, "aws": PLAIN}, ("kubernetes", "aws"), "kubernetes", True),
     ({"kubernetes": FROM_OBJECTS, "aws": PLAIN}, ("kubernetes", "aws"), "aws", False),
     ({"kubernetes": FROM_OBJECTS}, ("kubernetes", "aws"), "aws", False),
+    ({"aws": PLAIN, "aws.grown": FROM_OBJECTS}, ("aws",), "aws", True),
+    ({"module.aws": FROM_OBJECTS}, ("aws",), "aws", True),
     ({"kubernetes": FROM_OBJECTS}, ("kubernetes",), "k8s", True),
     ({"aws": PLAIN}, ("aws",), "k8s", False),
     (None, ("aws",), "aws", True),

@@ -213,7 +213,10 @@ def test_archive_comes_back(tmp_path: Path) -> None:
             provider_sources={"acme": "corp/acme"},
             provider_blocks=("acme",),
             provider_uses={"acme": "corp/acme"},
-            provider_reach={"acme": Reach(frozenset({"x"}), objects=True)},
+            provider_reach={
+                "acme": Reach(frozenset({"x"})),
+                "acme.grown": Reach(objects=True),
+            },
             protected=(Protected("acme_disk.this", Location("main.tf", 3, 5)),),
         )
     )
@@ -226,8 +229,11 @@ def test_archive_comes_back(tmp_path: Path) -> None:
         packed.provider_reach,
         packed.protected,
     )
-    assert unpacked.configured_from_objects("registry.terraform.io/corp/acme")
-    assert not unpacked.configured_from_objects("registry.terraform.io/corp/other")
+    acme = 'provider["registry.terraform.io/corp/acme"]'
+    assert [
+        unpacked.configured_from_objects(name)
+        for name in (acme, f"{acme}.grown", f"module.m.{acme}", acme.replace("acme", "other"))
+    ] == [False, True, True, False]
     assert (unpacked.configures_with("x"), unpacked.configures_with("y")) == (True, False)
     assert snapshots.entries_of(unpacked) == snapshots.entries_of(packed)
 
@@ -237,7 +243,7 @@ def test_of_an_archive_from_before_the_worst_is_assumed() -> None:
     A snapshot that does not say what its providers are made from: from anything.
     """
     old = snapshots.unpack(forge({"files/main.tf": b"x"}, provider_blocks=["acme"]))
-    assert old.configured_from_objects("registry.terraform.io/hashicorp/acme")
+    assert old.configured_from_objects('provider["registry.terraform.io/hashicorp/acme"].any')
     assert (old.configures_with("any"), old.protected) == (True, ())
 
 
