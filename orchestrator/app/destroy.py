@@ -226,6 +226,7 @@ def _settled_away(crew: Crew, step: str) -> bool:
 def _take_down(crew: Crew, plan: Teardown, name: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
+        crew.check_saved(name)  # it may know objects that nothing else does
         if name in plan.follows:
             crew.row(name, blocked_by=())
             done = Following(crew, name, asked=plan.follows[name] in plan.todo).run()

@@ -62,6 +62,7 @@ def check_settled(crew: Crew, names: Sequence[str]) -> None:
 def _remove(crew: Crew, root: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
+        crew.check_saved(root)
         prepared = crew.bench.prepared[root]
         done = Pipeline(
             crew.session,

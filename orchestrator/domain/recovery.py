@@ -145,20 +145,20 @@ CASES: tuple[Case, ...] = (
         blocks="spooled",
     ),
     Case(
-        Situation.INTERRUPTED,
-        "it says `running`, and its run and engine are gone",
-        _recorded(Status.RUNNING),
-        may=(_R.RECONCILE, _R.DESTROY),
-        prefers=(_R.RECONCILE,),
-        blocks="interrupted",
-    ),
-    Case(
         Situation.UNSAVED,
         "the engine could not save its provider state (`errored.tfstate`)",
         lambda subject: subject.facts.unsaved is not None,
         may=(_R.RECONCILE, _R.MANUAL),
         prefers=(_R.RECONCILE,),
         blocks="errored_state",
+    ),
+    Case(
+        Situation.INTERRUPTED,
+        "it says `running`, and its run and engine are gone",
+        _recorded(Status.RUNNING),
+        may=(_R.RECONCILE, _R.DESTROY),
+        prefers=(_R.RECONCILE,),
+        blocks="interrupted",
     ),
     Case(
         Situation.FOUND,

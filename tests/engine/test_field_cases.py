@@ -342,6 +342,7 @@ class Unsaved:
             self.kept = self.file.read_bytes()
             self.text = project.run("status", blueprint).out
             self.blocked = project.run("apply", blueprint, "--yes", "--json", *steps)
+            self.spared = project.run("destroy", blueprint, "--yes", "--json", *steps)
             self.entries = project.entries("breaks")
             self.kept_since = self.file.read_bytes()
             accept = f"{address}/breaks?refuse=0"
@@ -407,6 +408,19 @@ def test_an_unsaved_state_blocks_the_next_apply(unsaved: Unsaved) -> None:
     assert unsaved.blocked.code == 11
     assert str(unsaved.file) in unsaved.blocked.events[-1]["steps"][1]["last_error"]
     assert unsaved.kept_since == unsaved.kept
+    assert len(unsaved.entries) == unsaved.record["sequence"]
+
+
+def test_an_unsaved_state_blocks_a_destroy(unsaved: Unsaved) -> None:
+    """
+    From the state that was saved it would delete what that knows and lose the rest: exit 11, the
+    record stays, and what the step needs is not taken away either.
+    """
+    before, breaks = unsaved.spared.events[-1]["steps"]
+
+    assert unsaved.spared.code == 11, unsaved.spared.said
+    assert "--step breaks --push-errored-state" in breaks["last_error"]
+    assert (before["status"], before["blocked_by"]) == ("pending", ["breaks"])
     assert len(unsaved.entries) == unsaved.record["sequence"]
 
 

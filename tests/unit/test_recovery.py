@@ -162,6 +162,15 @@ ROWS = (
         codes={"destroy": "errored_state", "retry": "errored_state"},
     ),
     Row(
+        "that an interrupted run could not save its state comes first: no destroy goes before it",
+        running(),
+        S.UNSAVED,
+        "reconcile",
+        "reconcile manual",
+        Facts(condition=Condition.INTERRUPTED, unsaved="/work/errored.tfstate"),
+        codes={"destroy": "errored_state"},
+    ),
+    Row(
         "what is in doubt could be made twice: evidence first",
         failed(resources=DOUBTFUL),
         S.IN_DOUBT,
