@@ -569,6 +569,13 @@ class Snapshot:
         uses = self.provider_uses
         return uses is None or provider in uses or provider in self.provider_sources
 
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """
+        The source addresses of the providers that the module is known to use, by local name.
+        """
+        return {**(self.provider_uses or {}), **self.provider_sources}
+
     def configured_from_objects(self, configuration: str) -> bool:
         """
         Whether the module makes a provider configuration, named as a `StateObject` names it, from
@@ -578,11 +585,10 @@ class Snapshot:
         if configuration.startswith("module."):
             return True
         source, _, alias = configuration.removeprefix('provider["').partition('"]')
-        sources = {**(self.provider_uses or {}), **self.provider_sources}
         names = self.provider_blocks if self.provider_reach is None else (*self.provider_reach,)
         for name in names:
             label, _, own = name.partition(".")
-            if not f"/{source}".endswith(f"/{sources.get(label, f'hashicorp/{label}')}"):
+            if not f"/{source}".endswith(f"/{self.sources.get(label, f'hashicorp/{label}')}"):
                 continue
             if self.provider_reach is None:
                 return True

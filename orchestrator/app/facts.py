@@ -13,10 +13,11 @@ from orchestrator.app.keeping import keep_lock, keep_snapshot
 from orchestrator.app.preparation import Prepared
 from orchestrator.app.proposal import Direction, Wishes
 from orchestrator.app.session import Session
-from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.inputs import StepInputs, digest
 from orchestrator.domain.lineage import lock_blob
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import EngineRef, ProviderState, TargetRef
+from orchestrator.domain.scope import scope
 from orchestrator.domain.target import action_of
 
 _LOCKED_PROVIDER = re.compile(
@@ -66,6 +67,7 @@ class Facts:
         """
         services, prepared, known = self._services, self._prepared, self._prepared.record
         deployment, root, step = self._session.deployment, prepared.root, prepared.step
+        providers = _providers(services.workdirs.lock_file(root))
         target = deployment.target(step.name)
         facts: dict[str, Any] = {
             "project": deployment.project,
@@ -80,7 +82,7 @@ class Facts:
             "engine": EngineRef(
                 kind=services.engine.info.kind, version=services.engine.info.version
             ),
-            "providers": _providers(services.workdirs.lock_file(root)),
+            "providers": providers,
             "provider_state": ProviderState(
                 backend=root.backend_type,
                 location=root.location,
@@ -102,6 +104,12 @@ class Facts:
                 "needs": tuple(sorted(step.needs)),
                 "deployment": self._session.run.deployment,
                 "verify_absence": step.verify_absence,
+                "scope": scope(
+                    {*prepared.snapshot.sources.values(), *providers},
+                    services.environ,
+                    prepared.configured,
+                    lambda value: digest(value, services.key),
+                ),
             }
         return facts
 

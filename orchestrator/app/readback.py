@@ -19,7 +19,7 @@ from orchestrator.app.proposal import write_variables
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.doubts import settling_left
 from orchestrator.domain.events import PhaseStarted
-from orchestrator.domain.inputs import StepInputs, own_lookup, provider_lookup
+from orchestrator.domain.inputs import StepInputs, digest, own_lookup, provider_lookup
 from orchestrator.domain.inquiry import Inquiry, declared, import_id, inquire
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.questions import Answers, Questions, read_answers
@@ -27,6 +27,7 @@ from orchestrator.domain.readback import Moment, judge, known_of
 from orchestrator.domain.record import Doubt, OperationRecord, Whereabouts
 from orchestrator.domain.recorded_inputs import recall
 from orchestrator.domain.references import Lookup, Unresolvable
+from orchestrator.domain.scope import differing, scope
 from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports import Answer, Plan
 
@@ -73,7 +74,7 @@ class Readback:
             known_of(self.record, self._others(), self.state),
             Moment(at, lambda d: settling_left(d, self.record, at, services.limits.settle)),
             named=self._named,
-            astray=self.prepared.snapshot.may_reach_objects,
+            astray=self._astray,
             look=self._whereabouts,
         )
         return self._with(asked)
@@ -160,6 +161,25 @@ class Readback:
             return None
         found = recall(text.decode(), lambda _path, _origin: None)
         return self._lookup_with(StepInputs(found.values, found.secrets))
+
+    def _astray(self, provider: str) -> str | None:
+        """
+        Why a provider may ask elsewhere than it created, None where nothing says so.
+        """
+        services, snapshot = self.bench.services, self.prepared.snapshot
+        if snapshot.may_reach_objects(provider):
+            return f"{provider} is configured from other objects of the module"
+        if self.record.scope is None:
+            return f"where {provider} created is not recorded"
+        source = snapshot.sources.get(provider, provider)
+        now = scope(
+            {source},
+            services.environ,
+            self.prepared.configured,
+            lambda value: digest(value, services.key),
+        )
+        moved = differing(self.record.scope, now, {source})
+        return f"this is not the scope it was applied in ({', '.join(moved)})" if moved else None
 
     def _whereabouts(self, doubt: Doubt, provider: str) -> Whereabouts:
         return Whereabouts(

@@ -95,13 +95,13 @@ def judge(
     moment: Moment,
     *,
     named: Callable[[Inquiry], bool],
-    astray: Callable[[str], bool],
+    astray: Callable[[str], str | None],
     look: Callable[[Doubt, str], Whereabouts],
 ) -> tuple[Doubt, ...]:
     """
     The doubts with their readbacks. ``named`` tells whether the identity of an object has named one
-    that was created here; ``astray`` whether the provider of a local name is configured from other
-    objects, so that it may ask elsewhere than it created; ``look`` where a person may look.
+    that was created here; ``astray`` why the provider of a local name may ask elsewhere than it
+    created, None where nothing says so; ``look`` where a person may look.
     """
     sharing = Counter(inquiry.search for inquiry in inquiries)
     doubts = []
@@ -113,8 +113,9 @@ def judge(
             ways.append(_searched(inquiry, questions, answers, known, sharing[inquiry.search]))
         finding = _weigh(inquiry, ways, moment)
         provider = inquiry.address.provider_name
-        if finding.verdict == "absent" and astray(provider):
-            why = f"{finding.why}; but {provider} is configured from other objects of the module"
+        elsewhere = astray(provider) if finding.verdict == "absent" else None
+        if elsewhere is not None:
+            why = f"{finding.why}; but {elsewhere}"
             finding = _Finding("unknown", finding.method, f"{why}: it may have asked elsewhere")
         adoptable = inquiry.address.text not in known.occupied
         blocked = finding.ids and not adoptable

@@ -370,6 +370,7 @@ class OperationRecord(Frozen):
     inputs_digest: str | None = None
     engine: EngineRef | None = None
     providers: dict[str, str] = {}
+    scope: tuple[tuple[str, str], ...] | None = None  # where they were asked (`domain.scope`)
     provider_state: ProviderState | None = None
     resources: Resources = Resources()
     parent: str | None = None

@@ -295,6 +295,29 @@ provider "fakecloud" {
     assert "asked elsewhere" in place.readbacks['fakecloud_bucket.many["never"]']["why"]
 
 
+def test_a_provider_in_another_scope_proves_no_absence(tmp_path: Path) -> None:
+    """
+    What was made in one region and is asked for in another is not absent, proven or not; where it
+    was made it is found.
+    """
+    place = Place(tmp_path)
+    place.project.environ["FAKECLOUD_REGION"] = "here-1"
+    for wanted in ("with: [this]", "with: []"):
+        place.wants(wanted)
+        assert place.apply().code == 0
+    place.wants("with: [this]")
+    place.cloud.arm("create", "acme", "lost_answer")
+    assert place.apply().code == 11
+
+    place.project.environ["FAKECLOUD_REGION"] = "there-2"
+    assert place.reconcile().code == 11
+    assert "not the scope" in place.readbacks["fakecloud_bucket.this[0]"]["why"]
+
+    place.project.environ["FAKECLOUD_REGION"] = "here-1"
+    place.reconcile()
+    assert place.readbacks["fakecloud_bucket.this[0]"]["ids"] == ["acme"]
+
+
 def test_a_signal_ends_a_readback(place: Place) -> None:
     """
     SIGINT while the provider is asked: exit 130, the record is as it was, nothing is left behind.

@@ -98,7 +98,7 @@ CASES = [
         "exists", ids=("acme",), identity=BY_NAME, found=HERE, left=41,
     ),
     Case(
-        "not where the provider is configured from other objects: it may have asked elsewhere",
+        "not where something says that the provider may have asked elsewhere than it created",
         "unknown", "asked elsewhere", identity=BY_NAME, missing=HERE, named=True, astray=("s",),
     ),
     Case(
@@ -239,7 +239,7 @@ def read(case: Case) -> Readback:
         replace(known, managed={**known.managed, **case.managed}, adopted=case.adopted),
         Moment(START, lambda _: case.left),
         named=lambda _: case.named,
-        astray=lambda name: name in case.astray,
+        astray=lambda name: "it moved" if name in case.astray else None,
         look=lambda doubt, provider: Whereabouts(until=START, provider={"name": provider}),
     )
     found = judged[0].readback
