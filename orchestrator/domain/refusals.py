@@ -17,7 +17,9 @@ UNCLEAR = re.compile(
     r"|time[d]?[ -]?out|deadline exceeded|connection (reset|refused|closed)|broken pipe|\bEOF\b"
     r"|RequestError|request send failed|no such host|i/o timeout|unreachable"
     r"|\b5\d\d\b|Internal ?(Server ?)?Error|InternalFailure|Service ?Unavailable|Bad Gateway"
-    r"|did not respond|Request cancelled|operation canceled|inconsistent result|interrupted",
+    r"|did not respond|Request cancelled|operation canceled|inconsistent result|interrupted"
+    # It was made, and what came after the create was refused.
+    r"|\b(waiting|reading|describing|polling|refreshing)\b|\bafter creat",
     re.IGNORECASE,
 )
 

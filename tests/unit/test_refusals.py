@@ -36,6 +36,9 @@ UNCLEAR = [
     "something nobody has ever seen",
     "operation canceled",
     "InvalidParameterValue: the request timed out",
+    "waiting for EC2 Instance (i-0a1) create: api error UnauthorizedOperation: not authorized",
+    "reading EC2 Instance (i-0a1): api error InvalidInstanceID.NotFound: does not exist",
+    "reading App Mesh after creation: AccessDeniedException",
 ]
 
 
@@ -50,7 +53,8 @@ def test_refusals(text: str) -> None:
 @pytest.mark.parametrize("text", UNCLEAR)
 def test_what_is_no_refusal(text: str) -> None:
     """
-    Already exists, timeouts, 5xx, lost connections and the unknown say nothing of the kind.
+    Already exists, timeouts, 5xx, lost connections, what failed after the create and the unknown say
+    nothing of the kind.
     """
     assert not is_refusal([Diagnostic(summary="creating", detail=text)])
 
