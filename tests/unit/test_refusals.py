@@ -53,8 +53,8 @@ def test_refusals(text: str) -> None:
 @pytest.mark.parametrize("text", UNCLEAR)
 def test_what_is_no_refusal(text: str) -> None:
     """
-    Already exists, timeouts, 5xx, lost connections, what failed after the create and the unknown say
-    nothing of the kind.
+    Already exists, timeouts, 5xx, lost connections, what failed after the create and the
+    unknown say nothing of the kind.
     """
     assert not is_refusal([Diagnostic(summary="creating", detail=text)])
 
