@@ -49,7 +49,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     if any(action_of(name) for name in selected):
         remove(crew, selected)
         return
-    plan = teardown(deployment, bench.records, selected)
+    skipped = crew.order.skip_before_destroy is not None
+    plan = teardown(deployment, bench.records, selected, skip_before_destroy=skipped)
     kept = plan.kept
     statuses = {name: known.status for name, known in bench.records.items() if known}
     going = [step for step in selected if step not in kept]
@@ -60,7 +61,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         bench,
         plan.todo,
         crew.order.unavailable_secrets,
-        before_destroy=crew.order.skip_before_destroy is None,
+        before_destroy=not skipped,
     )
     unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
     failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
@@ -78,7 +79,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     _tell_kept(crew, kept)
     retain_declared(crew, kept)
     left = [step for step in plan.todo if not _settled_away(crew, step)]
-    plan = teardown(deployment, bench.records, left)
+    plan = teardown(deployment, bench.records, left, skip_before_destroy=skipped)
     _tell_followers(crew, plan)
     tell_last_work(crew, _by_engine(plan))
     unstarted = run_steps(

@@ -33,15 +33,29 @@ class Teardown:
     order: Graph
 
 
-def teardown(deployment: Deployment, records: Records, selected: Sequence[str]) -> Teardown:
+def teardown(
+    deployment: Deployment,
+    records: Records,
+    selected: Sequence[str],
+    *,
+    skip_before_destroy: bool = False,
+) -> Teardown:
     """
     The teardown of the selected steps, as their records are now.
+
+    What is to do something before it is destroyed is taken down by itself while its parent is
+    there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
     """
     kept = kept_steps(deployment, records, selected)
     alive = {name for name in selected if _exists(records.get(name))}
     todo = [name for name in selected if name in alive and name not in kept]
     gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
-    follows = going_along(deployment.graph, owners(deployment, records), todo, gone)
+    parents = {
+        child: parent
+        for child, parent in owners(deployment, records).items()
+        if parent in gone or skip_before_destroy or deployment.steps[child].before_destroy is None
+    }
+    follows = going_along(deployment.graph, parents, todo, gone)
     return Teardown(kept, tuple(todo), follows, down(deployment.graph, follows, todo))
 
 

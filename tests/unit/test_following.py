@@ -11,6 +11,7 @@ import pytest
 from orchestrator.app.destroy import destroy
 from orchestrator.app.orders import Order
 from orchestrator.app.proposal import Wishes
+from orchestrator.domain.blueprint import CommandAction
 from orchestrator.domain.conclusion import conclude
 from orchestrator.domain.entries import Stamp, mark_with_parent
 from orchestrator.domain.events import Event, StepFinished
@@ -20,6 +21,7 @@ from orchestrator.domain.messages import PulledState, StateObject
 from orchestrator.domain.record import ObjectRef, Resources
 from orchestrator.domain.references import Template
 from orchestrator.domain.states import Status
+from orchestrator.ports import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.premises import Premises, Told
@@ -154,5 +156,44 @@ def test_a_child_whose_provider_comes_from_its_gone_parent_needs_no_provider() -
         assert code == 0
         assert last is not None
         assert last.status is Status.DESTROYED
+    finally:
+        there.close()
+
+
+@pytest.mark.parametrize(
+    ("skip", "calls", "method"),
+    [
+        (None, ["archive", "Apply disk", "Apply host"], "state"),
+        ("its archive is of no use", ["Apply host", "Push disk"], "parent"),
+    ],
+)
+def test_what_is_archived_before_its_destroy_does_not_go_with_its_parent(
+    skip: str | None, calls: list[str], method: str
+) -> None:
+    """
+    The work that a child declares needs it alive: it is done, and the child destroyed, before the
+    parent is touched; left out for a reason, the child goes along.
+    """
+    there = Premises({"host": [], "disk": ["host"]}, {"disk": "host"})
+    try:
+        for step in ("host", "disk"):
+            there.has(step)
+        steps = dict(there.deployment.steps)
+        archive = CommandAction(Template(["echo", "archived"]), Template({}))
+        steps["disk"] = replace(steps["disk"], before_destroy=archive)
+        order = Order("destroy", wishes=Wishes(approved=True), skip_before_destroy=skip)
+
+        code = destroy(there.services, replace(there.deployment, steps=steps), order)
+
+        done = [
+            "archive" if isinstance(request, Program) else f"{type(request).__name__} {place.name}"
+            for place, request in there.world.requests
+            if isinstance(request, Apply | Program | Push)
+        ]
+        last = there.record("disk")
+        assert (code, done) == (0, calls)
+        assert last is not None
+        assert last.absence is not None
+        assert last.absence.method == method
     finally:
         there.close()
