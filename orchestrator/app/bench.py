@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.app.guards import check_state
+from orchestrator.app.guards import check_own_state, check_state, shared_state
 from orchestrator.app.ownership import check_owner
 from orchestrator.app.preparation import (
     Pin,
@@ -43,7 +43,7 @@ from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.states import Status
 from orchestrator.domain.target import action_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.ports import Snapshot
+from orchestrator.ports import Root, Snapshot
 
 #: Gives what a step's working directory is laid out from.
 PinOf = Callable[["Bench", Step, OperationRecord | None], Pin]
@@ -110,6 +110,7 @@ class Bench:
         self._paths = (deployment.path, *deployment.moved_from)
         self._packed: dict[str, Snapshot] = {}
         self._tries: Counter[str] = Counter()
+        self._places: dict[tuple[str, str], str] = {}
         self._output_locks = {step: threading.Lock() for step in self.roots}
         self._prepare_locks = {step: threading.Lock() for step in self.roots}
 
@@ -175,6 +176,7 @@ class Bench:
         taken = pin(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
         root = lay_out(services, self.deployment, step, taken, record, lookup)
+        self._check_own_state(step, root)
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
         initialise(services, name, root, taken.snapshot, evidence, serial=serial)
@@ -189,6 +191,13 @@ class Bench:
                 if taken.snapshot.takes(key)
             },
         )
+
+    def _check_own_state(self, step: Step, root: Root) -> None:
+        # setdefault decides between two steps that are prepared side by side.
+        holder = self._places.setdefault((root.backend_type, root.location), step.name)
+        if holder != step.name:
+            raise shared_state(step, holder, root.location)
+        check_own_state(step, root.backend_type, root.location, self.records.values())
 
     # Values that flow from step to step
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.commands import Place, command_line
 from orchestrator.domain.doubts import Look, left_behind, open_doubts
 from orchestrator.domain.journal import Journal
@@ -17,7 +17,7 @@ from orchestrator.domain.record import Doubt, OperationRecord
 from orchestrator.domain.sight import Sight
 from orchestrator.domain.states import NOTHING_THERE, Status
 from orchestrator.domain.teardown import owners
-from orchestrator.errors import InDoubt, Refused
+from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
 
 def check_state(
@@ -75,6 +75,39 @@ def check_state(
     return (
         f"the provider state has moved from serial {bound.serial} to {state.serial} "
         f"without this tool{'; it no longer holds ' + gone if gone else ''}"
+    )
+
+
+def check_own_state(
+    step: Step, backend: str, location: str, others: Iterable[OperationRecord | None]
+) -> None:
+    """
+    Invalid where the record of another step of this blueprint is bound to the same provider state.
+    """
+    for record in others:
+        bound = record.provider_state if record else None
+        if record is None or bound is None or record.status in NOTHING_THERE:
+            continue
+        if record.target.step != step.name and (bound.backend, bound.location) == (
+            backend,
+            location,
+        ):
+            raise shared_state(step, record.target.step, location)
+
+
+def shared_state(step: Step, other: str, location: str) -> Invalid:
+    """
+    The error that two steps would keep their provider state in one place: each would take the
+    objects of the other for its own.
+    """
+    return Invalid(
+        [
+            Problem(
+                f"{step.name} keeps its provider state where {other} does: {location}",
+                step.at,
+                hint="tell them apart in the backend's config, by ${step.name}",
+            )
+        ]
     )
 
 

@@ -114,6 +114,56 @@ def test_an_engine_that_a_module_refuses_is_named_early(project: Project) -> Non
     assert nothing_ran(project)
 
 
+@pytest.mark.parametrize("jobs", ["1", "4"])
+def test_two_steps_never_share_a_provider_state(project: Project, jobs: str) -> None:
+    """
+    A backend whose address does not tell the steps apart is an error before anything runs; each
+    would take the objects of the other for its own.
+    """
+    step = "{module: ../fixtures/shared/object, inputs: {name: x}}"
+    project.write(
+        "blueprints/one.yaml",
+        f"""
+        version: 1
+        name: one
+        backend: {{type: local, config: {{path: same.tfstate}}}}
+        steps:
+          first: {step}
+          second: {step}
+        """,
+    )
+
+    ended = project.run("apply", "one", "--yes", "-j", jobs)
+
+    assert ended.code == 3
+    assert "keeps its provider state where" in ended.said and "same.tfstate" in ended.said
+    assert project.entries("first") == project.entries("second") == []
+
+
+def test_a_step_does_not_take_over_the_state_of_another(project: Project) -> None:
+    """
+    The same where the other step is applied already, and this one comes alone.
+    """
+    first = "first: {module: ../fixtures/shared/object, inputs: {name: x}}"
+    head = """
+        version: 1
+        name: one
+        backend: {{type: local, config: {{path: same.tfstate}}}}
+        steps:
+          {}
+          {}
+        """
+    project.write("blueprints/one.yaml", head.format(first, ""))
+    project.ok("apply", "one", "--yes")
+    project.write("blueprints/one.yaml", head.format(first, first.replace("first", "second")))
+
+    ended = project.run("apply", "one", "--yes", "--step", "second")
+
+    assert ended.code == 3
+    assert "second keeps its provider state where first does" in ended.said
+    assert project.entries("second") == []
+
+
 # Whose record it is
 
 
