@@ -334,12 +334,14 @@ def test_what_an_action_made_is_found_when_its_step_has_left_the_blueprint(
     project.ok("status", "kept", "--expect", "destroyed")
 
 
-def test_it_is_not_done_for_what_goes_with_its_parent(project: Project) -> None:
+def test_it_is_done_before_the_parent_takes_the_step_along(project: Project) -> None:
     """
-    A child is not destroyed by itself: nothing of it is asked for, and nothing is done for it.
+    What a child is to save needs it alive: it is archived and destroyed by itself, before its
+    parent is touched.
     """
     kept(project, BY_COMMAND + "\n        owned_by: base")
-    ended = project.ok("destroy", "kept", "--yes")
-    assert "goes with base" in ended.out
-    assert archived(project) == []
-    assert project.record("db")["absence"]["method"] == "parent"
+    project.ok("destroy", "kept", "--yes")
+    gone, parent = project.record("db"), project.record("base")
+    assert len(archived(project)) == 1
+    assert gone["absence"]["method"] == "state"
+    assert (parent["status"], gone["updated_at"] < parent["started_at"]) == ("destroyed", True)
