@@ -1,6 +1,6 @@
 """
-The composition of what is destroyed after it left the blueprint: the deployment is what the project
-still has, with the orphans made again from the operation store.
+The composition of what is settled or destroyed after it left the blueprint: the deployment is what
+the project still has, with the orphans made again from the operation store.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from orchestrator.wiring import Place
 
 
-def orphaned(where: Place, choice: Choice) -> Deployment:
+def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
     """
-    The blueprint as far as it is still there, and the steps that left it as they were applied.
+    The blueprint as far as it is still there, and the steps that left it as they were applied:
+    ``whole``, or only as far as a destroy needs them.
 
     A blueprint or an environment that is gone altogether is known by its records in the project's
     own operation store.
@@ -39,7 +40,7 @@ def orphaned(where: Place, choice: Choice) -> Deployment:
         environ=where.environ,
         run_command=partial(run_command, directory=where.root),
     )
-    return with_orphans(base, found, present)
+    return with_orphans(base, found, present, whole=whole)
 
 
 def _still_there(where: Place, choice: Choice) -> Deployment:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from orchestrator.app.conditions import Watch
-from orchestrator.app.orders import command_line
+from orchestrator.app.orders import command_line, naming
 from orchestrator.app.orphans import alive_orphans
 from orchestrator.app.session import Session
 from orchestrator.domain.blueprint import Deployment
@@ -186,8 +186,7 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     if deployment.orphans:
         if all(row.status not in (StepStatus.ERROR, StepStatus.PENDING) for row in rows):
             return ()
-        same = command_line(deployment, verb, "--orphaned")
-        return (NextCommand(command=same, why="go on with what is left"),)
+        return _next_of_orphans(deployment, verb, rows)
     open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
     unfinished = [row for row in rows if row.status in open_ends]
     if not unfinished and now is not Verdict.INTERRUPTED:
@@ -196,7 +195,7 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
         command=command_line(deployment, "recover"),
         why="what is known of every step, and what is safe to do now",
     )
-    unsaved = [row.step for row in rows if row.error and row.error.code == "errored_state"]
+    unsaved = [row.step for row in rows if _is_unsaved(row)]
     if unsaved:  # all else is refused until then, and may be answered by that state
         return (*(_push(deployment, step) for step in unsaved), look)
     found = []
@@ -247,9 +246,32 @@ def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tupl
     return tuple(found)
 
 
+def _next_of_orphans(
+    deployment: Deployment, verb: str, rows: Sequence[StepRun]
+) -> tuple[NextCommand, ...]:
+    """
+    The same of steps that left the blueprint: they can be settled and destroyed, nothing else.
+    """
+    found = [_push(deployment, row.step) for row in rows if _is_unsaved(row)]
+    if any(row.in_doubt for row in rows):
+        if verb != "reconcile":
+            settling = command_line(deployment, "reconcile", "--orphaned")
+            found.append(NextCommand(command=settling, why="settle what is in doubt"))
+        found += _answering(deployment, rows)
+    destroy = command_line(deployment, "destroy", "--orphaned")
+    doing = "go on with" if verb == "destroy" else "take down"
+    return (*found, NextCommand(command=destroy, why=f"{doing} what is left"))
+
+
+def _is_unsaved(row: StepRun) -> bool:
+    return row.error is not None and row.error.code == "errored_state"
+
+
 def _push(deployment: Deployment, step: str) -> NextCommand:
     return NextCommand(
-        command=command_line(deployment, "reconcile", "--step", step, "--push-errored-state"),
+        command=command_line(
+            deployment, "reconcile", *naming(deployment, step), "--push-errored-state"
+        ),
         why="save the provider state that the engine could not save",
     )
 
@@ -261,7 +283,7 @@ def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextComm
     found = []
     for row in rows:
         for options, why in choices(row.in_doubt):
-            words = ("--step", row.step, *options, "--reason", "WHY")
+            words = (*naming(deployment, row.step), *options, "--reason", "WHY")
             command = command_line(deployment, "reconcile", *words)
             found.append(NextCommand(command=command, why=why))
     return found

@@ -13,7 +13,7 @@ from orchestrator.app.action_settling import settle_action
 from orchestrator.app.bench import Bench, as_recorded
 from orchestrator.app.closing import codes_of, fault_of
 from orchestrator.app.guards import check_doubts, check_not_moved
-from orchestrator.app.orders import Order, command_line, named_steps
+from orchestrator.app.orders import Order, command_line, named_steps, naming
 from orchestrator.app.pipeline import Done
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
@@ -238,7 +238,12 @@ class Crew:
             raise InDoubt(
                 f"{name}: the engine could not save its last provider state; it is in {errored}",
                 hint="save it: "
-                + command_line(self.deployment, "reconcile", "--step", name, "--push-errored-state")
+                + command_line(
+                    self.deployment,
+                    "reconcile",
+                    *naming(self.deployment, name),
+                    "--push-errored-state",
+                )
                 + "; if the saved state is sound without it, --dismiss-errored-state REASON",
             )
 

@@ -173,6 +173,13 @@ def named_steps(deployment: Deployment, order: Order) -> tuple[str, ...]:
     return graph.select(order.steps, order.exclude)
 
 
+def naming(deployment: Deployment, step: str) -> tuple[str, ...]:
+    """
+    The options of a command that name one step, also one that left the blueprint.
+    """
+    return (*(("--orphaned",) if step in deployment.orphans else ()), "--step", step)
+
+
 def _action_roots(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
     """
     Usage where steps are named beside them, or what the blueprint does not declare.

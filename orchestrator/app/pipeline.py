@@ -22,6 +22,7 @@ from orchestrator.app.absence import (
 from orchestrator.app.facts import Facts
 from orchestrator.app.guards import check_state, check_twice
 from orchestrator.app.inquiry import Asker
+from orchestrator.app.orders import naming
 from orchestrator.app.preparation import KillOnly, Prepared, make_site, pull, stopped
 from orchestrator.app.proposal import (
     Direction,
@@ -436,8 +437,7 @@ class Pipeline:
                 hint=command_line(
                     self.session.deployment,
                     "reconcile",
-                    "--step",
-                    self.step.name,
+                    *naming(self.session.deployment, self.step.name),
                     "--push-errored-state",
                 ),
                 level="error",

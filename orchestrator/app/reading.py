@@ -4,7 +4,7 @@ What reading commands read with. It changes nothing (law 16).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.conditions import Watch
 from orchestrator.app.ownership import check_owner
+from orchestrator.domain.commands import command_line
 from orchestrator.domain.outline import Outline
-from orchestrator.domain.record import OperationRecord
-from orchestrator.domain.states import NOTHING_THERE
+from orchestrator.domain.record import NextCommand, OperationRecord
+from orchestrator.domain.states import NOTHING_THERE, Status
 from orchestrator.domain.target import step_of
 
 if TYPE_CHECKING:
@@ -87,3 +88,24 @@ def orphaned(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[
         for step, record in sorted(records.items())
         if step_of(step) not in outline.graph and record.status not in NOTHING_THERE
     )
+
+
+def next_of_orphans(
+    outline: Outline, left: Collection[str], records: Mapping[str, OperationRecord], why: str
+) -> Iterator[NextCommand]:
+    """
+    What is to be done about the targets that left the blueprint; ``why`` tells of their destroy.
+    """
+    uncertain = [
+        str(record.target.target)
+        for _, record in sorted(records.items())
+        if str(record.target.target) in left
+        and (record.status is Status.RUNNING or record.resources.in_doubt)
+    ]
+    if uncertain:
+        yield NextCommand(
+            command=command_line(outline, "reconcile", "--orphaned"),
+            why=f"settle what is uncertain of {', '.join(uncertain)}",
+        )
+    if left:
+        yield NextCommand(command=command_line(outline, "destroy", "--orphaned"), why=why)

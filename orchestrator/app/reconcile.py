@@ -21,6 +21,7 @@ from orchestrator.app.leftovers import check_settled
 from orchestrator.app.locks import way_out
 from orchestrator.app.operations import check_asked, perform
 from orchestrator.app.orders import Order
+from orchestrator.app.orphans import tell_orphans
 from orchestrator.app.preparation import Prepared, pull, stopped
 from orchestrator.app.proposal import Proposal, propose
 from orchestrator.app.readback import Readback
@@ -81,6 +82,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         on_failure=OnFailure.CONTINUE,
     )
     crew.report_unstarted(unstarted)
+    if crew.order.orphaned:
+        tell_orphans(crew)
 
 
 def _order(crew: Crew, todo: Sequence[str]) -> Graph:

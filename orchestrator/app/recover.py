@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.app.reading import Reader, orphaned
+from orchestrator.app.reading import Reader, next_of_orphans, orphaned
 from orchestrator.app.survey import Survey
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.hints import hint_of
@@ -57,7 +57,7 @@ def recover(
         last_verified_run=verified.run_id if verified else None,
         manual_gap=None if verified else _gap(outline, survey.past.runs),
         orphaned=left,
-        next=tuple(_next(outline, rows, left)),
+        next=tuple(_next(outline, rows, left, survey.records)),
     )
 
 
@@ -219,7 +219,10 @@ def _unverified(run: RunRecord) -> tuple[str, ...]:
 
 
 def _next(
-    outline: Outline, rows: Sequence[RecoveryStep], left: Sequence[str]
+    outline: Outline,
+    rows: Sequence[RecoveryStep],
+    left: Sequence[str],
+    records: Mapping[str, OperationRecord],
 ) -> Iterator[NextCommand]:
     """
     What is to be done beyond single steps.
@@ -238,8 +241,5 @@ def _next(
             command=command_line(outline, "apply", "--unfinished"),
             why="go on with the rest from the files of today, once the steps above are recovered",
         )
-    if left:
-        yield NextCommand(
-            command=command_line(outline, "destroy", "--orphaned"),
-            why="take down what is no longer in the blueprint",
-        )
+    why = "take down what is no longer in the blueprint"
+    yield from next_of_orphans(outline, left, records, why)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from orchestrator.app.earlier import find_run
-from orchestrator.app.reading import Reader, orphaned
+from orchestrator.app.reading import Reader, next_of_orphans, orphaned
 from orchestrator.app.roots import action_roots
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.documents import StatusDocument, StepState
@@ -56,7 +56,7 @@ def status_of(
         verdict=verdict(conditions),
         steps=tuple(shown),
         orphaned=orphans,
-        next=_next(outline, shown, orphans, _left_children(records)),
+        next=_next(outline, shown, orphans, records),
     )
 
 
@@ -149,7 +149,10 @@ def _run_rows(
 
 
 def _next(
-    outline: Outline, shown: Iterable[StepState], orphans: Sequence[str], children: Sequence[str]
+    outline: Outline,
+    shown: Iterable[StepState],
+    orphans: Sequence[str],
+    records: Mapping[str, OperationRecord],
 ) -> tuple[NextCommand, ...]:
     """
     Where to go on if something is not well, or nobody looks after it any more.
@@ -159,14 +162,13 @@ def _next(
     if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
         why = "what is known of every step, and what is safe to do now"
         found.append(NextCommand(command=command_line(outline, "recover"), why=why))
+    children = _left_children(records)
     if children:
         words = [word for child in children for word in ("--step", child)]
         why = f"finish the destroy: {', '.join(children)} went with a parent that is gone"
         found.append(NextCommand(command=command_line(outline, "destroy", *words), why=why))
-    if orphans:
-        why = "take down what is no longer in the blueprint, as it was applied"
-        found.append(NextCommand(command=command_line(outline, "destroy", "--orphaned"), why=why))
-    return tuple(found)
+    why = "take down what is no longer in the blueprint, as it was applied"
+    return (*found, *next_of_orphans(outline, orphans, records, why))
 
 
 def _waits_for_parent(

@@ -59,7 +59,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
         raise Usage("--orphaned goes with --destroy")
     choice = options.choice(given)
     if given["orphaned"]:
-        deployment = orphaned(where, choice)
+        deployment = orphaned(where, choice, whole=False)
     else:
         deployment = wiring.deployment(where, choice, need)
     question = Question(

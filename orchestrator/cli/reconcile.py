@@ -36,6 +36,7 @@ def adoptions(
 @options.environment
 @options.inputs
 @options.selection
+@options.orphaned
 @click.option(
     "--forget",
     metavar="ADDRESS",
@@ -92,7 +93,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
     provider state, a plan with the recorded inputs, and the provider, which is asked for what a
     create may have left. Only the record changes, unless it is asked to change provider state: then
-    that comes first, each change recorded before it is made.
+    that comes first, each change recorded before it is made. With --orphaned it is about the steps
+    that left the blueprint.
 
     \b
     Example:

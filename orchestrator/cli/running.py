@@ -39,7 +39,7 @@ def carry_out(
     if given.get("orphaned"):
         from orchestrator.orphaned import orphaned
 
-        deployment = orphaned(where, choice)
+        deployment = orphaned(where, choice, whole=verb == "reconcile")
     else:
         deployment = wiring.deployment(where, choice, need)
     return conduct(

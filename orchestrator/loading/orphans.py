@@ -17,17 +17,22 @@ from orchestrator.loading.thawing import Present, thaw
 from orchestrator.loading.values import Need
 
 
-def with_orphans(base: Deployment, orphans: Mapping[str, Orphan], present: Present) -> Deployment:
+def with_orphans(
+    base: Deployment, orphans: Mapping[str, Orphan], present: Present, *, whole: bool
+) -> Deployment:
     """
     The deployment with its orphans, each with the inputs that it was applied with and the secrets
-    of today, as far as there are any; they need what they needed and what is still there.
+    of today, as far as there are any; they need what they needed and what is still there. Those
+    that are not ``whole`` can be destroyed, and neither asked for nor checked.
 
     Invalid where they need each other: they were applied at different times.
     """
     names = {*base.steps, *orphans}
     steps, env = dict(base.steps), dict(base.env)
     for name, orphan in orphans.items():
-        step = _bare(orphan.frozen.steps[name])
+        # What the blueprint retained it no longer does: only what is recorded as retained is.
+        step = replace(orphan.frozen.steps[name], retain=None)
+        step = step if whole else _bare(step)
         alone = _alone(orphan.frozen, step)
         thawed = thaw(alone, present, run_id=orphan.run_id, need=Need.AVAILABLE)
         made = replace(thawed.steps[name], needs=step.needs & names, given=thawed.inputs)
@@ -54,11 +59,11 @@ def _given(inputs: Mapping[str, InputValue], root: Step) -> Step:
 
 def _bare(step: Step) -> Step:
     """
-    The step as far as a destroy needs it. What the blueprint retained it no longer does: only what
-    is recorded as retained is. Of its compensation only a module has something to take down.
+    The step as far as a destroy needs it. Of its compensation only a module has something to take
+    down.
     """
     made = step.compensate if isinstance(step.compensate, ModuleAction) else None
-    return replace(step, verify=(), identity={}, search={}, compensate=made, retain=None)
+    return replace(step, verify=(), identity={}, search={}, compensate=made)
 
 
 def _alone(frozen: FrozenDeployment, step: Step) -> FrozenDeployment:
@@ -80,6 +85,9 @@ def _templates(step: Step) -> Iterator[Template]:
     yield from step.inputs.values()
     yield from step.providers.values()
     yield step.backend.config
+    yield from step.identity.values()
+    yield from step.search.values()
+    yield from (check.settings for check in step.verify)
     for action in (step.compensate, step.before_destroy):
         match action:
             case ModuleAction(root):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,69 @@ def test_a_retained_orphan_stays_until_it_is_released(project: Project, shrunk: 
     }  # fmt: skip
     assert {row["status"] for row in rows(gone).values()} == {"destroyed"}
     assert [server.name for server in shrunk.servers()] == ["base"]
+
+
+#: A bucket has its name as its id.
+BUCKET = """
+terraform {
+  required_providers {
+    fakecloud = {
+      source = "test/fakecloud"
+    }
+  }
+}
+
+variable "name" {
+  type = string
+}
+
+resource "fakecloud_bucket" "this" {
+  name = var.name
+}
+"""
+LEFT = """
+    version: 1
+    name: left
+    steps:
+      one: {module: ../modules/bucket, inputs: {name: one}}
+"""
+LOST = """
+      two:
+        module: ../modules/bucket
+        needs: [one]
+        inputs: {name: two}
+        identity: {fakecloud_bucket.this: "${inputs.name}"}
+"""
+
+
+def offered(ended: Ended, wanted: str) -> list[str]:
+    """
+    The words of the first command with a word in it that a run offers.
+    """
+    lines = [shlex.split(item["command"]) for item in ended.events[-1]["next"]]
+    words = next(line for line in lines if wanted in line)
+    return ["it was found" if word == "WHY" else word for word in words[1:]]
+
+
+def test_what_is_in_doubt_of_an_orphan_can_be_settled(project: Project, cloud: Cloud) -> None:
+    """
+    Its create lost the answer, then it left the blueprint: the provider is asked by the identity
+    that it had, it is adopted as offered, and then it and what it needs can be destroyed.
+    """
+    project.write("modules/bucket/main.tf", BUCKET)
+    project.write("blueprints/left.yaml", LEFT + LOST)
+    cloud.arm("create", "two", "lost_answer")
+    assert project.run("apply", "left", "--yes").code == 11
+    project.write("blueprints/left.yaml", LEFT)
+    for command in ("status", "recover"):
+        assert "orchestrator reconcile left --orphaned\n" in project.ok(command, "left").out
+    doubtful = project.run("destroy", "left", "--orphaned", "--yes", "--json")
+    assert doubtful.code == 11
+
+    found = project.run(*offered(doubtful, "reconcile"), "--json")
+    adopted = project.run(*offered(found, "--adopt"), "--yes", "--json")
+
+    assert (found.code, adopted.code) == (11, 0)
+    project.ok("destroy", "left", "--orphaned", "--yes")
+    project.ok("destroy", "left", "--yes")
+    assert cloud.objects() == ()
