@@ -32,6 +32,9 @@ PATIENCE = 300.0
 #: Providers whose objects live in provider state only: nobody else could be asked for them.
 _LOCAL = re.compile(r"(?:^|/)(?:builtin/terraform|hashicorp/(?:null|random|time|tls))$")
 
+#: States of objects that nobody needs to be asked for again.
+OVER: tuple[CheckedState, ...] = ("gone", "forgotten")
+
 #: An object: its address and its id. A deposed one and its successor share the address.
 Key = tuple[str, str | None]
 
@@ -170,12 +173,12 @@ def absence(
     earlier: Absence | None = None,
 ) -> Absence:
     """
-    What the provider's answers add up to, with what it said to be gone ``earlier``; ``remaining``
+    What the provider's answers add up to, with what was known ``earlier`` to be gone; ``remaining``
     are objects that provider state still holds.
     """
     asked = {item.key for item in findings}
     before = earlier.checked if earlier and earlier.method == "provider" else ()
-    checked = [c for c in before if c.state == "gone" and (c.address, c.id) not in asked]
+    checked = [c for c in before if c.state in OVER and (c.address, c.id) not in asked]
     checked += [
         CheckedObject(
             address=item.ref.address, id=item.ref.id, state=item.state, why=item.why or None
@@ -187,11 +190,34 @@ def absence(
         for ref in remaining
         if (ref.address, ref.id) not in asked
     ]
-    sure = all(item.state == "gone" for item in checked)
+    sure = all(item.state in OVER for item in checked)
     return Absence(
         verdict="confirmed" if sure else "unconfirmed",
         method="provider",
         checked=tuple(checked),
+        at=at,
+    )
+
+
+def without_forgotten(
+    earlier: Absence | None, settled: Iterable[Settled], at: datetime
+) -> Absence | None:
+    """
+    What was known ``earlier`` with the objects that a person has forgotten told as such: nobody
+    but they say that these are gone.
+    """
+    doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
+    if not doubts:
+        return earlier
+    known = earlier.checked if earlier else ()
+    told = (
+        CheckedObject(address=address, id=id_, state="forgotten", why=item.reason)
+        for (address, id_), item in doubts.items()
+    )
+    return Absence(
+        verdict="unconfirmed",
+        method=earlier.method if earlier else "state",
+        checked=(*(c for c in known if (c.address, c.id) not in doubts), *told),
         at=at,
     )
 

@@ -210,11 +210,11 @@ def _end_destroy(
         update={"inventory": (*remaining, *unconfirmed), "in_doubt": doubts}
     )
     changes.update(resources=resources, settled=(*marker.settled, *settled), saved_state=None)
+    earlier = before.absence if before else None
     if findings or marker.verify_absence == "provider":
-        earlier = before.absence if before else None
         changes["absence"] = absence(findings, remaining, stamp.at, earlier=earlier)
     if evidence.clean and not remaining and not doubts:
-        changes.setdefault("absence", confirmed("state", marker, stamp.at))
+        changes.setdefault("absence", confirmed("state", marker, stamp.at, earlier=earlier))
         ours = resources.deleted or deleted_before(before)
         changes.update(NOTHING_KNOWN)
         return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from orchestrator.domain.absence import Finding, absence, kept_in_sight, still_there, weigh
+from orchestrator.domain.absence import (
+    OVER,
+    Finding,
+    absence,
+    kept_in_sight,
+    still_there,
+    weigh,
+    without_forgotten,
+)
 from orchestrator.domain.assessment import inventory
 from orchestrator.domain.doubts import left_behind, unconfirmed
 from orchestrator.domain.faults import check_fault
@@ -243,6 +251,9 @@ def reconciled(
         }
     )
     empty = not state.objects and not state.outputs
+    if before.absence is not None or (empty and before.status is Status.ERROR):
+        told = without_forgotten(before.absence, settled, stamp.at)
+        base = base.model_copy(update={"absence": told})
     if empty and before.status is Status.ERROR and (findings or not doubts):
         return gone_without_mutation(base, stamp, findings, run_id=run_id)
     if sound is not None and not doubts:
@@ -295,7 +306,7 @@ def gone_without_mutation(
         before,
         stamp,
         Trigger.GONE if deleted_before(before) else Trigger.MISSING,
-        absence=before.absence if findings else confirmed("state", before, stamp.at),
+        absence=confirmed("state", before, stamp.at, earlier=before.absence),
         resources=Resources(),
         **NOTHING_KNOWN,
     )
@@ -364,15 +375,22 @@ def not_gone(doubts: Sequence[Doubt]) -> str:
     return f"not confirmed gone: {names} ({doubts[0].why})"
 
 
-def confirmed(method: str, record: OperationRecord, at: datetime) -> Absence:
+def confirmed(
+    method: str, record: OperationRecord, at: datetime, *, earlier: Absence | None = None
+) -> Absence:
     """
-    The absence of everything that ``record`` knew of.
+    The absence of everything that ``record`` knew of, and of what was known ``earlier`` to be gone;
+    where that is all, it was established by the earlier method.
     """
-    checked = tuple(
+    known = {(c.address, c.id): c for c in earlier.checked if c.state in OVER} if earlier else {}
+    checked = [
         CheckedObject(address=ref.address, id=ref.id, state="gone")
         for ref in record.resources.inventory
-    )
-    return Absence(verdict="confirmed", method=method, checked=checked, at=at)
+        if (ref.address, ref.id) not in known
+    ]
+    if earlier is not None and not checked and any(c.state == "gone" for c in known.values()):
+        method = earlier.method
+    return Absence(verdict="confirmed", method=method, checked=(*known.values(), *checked), at=at)
 
 
 def follow_over(

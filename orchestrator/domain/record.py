@@ -27,7 +27,7 @@ Command = Literal[
     "apply", "destroy", "verify", "import", "adopt", "untaint", "push", "unlock",
     "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
 ]  # fmt: skip
-CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown"]
+CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown", "forgotten"]
 AbsenceMethod = Literal["state", "provider"]
 #: Commands that change provider state and no remote object.
 SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
@@ -272,6 +272,7 @@ class CheckedObject(Frozen):
     """
     An object whose absence was asked for: its delete was requested and nobody has asked since; the
     provider has it, and may still be deleting it; it is gone; it remains; or nothing can be told.
+    A forgotten one is gone by the word of a person, and ``why`` is their reason.
     """
 
     address: str

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record import (
+    Absence,
     ActionRun,
     Diagnostic,
     Doubt,
@@ -19,7 +20,7 @@ from orchestrator.domain.record import (
 
 def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
     """
-    The record with every text masked that comes from an engine, a provider or a check.
+    The record with every text masked that comes from an engine, a provider, a check or a person.
 
     An output that is not called sensitive but quotes a secret is masked too. Addresses, types and
     ids stay as they are: they name objects.
@@ -33,6 +34,7 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
             "error": _fault(record.error, masker),
             "resources": resources.model_copy(update={"in_doubt": doubts}),
             "verification": _verification(record.verification, masker),
+            "absence": _absence(record.absence, masker),
             "settled": tuple(_settled(item, masker) for item in record.settled),
             "retained": record.retained and sealed_retention(record.retained, masker),
             "compensation": _action(record.compensation, masker),
@@ -103,3 +105,12 @@ def _verification(verification: Verification | None, masker: Masker) -> Verifica
         for check in verification.checks
     )
     return verification.model_copy(update={"checks": checks})
+
+
+def _absence(absence: Absence | None, masker: Masker) -> Absence | None:
+    if absence is None:
+        return None
+    checked = tuple(
+        item.model_copy(update={"why": _text(item.why, masker)}) for item in absence.checked
+    )
+    return absence.model_copy(update={"checked": checked})

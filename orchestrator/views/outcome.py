@@ -124,6 +124,8 @@ def story(step: StepRun) -> str:
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence
             method = METHODS.get(absence.method, absence.method) if absence else ""
+            if absence and any(found.state == "forgotten" for found in absence.checked):
+                method += ", and a person's word"
             gone = f"absence {absence.verdict} ({method})" if absence else ""
             return _join(done, gone, step.reason)
         case StepStatus.RETAINED | StepStatus.SKIPPED:

@@ -43,6 +43,10 @@ def _gone(item: GoneTarget) -> str:
     absence = item.absence
     how = METHODS.get(absence.method, absence.method)
     objects = f", {count(len(absence.checked), 'object')}" if absence.checked else ""
+    forgotten = [found for found in absence.checked if found.state == "forgotten"]
+    if forgotten:
+        said = ", ".join(dict.fromkeys(found.why or "no reason given" for found in forgotten))
+        objects += f", {len(forgotten)} forgotten by a person ({said})"
     earlier = "" if item.now else "; by an earlier run"
     return f"confirmed {how}{objects}, {utc(absence.at)}{earlier}"
 

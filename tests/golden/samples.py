@@ -344,7 +344,8 @@ def run() -> RunDocument:
 
 def teardown() -> RunDocument:
     """
-    A destroy that met all there is: gone in two ways, by an earlier run, kept, left, in doubt.
+    A destroy that met all there is: gone in two ways, by an earlier run, by the word of a person,
+    kept, left, in doubt.
     """
     ids = {"aws_ebs_volume": "vol-1", "aws_route53_zone": "Z1", "aws_vpc": None}
     disk, zone, net = (
@@ -357,10 +358,13 @@ def teardown() -> RunDocument:
         absence = {"verdict": "confirmed", "method": method, "checked": objects, "at": at(30)}
         return {"step": step, "status": status, "absence": absence}
 
+    forgotten = {"address": "aws_sqs_queue.this", "state": "forgotten", "why": "sold, ticket 7"}
+    word = {"verdict": "confirmed", "method": "provider", "checked": [forgotten], "at": at(30)}
     rows: list[dict[str, object]] = [
         gone("compute", "provider", "destroyed", "aws_instance.this", "aws_eip.this"),
         gone("bootstrap", "parent", "destroyed", "terraform_data.seed"),
         gone("cache", "state", "skipped"),
+        {"step": "mail", "status": "destroyed", "absence": word},
         {"step": "dns", "status": "skipped", "sequence": 2, "remaining": [zone],
          "retained": {"reason": "shared zone", "owner": "net-team", "review_by": "2026-06-30"}},
         {"step": "network", "status": "skipped", "sequence": 4, "remaining": [net],

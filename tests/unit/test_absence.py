@@ -281,3 +281,43 @@ def test_what_a_person_forgets_is_not_doubted_again_by_an_answer() -> None:
     told = [finding("s.a", "remaining", why="there")]
     found = reconciled(unsure(), state(), (forgotten,), STAMP, sound=None, findings=told)
     assert (codes(found), found.resources.in_doubt) == ((Status.DESTROYED, None), ())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: bool) -> None:
+    """
+    The destroyed record holds what the provider said and, apart from that, whom nobody but a person
+    calls gone, and why; also where the step was destroyed once more in between.
+    """
+    before = unsure()
+    (doubt,) = before.resources.in_doubt
+    forgotten = Settled(doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START)
+
+    found = reconciled(before, state(), (forgotten,), STAMP, sound=None)
+    if again:
+        held = before.model_copy(
+            update={"resources": Resources(inventory=refs("s.c id-c"), in_doubt=(doubt,))}
+        )
+        found = reconciled(held, state(["s.c id-c"]), (forgotten,), STAMP, sound=None)
+        marker = mark(
+            found,
+            {"verify_absence": "state"},
+            STAMP,
+            command="destroy",
+            planned=planned("delete s.c"),
+            state=state(["s.c id-c"]),
+        )
+        found = conclude(marker, found, ended(), STAMP)
+
+    assert found.status is Status.DESTROYED
+    assert found.absence is not None
+    assert (found.absence.verdict, found.absence.method) == (
+        "confirmed",
+        "state" if again else "provider",
+    )
+    rest = [("s.c", "gone", None)] if again else []
+    assert [(c.address, c.state, c.why) for c in found.absence.checked] == [
+        ("s.b", "gone", None),
+        ("s.a", "forgotten", "ours no more"),
+        *rest,
+    ]

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from orchestrator.domain.masking import MARK, Masker
 from orchestrator.domain.record import (
+    Absence,
     Attempt,
     Check,
+    CheckedObject,
     Diagnostic,
     Doubt,
     Fault,
@@ -41,6 +43,12 @@ def quoting() -> OperationRecord:
         last_attempt=Attempt(command="apply", run_id="r", at=START, error=fault),
         verification=Verification(
             verdict="failed", checks=(Check(name=said, passed=False, detail=said),), at=START
+        ),
+        absence=Absence(
+            verdict="unconfirmed",
+            method="provider",
+            checked=(CheckedObject(address="s.a", state="forgotten", why=said),),
+            at=START,
         ),
         resources=Resources(in_doubt=(Doubt(address="s.a", action="create", why=said),)),
     )
