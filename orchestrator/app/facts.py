@@ -13,11 +13,11 @@ from orchestrator.app.keeping import keep_lock, keep_snapshot
 from orchestrator.app.preparation import Prepared
 from orchestrator.app.proposal import Direction, Wishes
 from orchestrator.app.session import Session
-from orchestrator.domain.inputs import StepInputs, digest
+from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.lineage import lock_blob
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import EngineRef, ProviderState, TargetRef
-from orchestrator.domain.scope import scope
+from orchestrator.domain.scope import fingerprint, scope
 from orchestrator.domain.target import action_of
 
 _LOCKED_PROVIDER = re.compile(
@@ -108,7 +108,7 @@ class Facts:
                     {*prepared.snapshot.sources.values(), *providers},
                     services.environ,
                     prepared.configured,
-                    lambda value: digest(value, services.key),
+                    fingerprint,
                 ),
             }
         return facts

@@ -19,7 +19,7 @@ from orchestrator.app.proposal import write_variables
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.doubts import settling_left
 from orchestrator.domain.events import PhaseStarted
-from orchestrator.domain.inputs import StepInputs, digest, own_lookup, provider_lookup
+from orchestrator.domain.inputs import StepInputs, own_lookup, provider_lookup
 from orchestrator.domain.inquiry import Inquiry, declared, import_id, inquire
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.questions import Answers, Questions, read_answers
@@ -27,7 +27,7 @@ from orchestrator.domain.readback import Moment, judge, known_of
 from orchestrator.domain.record import Doubt, OperationRecord, Whereabouts
 from orchestrator.domain.recorded_inputs import recall
 from orchestrator.domain.references import Lookup, Unresolvable
-from orchestrator.domain.scope import differing, scope
+from orchestrator.domain.scope import differing, fingerprint, scope
 from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports import Answer, Plan
 
@@ -172,14 +172,9 @@ class Readback:
         if self.record.scope is None:
             return f"where {provider} created is not recorded"
         source = snapshot.sources.get(provider, provider)
-        now = scope(
-            {source},
-            services.environ,
-            self.prepared.configured,
-            lambda value: digest(value, services.key),
-        )
-        moved = differing(self.record.scope, now, {source})
-        return f"this is not the scope it was applied in ({', '.join(moved)})" if moved else None
+        now = scope({source}, services.environ, self.prepared.configured, fingerprint)
+        moved = ", ".join(differing(self.record.scope, now, {source}))
+        return f"this is not the scope it was applied in ({moved} differ)" if moved else None
 
     def _whereabouts(self, doubt: Doubt, provider: str) -> Whereabouts:
         return Whereabouts(

@@ -8,6 +8,8 @@ renewed all the time, nothing is.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
@@ -28,6 +30,7 @@ _PREFIXES: Mapping[str, tuple[str, ...]] = {
     "helm": ("KUBE", "HELM_"),
     "openstack": ("OS_",),
 }
+_USER = re.compile(r"://[^/@\s\"]*@")
 _RENEWED = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|EXPIR")
 
 
@@ -55,6 +58,18 @@ def scope(
         for name, item in configured.items()
     }
     return tuple(sorted(found.items()))
+
+
+def fingerprint(value: Json) -> str:
+    """
+    A digest that is the same on every machine, for what is no secret; who is named in a URL does
+    not count.
+
+    >>> fingerprint("https://ann:secret@host/x") == fingerprint("https://host/x")
+    True
+    """
+    text = _USER.sub("://", json.dumps(value, sort_keys=True))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def differing(then: Scope, now: Scope, providers: Iterable[str]) -> list[str]:
