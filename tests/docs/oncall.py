@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fixtures.fakecloud import Cloud, environment, install
 from tests.aws.cloud import aws_cloud
-from tests.project import REPOSITORY, Project, finish, require_engine
+from tests.project import REPOSITORY, Project, eventually, finish, require_engine
 
 PAGE = REPOSITORY / "docs/oncall.md"
 _BLOCK = re.compile(
@@ -181,6 +181,8 @@ def killed_runner(stage: Stage) -> None:
     line = "orchestrator apply shop --yes"
     tool = project.start(*shlex.split(line)[1:])
     stage.cloud.wait_for_call("create", "compute")
+    told = "the heartbeat tells what is under way"
+    eventually(lambda: any(lease["in_flight"] for lease in project.leases()), told, tool)
     stage.kill_all(tool)
     stage.show(line, tool, killed=True)
     stage.type("orchestrator recover shop --step compute")
