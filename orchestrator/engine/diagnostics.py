@@ -19,6 +19,12 @@ _FRAME = re.compile(r"[╷│╵] ?")
 _LOCKED = "Error acquiring the state lock"
 _POSTGRES = re.compile(r"workspace is already locked|already locked for workspace", re.I)
 _HTTP = re.compile(r"HTTP remote state already locked: ID=(\S+)")
+#: How backends say that somebody holds the lock where they cannot tell who: conflicting writes.
+_HELD = re.compile(
+    r"already locked|locked by|temporarily unavailable|\b(?:409|412|423)\b|precondition"
+    r"|ConditionalCheckFailed|conditionNotMet|LeaseAlreadyPresent",
+    re.I,
+)
 _LOCK_FIELD = re.compile(r"^\s*(ID|Operation|Who|Created|Path):[ \t]*(\S.*)$", re.MULTILINE)
 
 
@@ -51,7 +57,8 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
 
 def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
     """
-    The lock that the diagnostics say is held by somebody else.
+    The lock that the diagnostics say is held by somebody else. None where it could not be had for
+    another reason: without permission, or with a damaged state, there is nobody to wait for.
 
     PostgreSQL tells the asker's own id and name instead of the holder's, and so does the http
     backend of older engines, which tells the holder's id apart: the asker's are left out.
@@ -67,6 +74,8 @@ def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
         holder = _HTTP.search(detail)
         if holder is not None and holder[1] != known.get("ID"):
             return StateLock(id=holder[1])
+        if not known.get("ID") and not _HELD.search(detail):
+            continue
         return StateLock(
             id=known.get("ID"),
             who=known.get("Who"),

@@ -244,7 +244,7 @@ Terraform acquires a state lock"""
             "id b1141f07-067e, who ann@host, operation OperationTypeApply, "
             "created 2026-11-29 12:48:01.3 +0000 UTC",
         ),
-        ("AccessDenied: not allowed", "AccessDenied: not allowed"),
+        ("StatusCode: 412, no more is known", "StatusCode: 412, no more is known"),
     ],
 )
 def test_a_lock_diagnostic_names_the_holder(detail: str, said: str) -> None:
@@ -281,3 +281,20 @@ def test_no_lock_diagnostic_is_no_lock() -> None:
     Other errors say nothing of a lock.
     """
     assert lock_holder([Diagnostic(summary="Saved plan is stale")]) is None
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "operation error S3: PutObject, StatusCode: 403, api error AccessDenied: Access Denied",
+        "2 problems:\n\n- Unsupported state file format: The state file could not be parsed as JSON",
+        "open /srv/state/.terraform.tfstate.lock.info: permission denied",
+    ],
+)
+def test_a_lock_that_could_not_be_had_for_another_reason_is_held_by_nobody(why: str) -> None:
+    """
+    Without permission, or over a damaged state, waiting for a holder would be for ever.
+    """
+    detail = f"Error message: {why}\n\nTerraform acquires a state lock to protect the state"
+    locked = Diagnostic(summary="Error acquiring the state lock", detail=detail)
+    assert lock_holder([locked]) is None
