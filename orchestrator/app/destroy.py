@@ -80,11 +80,15 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     retain_declared(crew, kept)
     left = [step for step in plan.todo if not _settled_away(crew, step)]
     plan = teardown(deployment, bench.records, left, skip_before_destroy=skipped)
+    inputs, lacking = _recorded_inputs(crew, _by_engine(plan))
+    if lacking:
+        crew.end_before_work(plan.todo, lacking)
+        return
     _tell_followers(crew, plan)
     tell_last_work(crew, _by_engine(plan))
     unstarted = run_steps(
         plan.order,
-        partial(_take_down, crew, plan),
+        partial(_take_down, crew, plan, inputs),
         jobs=crew.order.jobs,
         stop=crew.services.stop,
         on_failure=crew.order.on_failure,
@@ -111,6 +115,23 @@ def _prepare(crew: Crew, plan: Teardown, steps: Sequence[str]) -> dict[str, Orch
     light = [step for step in plan.follows if crew.bench.status(step) is not Status.RUNNING]
     heavy = [step for step in steps if step not in light]
     return crew.bench.prepare_all(heavy, as_recorded) | crew.bench.prepare_all(light, bare)
+
+
+def _recorded_inputs(
+    crew: Crew, steps: Sequence[str]
+) -> tuple[dict[str, StepInputs], dict[str, OrchestratorError]]:
+    """
+    What each step was applied with, and what of it cannot be had any more: found before the first
+    of them is destroyed.
+    """
+    inputs: dict[str, StepInputs] = {}
+    lacking: dict[str, OrchestratorError] = {}
+    for name in steps:
+        try:
+            inputs[name] = crew.bench.recorded_inputs(crew.bench.prepared[name])
+        except OrchestratorError as exc:
+            lacking[name] = exc
+    return inputs, lacking
 
 
 def _tell_followers(crew: Crew, plan: Teardown) -> None:
@@ -224,7 +245,7 @@ def _settled_away(crew: Crew, step: str) -> bool:
     return True
 
 
-def _take_down(crew: Crew, plan: Teardown, name: str) -> Outcome:
+def _take_down(crew: Crew, plan: Teardown, inputs: Mapping[str, StepInputs], name: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
         crew.check_saved(name)  # it may know objects that nothing else does
@@ -232,7 +253,7 @@ def _take_down(crew: Crew, plan: Teardown, name: str) -> Outcome:
             crew.row(name, blocked_by=())
             done = Following(crew, name, asked=plan.follows[name] in plan.todo).run()
         else:
-            done = _destroyed(crew, name)
+            done = _destroyed(crew, name, inputs[name])
         crew.bench.know(name, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
@@ -242,12 +263,11 @@ def _take_down(crew: Crew, plan: Teardown, name: str) -> Outcome:
     return crew.end_with_record(name, started, done, 1)
 
 
-def _destroyed(crew: Crew, name: str) -> Done:
-    prepared = crew.bench.prepared[name]
+def _destroyed(crew: Crew, name: str, inputs: StepInputs) -> Done:
     return Pipeline(
         crew.session,
-        prepared,
-        crew.bench.recorded_inputs(prepared),
+        crew.bench.prepared[name],
+        inputs,
         crew.order.wishes,
         verb="destroy",
         attempt=1,

@@ -230,3 +230,26 @@ def test_a_child_is_pending_while_its_parent_is_being_destroyed() -> None:
     (meanwhile,) = seen
     assert (meanwhile.status, meanwhile.blocked_by) == ("pending", ("host",))
     assert (rows["disk"].status, rows["disk"].blocked_by) == ("destroyed", ())
+
+
+def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> None:
+    """
+    What is destroyed last lacks what it was applied with: nothing is begun, what is first neither.
+    """
+    there = Premises({"network": [], "server": ["network"]})
+    try:
+        there.has("network", resolved_inputs_file="runs/R1/resolved.inputs.yml")
+        there.has("server")
+        order = Order("destroy", wishes=Wishes(approved=True))
+
+        code = destroy(there.services, there.deployment, order)
+
+        rows = {e.step: e.result for e in there.told.events if isinstance(e, StepFinished)}
+        assert code == 22
+        assert {name: row.status for name, row in rows.items()} == {
+            "network": "error",
+            "server": "pending",
+        }
+        assert [len(there.history(step)) for step in rows] == [1, 1]
+    finally:
+        there.close()

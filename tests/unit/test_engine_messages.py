@@ -287,7 +287,7 @@ def test_no_lock_diagnostic_is_no_lock() -> None:
     "why",
     [
         "operation error S3: PutObject, StatusCode: 403, api error AccessDenied: Access Denied",
-        "2 problems:\n\n- Unsupported state file format: The state file could not be parsed as JSON",
+        "2 problems:\n\n- Unsupported state file format: The state file could not be parsed",
         "open /srv/state/.terraform.tfstate.lock.info: permission denied",
     ],
 )
