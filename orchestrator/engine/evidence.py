@@ -131,13 +131,14 @@ class CallFiles:
 
     def ending(self) -> Ending | None:
         """
-        What the answer file says; None where there is none. It is written by rename, whole.
+        What the answer file says; None where there is none. It is written by rename, whole: one
+        that is damaged tells nothing of how the engine ended.
         """
         try:
             data = json.loads(self.answer.read_bytes())
-        except FileNotFoundError:
+            return Ending(data["exit_code"], data["signal"], data["began"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
-        return Ending(data["exit_code"], data["signal"], data["began"])
 
 
 def identity_seed(processes: Processes, verb: str) -> str:

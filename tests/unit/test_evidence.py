@@ -1,0 +1,25 @@
+"""
+What the files of an engine call tell: they may be damaged, and are never believed blindly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.engine.evidence import CallFiles, Ending
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff", b"{", b"[1]", b"7", b'{"exit_code": 0}'])
+def test_a_damaged_answer_is_none(tmp_path: Path, text: bytes) -> None:
+    """
+    It tells nothing of how the engine ended: what it was doing is in doubt, and no command fails.
+    """
+    files = CallFiles(tmp_path, "apply")
+    files.answer.write_bytes(b'{"exit_code": 0, "signal": null, "began": true}')
+    assert files.ending() == Ending(exit_code=0, signal=None, began=True)
+
+    files.answer.write_bytes(text)
+
+    assert files.ending() is None
