@@ -49,6 +49,7 @@ Reason = Literal[
     "not_kept",
     "not_ok",
     "not_retained",
+    "not_the_one_found",
     "nothing_failed",
     "nothing_there",
     "nothing_new",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.app.crew import Crew
 from orchestrator.app.locks import check_breakable
+from orchestrator.app.orders import command_line, naming
 from orchestrator.app.preparation import Prepared, pull
 from orchestrator.app.surgery import Operated, Operation, operate
 from orchestrator.domain.inputs import StepInputs
@@ -105,8 +106,10 @@ def import_object(
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
     others are given.
 
-    Refused where the address, or the object at another one, is managed already.
+    Refused where the address, or the object at another one, is managed already, and where the
+    provider was found to have another object for this address.
     """
+    _check_found(crew, name, address, object_id)
     if inputs is None:
         inputs = crew.bench.recorded_inputs(crew.bench.prepared[name])
     lock_timeout = crew.order.wishes.lock_timeout
@@ -122,6 +125,24 @@ def import_object(
             check=partial(_check_unmanaged, address, object_id),
         ),
     )
+
+
+def _check_found(crew: Crew, name: str, address: str, object_id: str) -> None:
+    record = crew.bench.prepared[name].record
+    for doubt in record.resources.in_doubt if record else ():
+        found = doubt.readback
+        if doubt.address != address or found is None or found.verdict != "exists":
+            continue
+        if object_id not in found.ids:
+            forget = (*naming(crew.deployment, name), "--forget", address, "--reason", "WHY")
+            raise Refused(
+                "not_the_one_found",
+                f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "
+                "that one would be nobody's then",
+                hint=f"if it is {object_id} all the same, forget what was found first: "
+                + command_line(crew.deployment, "reconcile", *forget)
+                + "; then `orchestrator import`",
+            )
 
 
 def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:

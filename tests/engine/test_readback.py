@@ -168,6 +168,29 @@ def test_what_was_found_is_offered_to_be_adopted(scene: Scene) -> None:
     assert any("--forget 'fakecloud_server.misnamed[0]'" in command for command in offered)
 
 
+def test_another_object_than_the_one_found_is_not_adopted(place: Place) -> None:
+    """
+    A wrong id would leave what the provider was found to have to nobody: refused, the record as it
+    was, until a person forgets what was found.
+    """
+    place.wants("buckets: [lone]")
+    place.cloud.create_out_of_band("fakecloud_bucket", "stranger")
+    place.cloud.arm("create", "lone", "lost_answer")
+    place.apply()
+    place.reconcile()
+    before = place.project.entries("things")
+    address = 'fakecloud_bucket.many["lone"]'
+
+    refused = place.reconcile("--adopt", f"{address}=stranger", "--yes")
+
+    assert refused.code == 4
+    assert refused.events[-1]["steps"][0]["error"]["code"] == "not_the_one_found"
+    assert place.project.entries("things") == before
+    assert place.reconcile("--forget", address, "--reason", "it is stranger").code == 0
+    target = "asked/default/things"
+    assert place.project.run("import", target, address, "stranger", "--yes").code == 0
+
+
 def test_an_identity_is_proven_by_an_object_of_before(place: Place) -> None:
     """
     A bucket that was there under the same identity, with the inputs of then, and is gone again
