@@ -14,7 +14,7 @@ from orchestrator.app.conditions import Watch
 from orchestrator.app.ownership import check_owner
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.outline import Outline
-from orchestrator.domain.record import NextCommand, OperationRecord
+from orchestrator.domain.record import NextCommand, OperationRecord, Retained
 from orchestrator.domain.states import NOTHING_THERE, Status
 from orchestrator.domain.target import step_of
 
@@ -96,16 +96,30 @@ def next_of_orphans(
     """
     What is to be done about the targets that left the blueprint; ``why`` tells of their destroy.
     """
+    alive = [r for _, r in sorted(records.items()) if str(r.target.target) in left]
     uncertain = [
         str(record.target.target)
-        for _, record in sorted(records.items())
-        if str(record.target.target) in left
-        and (record.status is Status.RUNNING or record.resources.in_doubt)
+        for record in alive
+        if record.status is Status.RUNNING or record.resources.in_doubt
     ]
     if uncertain:
         yield NextCommand(
             command=command_line(outline, "reconcile", "--orphaned"),
             why=f"settle what is uncertain of {', '.join(uncertain)}",
         )
-    if left:
+    kept = [record for record in alive if record.status is Status.RETAINED]
+    if len(kept) < len(alive):
         yield NextCommand(command=command_line(outline, "destroy", "--orphaned"), why=why)
+    for record in kept:
+        options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
+        yield NextCommand(
+            command=command_line(outline, "release", *options),
+            why=f"{record.target.target} is retained{_for(record.retained)}: no destroy takes it "
+            "down before it is released",
+        )
+
+
+def _for(retained: Retained | None) -> str:
+    if retained is None:
+        return ""
+    return f" for {retained.reason} ({retained.owner}, review by {retained.review_by})"

@@ -25,6 +25,7 @@ from orchestrator.domain.record import (
     Lease,
     Readback,
     Resources,
+    Retained,
     RunRecord,
     Source,
     StepRun,
@@ -32,7 +33,7 @@ from orchestrator.domain.record import (
 )
 from orchestrator.domain.recovery_document import OfferedAction, RecoveryDocument, RecoveryStep
 from orchestrator.domain.references import Template
-from orchestrator.domain.states import Condition, Liveness, StepStatus
+from orchestrator.domain.states import Condition, Liveness, Status, StepStatus
 from orchestrator.engine.process import SystemProcesses
 from tests.fakes.clock import START
 from tests.fakes.desk import NEEDS, Desk, outline
@@ -502,6 +503,22 @@ def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> Non
         action(found, "manual").reason.message
     )
     assert "s3cret" not in found.model_dump_json()
+
+
+def test_a_retained_orphan_is_not_offered_to_be_destroyed(desk: Desk) -> None:
+    """
+    A destroy would leave it and change nothing, each time; what lets go of it is offered instead.
+    """
+    held = Retained(reason="an audit", owner="ops", review_by="2999-01-01", was=Status.OK)
+    desk.has("cache", status="retained", retained=held)
+    found = look(desk)
+    assert [item.command for item in found.next if "--orphaned" in item.command] == [
+        "orchestrator release web -e prod --orphaned --step cache --reason WHY"
+    ]
+    assert "an audit (ops, review by 2999-01-01)" in found.next[-1].why
+    desk.has("legacy")
+    commands = [item.command for item in look(desk).next]
+    assert "orchestrator destroy web -e prod --orphaned" in commands
 
 
 def test_orphans_are_listed_with_the_command_that_takes_them_down(desk: Desk) -> None:
