@@ -46,6 +46,7 @@ from orchestrator.errors import (
     InDoubt,
     Invalid,
     OrchestratorError,
+    Refused,
     StateLocked,
 )
 
@@ -163,7 +164,8 @@ def _evidence(
     target = str(crew.deployment.target(name))
     hold = partial(check_state, serial_may_fall=True)
     hold(target, record, state)
-    proposal, checks, inputs = None, None, None
+    proposal, checks, inputs, vanished = None, None, None, False
+    answered = any(doubt.address in crew.order.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
             inputs = crew.bench.recorded_inputs(prepared)
@@ -183,6 +185,12 @@ def _evidence(
             )
         except EngineFailed as exc:
             services.note(f"no plan could be made: {exc.message}", level="warning", step=name)
+        except Refused as exc:
+            # What a person says is taken down all the same; of this provider nothing is asked.
+            if exc.reason != "vanished" or not answered:
+                raise
+            vanished = True
+            services.note(exc.message, hint=exc.hint, level="warning", step=name)
         else:
             proposal.file.unlink(missing_ok=True)
             checks = _checks(crew, prepared, inputs, state, proposal)
@@ -196,7 +204,7 @@ def _evidence(
         reason=crew.order.reason,
     )
     doubts = open_doubts(record, look)
-    if doubts and inputs is not None:
+    if doubts and inputs is not None and not vanished:
         record = Readback(crew.bench, prepared, record, inputs, state, evidence).ask(doubts)
     settled = settle_doubts(record, look)
     return reconciled(

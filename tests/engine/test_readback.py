@@ -191,6 +191,29 @@ def test_another_object_than_the_one_found_is_not_adopted(place: Place) -> None:
     assert place.project.run("import", target, address, "stranger", "--yes").code == 0
 
 
+def test_a_doubt_can_be_forgotten_although_all_else_has_vanished(place: Place) -> None:
+    """
+    No plan can be made without a reason for what vanished, and no apply while something is in
+    doubt: what a person knows is recorded, nothing is asked, and then the apply goes on.
+    """
+    place.wants("buckets: [sound]")
+    assert place.apply().code == 0
+    place.wants("buckets: [sound, never, other]")
+    for name in ("never", "other"):
+        place.cloud.arm("create", name, "lost_request")
+    place.apply()
+    place.cloud.delete_out_of_band("sound")
+    never, other = (f'fakecloud_bucket.many["{name}"]' for name in ("never", "other"))
+
+    assert place.reconcile().code == 4
+    assert place.reconcile("--forget", never, "--reason", "I looked").code == 11
+    assert place.readbacks == {other: None}
+    assert place.reconcile("--forget", other, "--reason", "I looked").code == 0
+
+    gone = ("--accept-vanished", "I deleted it")
+    assert place.project.run("apply", "asked", "--yes", *gone).code == 0
+
+
 def test_an_identity_is_proven_by_an_object_of_before(place: Place) -> None:
     """
     A bucket that was there under the same identity, with the inputs of then, and is gone again
