@@ -63,7 +63,7 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
     with wiring.archive(where, found) as (files, store):
         if unread is not None and not store.records(blueprint, environment):
             raise unread
-        named = run_id or named_run(store, blueprint, environment, steps)
+        named = named_run(store, blueprint, environment, steps) if run_id is None else run_id
         then = earlier_run(
             files,
             store,

@@ -681,7 +681,7 @@ class WorkDirs(Protocol):
 
     def unpack(self, archive: bytes) -> Snapshot:
         """
-        A stored snapshot, parsed as untrusted; Invalid where it is damaged.
+        A stored snapshot, parsed as untrusted; StoreUnavailable where it is damaged.
         """
 
     def nothing(self) -> Snapshot:

@@ -16,7 +16,6 @@ from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.events import Alive, RunFinished
 from orchestrator.domain.lineage import APPLYING
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.readback import choices
 from orchestrator.domain.record import Doubt, Fault, NextCommand, OperationRecord, Phase, StepRun
 from orchestrator.domain.states import NOTHING_THERE, StepStatus, Verdict, verdict
 from orchestrator.errors import (
@@ -280,6 +279,8 @@ def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextComm
     """
     How a person settles what evidence cannot: by commands that name each object of a step.
     """
+    from orchestrator.domain.readback import choices  # only where something is in doubt
+
     found = []
     for row in rows:
         for options, why in choices(row.in_doubt):

@@ -122,7 +122,7 @@ def earlier_run(
     assert run.deployment is not None, "so is one without a deployment"
     text = store.blob(deployment_blob(run.deployment)) or b""
     try:
-        return Earlier(run, parse_deployment(text))
+        return Earlier(run, parse_deployment(text, run.deployment))
     except UnreadableDeployment as exc:
         raise StoreUnavailable(
             f"what run {run_id} meant to do cannot be read: {exc}",

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.app.bench import Bench, PinOf
 from orchestrator.app.crew import Crew
 from orchestrator.app.keeping import keep_blob, keep_lock, keep_snapshot
-from orchestrator.domain.frozen import freeze, text_digest
+from orchestrator.domain.frozen import freeze, kept_digest
 from orchestrator.domain.lineage import deployment_blob, lock_blob
 from orchestrator.domain.record import StepRun
 from orchestrator.errors import OrchestratorError, StoreUnavailable
@@ -23,9 +23,9 @@ def keep_deployment(crew: Crew) -> None:
     Keep what the run means to do, without secrets, and name it in the run's record.
     """
     services = crew.services
-    text = freeze(crew.deployment, services.key).to_json()
-    digest = text_digest(text)
-    keep_blob(services, deployment_blob(digest), text.encode())
+    text = freeze(crew.deployment, services.key).to_json().encode()
+    digest = kept_digest(text)
+    keep_blob(services, deployment_blob(digest), text)
     crew.session.means(digest)
 
 

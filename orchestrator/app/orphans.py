@@ -63,12 +63,13 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
             if own is None or own.status not in NOTHING_THERE:
                 continue  # the step is an orphan itself
             record = own
-        text = store.blob(deployment_blob(record.deployment)) if record.deployment else None
-        if text is None:
+        digest = record.deployment
+        text = store.blob(deployment_blob(digest)) if digest else None
+        if digest is None or text is None:
             lacking.append(str(record.target.target))
             continue
         try:
-            frozen = parse_deployment(text)
+            frozen = parse_deployment(text, digest)
         except UnreadableDeployment as exc:
             raise StoreUnavailable(
                 f"what {record.target.target} was applied from cannot be read: {exc}",

@@ -95,8 +95,12 @@ def next_of_orphans(
 ) -> Iterator[NextCommand]:
     """
     What is to be done about the targets that left the blueprint; ``why`` tells of their destroy.
+    Nothing where a version of the tool applied one that kept no deployment: all would be refused.
     """
     alive = [r for _, r in sorted(records.items()) if str(r.target.target) in left]
+    steps = [record for record in alive if step_of(record.target.step) == record.target.step]
+    if any(record.deployment is None for record in steps):
+        return
     uncertain = [
         str(record.target.target)
         for record in alive

@@ -95,11 +95,11 @@ class UnreadableDeployment(Exception):
     """
 
 
-def text_digest(text: str) -> str:
+def kept_digest(text: bytes) -> str:
     """
     The digest by which a deployment is named.
     """
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
 def key_id(key: bytes) -> str:
@@ -140,11 +140,14 @@ def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
     )
 
 
-def parse_deployment(text: bytes) -> FrozenDeployment:
+def parse_deployment(text: bytes, digest: str) -> FrozenDeployment:
     """
-    The deployment in ``text``; UnreadableDeployment where it is damaged, of another version, or
-    says more than this version of the tool understands: nothing of it may be left out.
+    The deployment in ``text``, kept under its digest; UnreadableDeployment where it is damaged, of
+    another version, or says more than this version of the tool understands: nothing of it may be
+    left out.
     """
+    if kept_digest(text) != digest:
+        raise UnreadableDeployment("its content does not have the digest that it is named by")
     try:
         found = FrozenDeployment.model_validate_json(text)
     except ValidationError as exc:

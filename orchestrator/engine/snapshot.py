@@ -20,7 +20,7 @@ from pathlib import Path
 from orchestrator.domain.blueprint import Module, Protected, Reach, Variable
 from orchestrator.domain.record import Json
 from orchestrator.engine.exclusion import LOCK_FILE, ignore_rules, is_excluded, is_plan
-from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
 from orchestrator.ports import Snapshot
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -101,7 +101,7 @@ def nothing() -> Snapshot:
 
 def unpack(archive: bytes) -> Snapshot:
     """
-    The snapshot that a stored archive holds; Invalid where it is damaged or not one of ours.
+    The snapshot that a stored archive holds; StoreUnavailable where it is damaged or not ours.
     """
     manifest, entries = _read(archive)
     digest = manifest.pop("digest", None)
@@ -114,7 +114,7 @@ def unpack(archive: bytes) -> Snapshot:
 
 def entries_of(snapshot: Snapshot) -> list[Entry]:
     """
-    The files of a snapshot, sorted by path; Invalid where its archive is damaged.
+    The files of a snapshot, sorted by path; StoreUnavailable where its archive is damaged.
     """
     return _read(snapshot.archive)[1]
 
@@ -357,5 +357,8 @@ def _reach(facts: Json) -> dict[str, Reach] | None:
     }
 
 
-def _damaged(why: str) -> Invalid:
-    return Invalid([Problem(f"this is no usable module snapshot: {why}")])
+def _damaged(why: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"a stored module snapshot cannot be used: {why}",
+        hint="another version of the tool wrote it, or the operation store is damaged: restore it",
+    )

@@ -172,6 +172,19 @@ def test_a_wrong_call_is_a_usage_error(
     assert not project.own.exists()
 
 
+@pytest.mark.parametrize("command", ["retry --from-run", "redeploy --from-run", "rollback --to"])
+def test_an_empty_run_is_no_run(
+    project: Project, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """
+    A variable of a pipeline that is not set does not stand for the run that the records name:
+    nothing guesses which one was meant.
+    """
+    verb, option = command.split()
+    code = main([verb, "good", option, "", "--yes"])
+    assert (code, "'' is not the id of a run" in capsys.readouterr().err) == (3, True)
+
+
 def test_a_wrong_call_under_json_is_one_document(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

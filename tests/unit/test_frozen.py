@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.frozen import (
+    FrozenDeployment,
     UnreadableDeployment,
     changed_secrets,
     freeze,
+    kept_digest,
     parse_deployment,
 )
 from tests.fakes.project import ProjectOnDisk
@@ -43,6 +45,13 @@ BLUEPRINT = """
 ENVIRON = {"ORCHESTRATOR_INPUT_password": "s3cret-input", "TOKEN": "t0ken-from-env"}
 
 
+def read(text: str) -> FrozenDeployment:
+    """
+    What is kept as this text.
+    """
+    return parse_deployment(text.encode(), kept_digest(text.encode()))
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> ProjectOnDisk:
     found = ProjectOnDisk(tmp_path)
@@ -61,7 +70,7 @@ def test_what_is_read_back_is_what_was_written(project: ProjectOnDisk) -> None:
     Nothing of a deployment is lost on the way through the store: the text stays the same.
     """
     text = freeze(project.load(environ=ENVIRON), KEY).to_json()
-    found = parse_deployment(text.encode())
+    found = read(text)
     step = found.steps["server"]
     assert found.to_json() == text
     assert (step.timeout, step.needs, step.retry and step.retry.on) == (
@@ -130,8 +139,9 @@ def test_sets_have_one_order_in_every_process(project: ProjectOnDisk) -> None:
     )
     text = freeze(project.load(), KEY).to_json()
     again = (
-        "import sys; from orchestrator.domain.frozen import parse_deployment as parse; "
-        "sys.stdout.write(parse(sys.stdin.buffer.read()).to_json())"
+        "import sys; from orchestrator.domain.frozen import kept_digest, parse_deployment; "
+        "text = sys.stdin.buffer.read(); "
+        "sys.stdout.write(parse_deployment(text, kept_digest(text)).to_json())"
     )
     texts = {
         subprocess.run(
@@ -199,7 +209,7 @@ def test_what_is_not_understood_is_not_left_out(project: ProjectOnDisk) -> None:
     document = json.loads(freeze(project.load(environ=ENVIRON), KEY).to_json())
     document["steps"]["server"]["approve"] = {"by": "two"}
     with pytest.raises(UnreadableDeployment, match=r"steps\.server\.approve"):
-        parse_deployment(json.dumps(document).encode())
+        read(json.dumps(document))
 
 
 @pytest.mark.parametrize("damage", ["schema", "text"])
@@ -212,4 +222,16 @@ def test_a_damaged_deployment_is_an_error(project: ProjectOnDisk, damage: str) -
     if damage == "text":
         text = text[:-20]
     with pytest.raises(UnreadableDeployment):
-        parse_deployment(text.encode())
+        read(text)
+
+
+def test_what_was_meant_is_what_was_kept(project: ProjectOnDisk) -> None:
+    """
+    A kept deployment whose content is not the one that it is named by is damaged, however well it
+    reads: nothing else is done in its place.
+    """
+    text = freeze(project.load(environ=ENVIRON), KEY).to_json()
+    other = text.replace("eu-west-1", "eu-west-2")
+    assert other != text
+    with pytest.raises(UnreadableDeployment, match="digest"):
+        parse_deployment(other.encode(), kept_digest(text.encode()))

@@ -76,6 +76,21 @@ def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk)
     assert status_of(desk.reader, outline()).orphaned == ("web/prod/cache",)
 
 
+@pytest.mark.parametrize("deployment", ["sha256:1", None])
+def test_an_orphan_whose_deployment_was_not_kept_is_offered_nothing(
+    desk: Desk, deployment: str | None
+) -> None:
+    """
+    A version of the tool that kept no deployments applied it: `destroy --orphaned` is refused, so
+    nobody is sent there; listed it is all the same.
+    """
+    desk.has("cache", status="ok", deployment=deployment)
+    found = status_of(desk.reader, outline())
+    offered = [item.command for item in found.next]
+    assert found.orphaned == ("web/prod/cache",)
+    assert offered == (["orchestrator destroy web -e prod --orphaned"] if deployment else [])
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"project": "other"}, {"source": Source(blueprint_path="elsewhere/web.yaml")}],

@@ -510,13 +510,13 @@ def test_a_retained_orphan_is_not_offered_to_be_destroyed(desk: Desk) -> None:
     A destroy would leave it and change nothing, each time; what lets go of it is offered instead.
     """
     held = Retained(reason="an audit", owner="ops", review_by="2999-01-01", was=Status.OK)
-    desk.has("cache", status="retained", retained=held)
+    desk.has("cache", deployment="sha256:1", status="retained", retained=held)
     found = look(desk)
     assert [item.command for item in found.next if "--orphaned" in item.command] == [
         "orchestrator release web -e prod --orphaned --step cache --reason WHY"
     ]
     assert "an audit (ops, review by 2999-01-01)" in found.next[-1].why
-    desk.has("legacy")
+    desk.has("legacy", deployment="sha256:1")
     commands = [item.command for item in look(desk).next]
     assert "orchestrator destroy web -e prod --orphaned" in commands
 
@@ -525,7 +525,7 @@ def test_orphans_are_listed_with_the_command_that_takes_them_down(desk: Desk) ->
     """
     FIELD 19: what left the blueprint and may be alive stays in sight.
     """
-    desk.has("cache")
+    desk.has("cache", deployment="sha256:1")
     found = look(desk)
     assert found.orphaned == ("web/prod/cache",)
     assert found.next[-1].command == "orchestrator destroy web -e prod --orphaned"

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.frozen import FrozenDeployment, changed_secrets, freeze, parse_deployment
+from orchestrator.domain.frozen import (
+    FrozenDeployment,
+    changed_secrets,
+    freeze,
+    kept_digest,
+    parse_deployment,
+)
 from orchestrator.errors import Invalid
 from orchestrator.loading.thawing import Present, thaw
 from tests.fakes.project import ProjectOnDisk
@@ -71,7 +77,8 @@ def stored(tmp_path: Path) -> Stored:
     project.blueprint(BLUEPRINT)
     project.write("blueprints/secrets/certificate", "of-then")
     loaded = project.load(environment="prod", environ=ENVIRON)
-    return Stored(project, parse_deployment(freeze(loaded, KEY).to_json().encode()))
+    text = freeze(loaded, KEY).to_json().encode()
+    return Stored(project, parse_deployment(text, kept_digest(text)))
 
 
 def test_the_deployment_comes_back(stored: Stored) -> None:

@@ -16,7 +16,7 @@ from orchestrator.domain.target import Target
 from orchestrator.engine import snapshot as snapshots
 from orchestrator.engine.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
-from orchestrator.errors import Invalid, Location
+from orchestrator.errors import Invalid, Location, StoreUnavailable
 from orchestrator.ports import Root, RootSetup, Secret, Snapshot
 
 TARGET = Target("web", "prod", "network")
@@ -322,9 +322,9 @@ def test_forged_archive_is_otherwise_fine() -> None:
 )
 def test_damaged_or_hostile_archive(archive: bytes) -> None:
     """
-    What is not exactly an archive of ours is refused, without a traceback.
+    What is not exactly an archive of ours is an unreadable store: no fault of the user's files.
     """
-    with pytest.raises(Invalid, match="no usable module snapshot"):
+    with pytest.raises(StoreUnavailable, match="stored module snapshot cannot be used"):
         snapshots.unpack(archive)
 
 
@@ -333,7 +333,7 @@ def test_changed_content_is_noticed() -> None:
     An archive whose content does not have the digest it states is refused.
     """
     whole = gzip.decompress(forge({"files/main.tf": b"honest"}))
-    with pytest.raises(Invalid, match="does not have the digest"):
+    with pytest.raises(StoreUnavailable, match="does not have the digest"):
         snapshots.unpack(gzip.compress(whole.replace(b"honest", b"forged")))
 
 
@@ -345,7 +345,7 @@ def test_bomb_is_not_unpacked() -> None:
     with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1) as packed:
         for _ in range(20):
             packed.write(bytes(16 << 20))
-    with pytest.raises(Invalid, match="larger than"):
+    with pytest.raises(StoreUnavailable, match="larger than"):
         snapshots.unpack(buffer.getvalue())
 
 
