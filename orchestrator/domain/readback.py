@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -113,10 +113,11 @@ def judge(
             ways.append(_searched(inquiry, questions, answers, known, sharing[inquiry.search]))
         finding = _weigh(inquiry, ways, moment)
         provider = inquiry.address.provider_name
-        elsewhere = astray(provider) if finding.verdict == "absent" else None
+        elsewhere = astray(provider) if finding.verdict != "unknown" else None
         if elsewhere is not None:
-            why = f"{finding.why}; but {elsewhere}"
-            finding = _Finding("unknown", finding.method, f"{why}: it may have asked elsewhere")
+            verdict: Verdict = "unknown" if finding.verdict == "absent" else finding.verdict
+            why = f"{finding.why}; but {elsewhere}: it may have asked elsewhere"
+            finding = replace(finding, verdict=verdict, why=why)
         adoptable = inquiry.address.text not in known.occupied
         blocked = finding.ids and not adoptable
         readback = Readback(

@@ -102,6 +102,10 @@ CASES = [
         "unknown", "asked elsewhere", identity=BY_NAME, missing=HERE, named=True, astray=("s",),
     ),
     Case(
+        "what is found there is found, and that is said beside it",
+        "exists", "asked elsewhere", ids=("acme",), identity=BY_NAME, found=HERE, astray=("s",),
+    ),
+    Case(
         "an error is no answer, and the reason",
         "unknown", "AccessDenied", identity=BY_NAME, failed={THIS: "AccessDenied"},
     ),
