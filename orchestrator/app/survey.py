@@ -18,6 +18,7 @@ from orchestrator.app.roots import action_roots
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.parts import ActionRoot
 from orchestrator.domain.record import (
+    Fault,
     InFlight,
     OperationRecord,
     UnreadableRecord,
@@ -138,6 +139,7 @@ class Survey:
             unsaved=self._unsaved(step) if record else None,
             unanswered=self._unanswered(record),
             lock=fault.summary if fault is not None and fault.phase == "lock" else None,
+            vanished=_code(fault) == "vanished" != _code(record.error if record else None),
             failed_run=failed,
             earlier_run=earlier,
             obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
@@ -283,3 +285,7 @@ def _scope(providers: Mapping[str, Template]) -> str:
         )
         shown.append(f"{name} ({told})" if told else name)
     return ", ".join(shown)
+
+
+def _code(fault: Fault | None) -> str | None:
+    return fault.code if fault else None

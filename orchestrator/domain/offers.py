@@ -66,6 +66,7 @@ def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str |
     at, why = _at(subject), ("--reason", "WHY")
     facts = subject.facts
     takeover = ("--takeover", "WHY") if facts.unproven else ()
+    accept = ("--accept-vanished", "WHY") if facts.vanished else ()
     match choice.remedy:
         case Remedy.WAIT:
             return _command(subject, "reconcile", "--wait")
@@ -76,13 +77,13 @@ def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str |
         case Remedy.RETRY:
             named = subject.record and failed_run(subject.record) == facts.failed_run
             of = () if named or not facts.failed_run else ("--from-run", facts.failed_run)
-            return _command(subject, "retry", *of, *at, *takeover)
+            return _command(subject, "retry", *of, *at, *accept, *takeover)
         case Remedy.REDEPLOY:
             given = ("--input-file", facts.given_inputs) if facts.given_inputs else ()
             verb = "apply" if situation is Situation.NEVER else "redeploy"
-            return _command(subject, verb, *given, *at, *takeover)
+            return _command(subject, verb, *given, *at, *accept, *takeover)
         case Remedy.ROLLBACK:
-            return _rollback(subject, *takeover)
+            return _rollback(subject, *accept, *takeover)
         case Remedy.COMPENSATE:
             again = subject.record is not None and is_cut_short(subject.record)
             return _command(
@@ -90,7 +91,7 @@ def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str |
             )
         case Remedy.DESTROY:
             left = any(d.action == "forget" and d.saved is None for d in subject.doubts)
-            accept = ("--accept-vanished", "WHY") if left else ()
+            accept = ("--accept-vanished", "WHY") if left or facts.vanished else ()
             cut = subject.record is not None and is_last_work_cut_short(subject.record)
             repeat = ("--repeat-before-destroy", "WHY") if cut else ()
             return _command(subject, "destroy", *at, *accept, *repeat, *takeover)
@@ -169,6 +170,13 @@ def _notes(subject: Subject, choice: Choice) -> list[str]:
         )
     if facts.lock and remedy in _MUTATING:
         notes.append(f"the newest attempt met a state lock ({facts.lock})")
+    if facts.vanished and remedy in (*_APPLYING, Remedy.DESTROY):
+        notes.append(
+            "the newest attempt found none of the recorded objects: look first whether region, "
+            "account and credentials are right; with WHY you say that the objects are gone"
+        )
+    if facts.vanished and remedy is Remedy.RECONCILE:
+        notes.append("it is refused while none of the recorded objects can be found")
     if facts.unproven and facts.condition is None and remedy is not Remedy.MANUAL:
         notes.append(f"{facts.unproven} holds the claim: look first whether it is dead")
     return notes

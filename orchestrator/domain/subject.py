@@ -81,7 +81,8 @@ class Facts:
     the step. ``settling`` are the seconds for which a request of a dead engine may still be under
     way. ``unanswered`` are the addresses in doubt of which the provider was asked after that time
     and could not tell. ``unsaved`` is the provider state that the engine could not save. ``lock``
-    is what was said of a state lock, where the newest attempt met one.
+    is what was said of a state lock, where the newest attempt met one; ``vanished`` whether it was
+    refused because no recorded object was found any more.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``obstacles`` say what stands against that. ``given_inputs`` is the file with the inputs that
@@ -99,6 +100,7 @@ class Facts:
     unanswered: frozenset[str] = frozenset()
     unsaved: str | None = None
     lock: str | None = None
+    vanished: bool = False
     failed_run: str | None = None
     earlier_run: str | None = None
     obstacles: Mapping[Remedy, Obstacle] = field(default_factory=dict)
