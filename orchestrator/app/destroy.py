@@ -68,7 +68,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     if not failures:
         roots = roots_before(crew, _by_engine(plan))
         failures = {step_of(root): e for root, e in bench.prepare_all(roots, as_it_is).items()}
-    fresh = [s for s in going if bench.status(s) is None] if statuses and not failures else []
+    fresh = [] if failures else [s for s in going if bench.status(s) is None]
     unfit = {} if failures else _unfit(crew, kept)
     _report_skipped(crew, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
     if failures:
@@ -182,15 +182,16 @@ def _tell_kept(crew: Crew, kept: Mapping[str, str]) -> None:
 
 def _confirm_absent(crew: Crew, name: str) -> None:
     """
-    Look whether a step that was never applied is really not there, so that a blueprint that was
-    applied in part can be called destroyed as a whole. Where that cannot be told it stays pending.
+    Look whether a step that was never applied is really not there: the records may be those of
+    another store. Then the blueprint can be called destroyed as a whole. Where that cannot be told
+    it stays pending.
     """
     started = crew.services.clock.monotonic()
     if crew.services.stop.stopping:
         crew.end_skipped(name, "never applied")
         return
     try:
-        crew.bench.prepare(name, as_recorded)
+        crew.bench.prepare(name, bare)
         done = Pipeline(
             crew.session,
             crew.bench.prepared[name],

@@ -193,14 +193,17 @@ class Pipeline:
 
     def confirm_absent(self) -> Done:
         """
-        Record that a target which was never applied is not there: its provider state is empty.
+        Record that a target which was never applied is not there: its provider state is empty. The
+        working directory needs nothing but the backend.
 
-        Refused where it is not.
+        Refused where it is not empty.
         """
         services = self.services
         state = pull(services, self.prepared.root, self.evidence, "pull")
         check_state(self.target, None, state)
-        unused = dict.fromkeys(("inputs_digest", "resolved_inputs_file", "rerun_inputs_file"))
+        unused = dict.fromkeys(
+            ("module_digest", "inputs_digest", "resolved_inputs_file", "rerun_inputs_file")
+        )
         entry = record(services, never_applied(self.facts.of(state) | unused, services.stamp()))
         return Done(record=entry, state=state, mutated=False, fault=None)
 

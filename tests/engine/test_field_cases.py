@@ -210,16 +210,38 @@ def test_a_record_of_another_blueprint_file_is_refused(project: Project) -> None
 
 def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
     """
-    There is nothing to destroy: exit 0, no engine call, no record (FIELD 16).
+    There is nothing to destroy: exit 0 (FIELD 16). The provider state is looked at, without a
+    provider, and the whole reads destroyed.
     """
     name = with_object(project)
 
     ended = project.run("destroy", name, "--yes", "--json")
 
     assert ended.code == 0
-    assert statuses(ended) == {"only": "skipped"}
+    assert statuses(ended) == {"only": "absent"}
+    assert [entry["absence"]["method"] for entry in project.history("only")] == ["never_applied"]
+    calls = {path.name for path in (project.own / "runs").rglob("*.answer.json")}
+    assert calls == {"init-1-1.answer.json", "pull.answer.json"}
+    assert project.run("status", name, "--expect", "destroyed").code == 0
+    project.ok("apply", name, "--yes")
+    assert project.record("only")["status"] == "ok"
+
+
+def test_what_is_alive_and_not_recorded_is_not_called_destroyed(project: Project) -> None:
+    """
+    Law 21: the records are lost, or those of another store: a destroy does not end well over a
+    provider state that holds objects.
+    """
+    name = with_object(project)
+    project.ok("apply", name, "--yes")
+    for path in project.own.glob("operations.db*"):
+        path.unlink()
+
+    ended = project.run("destroy", name, "--yes", "--json")
+
+    (row,) = ended.events[-1]["steps"]
+    assert (ended.code, row["error"]["code"]) == (4, "unrecorded_state"), ended.said
     assert project.entries("only") == []
-    assert not list((project.own / "runs").rglob("*.answer.json"))
 
 
 def test_a_failed_first_deploy_can_be_cleaned_up(project: Project) -> None:
