@@ -10,7 +10,7 @@ from functools import partial
 from orchestrator.app.bench import as_recorded
 from orchestrator.app.crew import Crew
 from orchestrator.app.guards import check_state
-from orchestrator.app.orders import Order
+from orchestrator.app.orders import Order, command_line
 from orchestrator.app.preparation import pull, stopped
 from orchestrator.app.recording import record
 from orchestrator.app.run import run
@@ -18,10 +18,12 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.verification import run_checks
 from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.doubts import left_behind
 from orchestrator.domain.entries import checked
+from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.states import READY, StepStatus
-from orchestrator.errors import CheckFailed, OrchestratorError
+from orchestrator.errors import CheckFailed, InDoubt, OrchestratorError
 
 
 def verify(services: Services, deployment: Deployment, order: Order) -> int:
@@ -69,6 +71,7 @@ def _check_step(crew: Crew, name: str) -> Outcome:
     try:
         state = pull(services, prepared.root, crew.bench.evidence(name), "pull")
         check_state(str(crew.deployment.target(name)), prepared.record, state)
+        _check_whole(crew, name, prepared.record, state)
         inputs = crew.bench.recorded_inputs(prepared)
         verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
         if verification.verdict == "failed" and services.stop.stopping:
@@ -92,3 +95,15 @@ def _check_step(crew: Crew, name: str) -> Outcome:
         reason="it declares no checks" if verification.verdict == "unverified" else None,
     )
     return Outcome(ready=True)
+
+
+def _check_whole(crew: Crew, name: str, known: OperationRecord, state: PulledState) -> None:
+    """
+    InDoubt where a check could make ok a target of which objects have left the provider state.
+    """
+    left = left_behind(known, state)
+    if left and known.status not in READY:
+        raise InDoubt(
+            f"{name}: these have left the provider state: {', '.join(ref.address for ref in left)}",
+            hint="settle it first: " + command_line(crew.deployment, "reconcile", "--step", name),
+        )

@@ -163,6 +163,21 @@ def test_reconcile_of_an_emptied_state_keeps_every_id(project: Project) -> None:
     assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
 
 
+def test_a_check_that_holds_again_does_not_make_ok_what_left_the_state(project: Project) -> None:
+    """
+    Only the check had failed; then an object was taken out of the provider state. The check holds
+    again, and an apply would still make that object twice: it stays `error` until it is settled.
+    """
+    checked = "objects, verify: [{command: {argv: [test, -e, up]}}]}"
+    project.write("blueprints/pair.yaml", BLUEPRINT.replace("objects}", checked))
+    assert project.run("apply", "pair", "--yes").code == 12
+    remove_from_state(project, LOST)
+    project.write("up", "")
+
+    assert project.run("verify", "pair").code == 11
+    assert project.record("objects")["status"] == "error"
+
+
 def test_what_is_in_doubt_is_not_left_out_as_done(project: Project) -> None:
     """
     Neither `apply --unfinished` nor `status --expect ok` takes what reconcile found missing for
