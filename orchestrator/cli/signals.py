@@ -55,7 +55,8 @@ class StopSignals:
     def installed(self) -> Iterator[StopSignals]:
         """
         Take the signals over while the body runs. SIGHUP is ignored: a closed terminal is no reason
-        to stop a mutation.
+        to stop a mutation. Once one has stopped us, the others are ignored to the end of the
+        process: its exit code says how it went.
         """
         before = {
             number: signal.signal(number, self.note) for number in (signal.SIGINT, signal.SIGTERM)
@@ -65,4 +66,4 @@ class StopSignals:
             yield self
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self.stopping else handler)
