@@ -38,8 +38,8 @@ def run(
         deployment,
         command=order.verb,
         steps=selected,
-        arguments=services.masker.mask_json(order.arguments()),
-        reason=services.masker.mask(order.reason) if order.reason else None,
+        arguments=order.arguments(),
+        reason=order.reason or None,
         skipped_preflight=order.skip_preflight,
         lineage=order.lineage,
     )

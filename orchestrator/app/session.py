@@ -27,6 +27,7 @@ from orchestrator.domain.record import (
     RunRecord,
     StepRun,
 )
+from orchestrator.domain.sealing import sealed_run
 from orchestrator.domain.states import StepStatus
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 from orchestrator.ports import Liveness
@@ -297,11 +298,12 @@ class Session:
 
     def finish(self, exit_code: int, error: Fault | None) -> None:
         """
-        Write the run record for the last time, and a copy into the store.
+        Write the run record for the last time, and a copy into the store. A secret output that a
+        person typed is known as one only now.
         """
         with self._lock:
             ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
-            self.run = self.run.model_copy(update=ended)
+            self.run = sealed_run(self.run.model_copy(update=ended), self.services.masker)
         try:
             self.services.files.write_run(self.run)
             self.publish()
@@ -344,6 +346,7 @@ def open_session(
             for step in steps
         ),
     )
+    run = sealed_run(run, services.masker)
     services.files.write_run(run)
     return Session(services, deployment, run)
 

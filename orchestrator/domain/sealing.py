@@ -11,8 +11,10 @@ from orchestrator.domain.record import (
     Diagnostic,
     Doubt,
     Fault,
+    Lineage,
     OperationRecord,
     Retained,
+    RunRecord,
     Settled,
     Verification,
 )
@@ -36,11 +38,26 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
             "verification": _verification(record.verification, masker),
             "absence": _absence(record.absence, masker),
             "settled": tuple(_settled(item, masker) for item in record.settled),
+            "lineage": record.lineage and _lineage(record.lineage, masker),
             "retained": record.retained and sealed_retention(record.retained, masker),
             "compensation": _action(record.compensation, masker),
             "before_destroy": _action(record.before_destroy, masker),
             "last_attempt": attempt
             and attempt.model_copy(update={"error": _fault(attempt.error, masker)}),
+        }
+    )
+
+
+def sealed_run(run: RunRecord, masker: Masker) -> RunRecord:
+    """
+    A run's record with what a person typed masked; its steps are when they are reported.
+    """
+    return run.model_copy(
+        update={
+            "arguments": masker.mask_json(run.arguments),
+            "reason": _text(run.reason, masker),
+            "skipped_preflight": _text(run.skipped_preflight, masker),
+            "lineage": run.lineage and _lineage(run.lineage, masker),
         }
     )
 
@@ -66,12 +83,19 @@ def _action(action: ActionRun | None, masker: Masker) -> ActionRun | None:
     return action.model_copy(update=said)
 
 
+def _lineage(lineage: Lineage, masker: Masker) -> Lineage:
+    return lineage.model_copy(update={"reason": _text(lineage.reason, masker)})
+
+
 def _text(text: str | None, masker: Masker) -> str | None:
     return None if text is None else masker.mask(text)
 
 
 def _doubt(doubt: Doubt, masker: Masker) -> Doubt:
-    return doubt.model_copy(update={"why": masker.mask(doubt.why)})
+    asked = doubt.readback and doubt.readback.model_copy(
+        update={"why": masker.mask(doubt.readback.why)}
+    )
+    return doubt.model_copy(update={"why": masker.mask(doubt.why), "readback": asked})
 
 
 def _settled(item: Settled, masker: Masker) -> Settled:

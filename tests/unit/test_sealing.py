@@ -13,13 +13,17 @@ from orchestrator.domain.record import (
     Diagnostic,
     Doubt,
     Fault,
+    Lineage,
     OperationRecord,
+    Readback,
     Resources,
+    RunRecord,
+    Source,
     Verification,
 )
-from orchestrator.domain.sealing import sealed
+from orchestrator.domain.sealing import sealed, sealed_run
 from tests.fakes.clock import START
-from tests.fakes.entries import entry
+from tests.fakes.entries import ACTOR, entry
 
 SECRET = "hunter2secret"
 
@@ -50,7 +54,17 @@ def quoting() -> OperationRecord:
             checked=(CheckedObject(address="s.a", state="forgotten", why=said),),
             at=START,
         ),
-        resources=Resources(in_doubt=(Doubt(address="s.a", action="create", why=said),)),
+        resources=Resources(
+            in_doubt=(
+                Doubt(
+                    address="s.a",
+                    action="create",
+                    why=said,
+                    readback=Readback(verdict="unknown", method="id", why=said, at=START),
+                ),
+            )
+        ),
+        lineage=Lineage(kind="retry", from_run="r", reason=said),
     )
 
 
@@ -62,6 +76,31 @@ def test_no_text_of_a_record_keeps_a_secret() -> None:
     masker.add(SECRET)
     assert SECRET in quoting().to_json()
     assert SECRET not in sealed(quoting(), masker).to_json()
+
+
+def test_what_a_person_typed_is_masked_in_a_run() -> None:
+    """
+    Law 15: reasons and arguments of a run keep no secret, whichever option they were given by.
+    """
+    said = f"it was {SECRET}"
+    run = RunRecord(
+        run_id="r",
+        project="p",
+        blueprint="b",
+        environment="e",
+        command="retry",
+        arguments={"repeat": said},
+        actor=ACTOR,
+        reason=said,
+        lineage=Lineage(kind="retry", from_run="q", reason=said),
+        source=Source(blueprint_path="b.yaml"),
+        skipped_preflight=said,
+        started_at=START,
+    )
+    masker = Masker()
+    masker.add(SECRET)
+    assert run.to_json().count(SECRET) == 4
+    assert SECRET not in sealed_run(run, masker).to_json()
 
 
 def test_what_quotes_no_secret_stays_as_it_was() -> None:
