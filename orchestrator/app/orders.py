@@ -49,7 +49,7 @@ class Adoption:
         return cls(found[1], found[2])
 
 
-_ADOPTION = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)')
+_ADOPTION = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -523,7 +523,7 @@ ODD_BLUEPRINT = """
     steps:
       things:
         module: ../modules/odd
-        inputs: {keys: ['a.b["c"]$${d}', "x=y", plain]}
+        inputs: {keys: ['a.b["c"]$${d}', "x=y", "two\\nlines"]}
         identity: {module.inner.fakecloud_bucket.odd: "${each.key}"}
         search:
           module.inner.fakecloud_server.odd:
@@ -535,8 +535,8 @@ ODD_BLUEPRINT = """
 
 def test_odd_names_are_asked_for_as_they_are(place: Place) -> None:
     """
-    Quotes, dots, equals signs and what looks like a template, in keys, ids and arguments; and a
-    provider that only a child module requires. What is offered adopts exactly these.
+    Quotes, dots, equals signs, a new line and what looks like a template, in keys, ids and
+    arguments; and a provider that only a child module requires. What is offered adopts exactly these.
     """
     place.project.write(
         "modules/odd/main.tf",
@@ -556,6 +556,6 @@ def test_odd_names_are_asked_for_as_they_are(place: Place) -> None:
     assert sorted(item.name for item in place.cloud.objects()) == [
         'a.b["c"]${d}',
         "odd",
-        "plain",
+        "two\nlines",
         "x=y",
     ]
