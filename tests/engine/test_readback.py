@@ -536,7 +536,8 @@ ODD_BLUEPRINT = """
 def test_odd_names_are_asked_for_as_they_are(place: Place) -> None:
     """
     Quotes, dots, equals signs, a new line and what looks like a template, in keys, ids and
-    arguments; and a provider that only a child module requires. What is offered adopts exactly these.
+    arguments; and a provider that only a child module requires. What is offered adopts exactly
+    these.
     """
     place.project.write(
         "modules/odd/main.tf",
