@@ -90,6 +90,38 @@ def orphaned(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[
     )
 
 
+def next_of_children(
+    outline: Outline, records: Mapping[str, OperationRecord]
+) -> Iterator[NextCommand]:
+    """
+    How to finish the destroy of steps of the blueprint that are recorded as alive although the
+    parent that they lived in is gone. Those that left it go with the orphans.
+    """
+    left = []
+    for step in outline.graph.order:
+        record = records.get(step)
+        parent = parent_of(record, records) if record else None
+        alive = record is not None and record.status not in NOTHING_THERE
+        if alive and parent is not None and parent.status in NOTHING_THERE:
+            left.append(step)
+    if left:
+        words = [word for child in left for word in ("--step", child)]
+        yield NextCommand(
+            command=command_line(outline, "destroy", *words),
+            why=f"finish the destroy: {', '.join(left)} went with a parent that is gone",
+        )
+
+
+def parent_of(
+    record: OperationRecord, records: Mapping[str, OperationRecord]
+) -> OperationRecord | None:
+    """
+    The record of the step that a target was made inside.
+    """
+    found = (known for known in records.values() if str(known.target.target) == record.parent)
+    return next(found, None)
+
+
 def next_of_orphans(
     outline: Outline, left: Collection[str], records: Mapping[str, OperationRecord], why: str
 ) -> Iterator[NextCommand]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.app.reading import Reader, next_of_orphans, orphaned
+from orchestrator.app.reading import Reader, next_of_children, next_of_orphans, orphaned
 from orchestrator.app.survey import Survey
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.hints import hint_of
@@ -241,5 +241,6 @@ def _next(
             command=command_line(outline, "apply", "--unfinished"),
             why="go on with the rest from the files of today, once the steps above are recovered",
         )
+    yield from next_of_children(outline, records)
     why = "take down what is no longer in the blueprint"
     yield from next_of_orphans(outline, left, records, why)

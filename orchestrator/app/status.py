@@ -8,7 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from orchestrator.app.earlier import find_run
-from orchestrator.app.reading import Reader, next_of_orphans, orphaned
+from orchestrator.app.reading import (
+    Reader,
+    next_of_children,
+    next_of_orphans,
+    orphaned,
+    parent_of,
+)
 from orchestrator.app.roots import action_roots
 from orchestrator.domain.commands import command_line
 from orchestrator.domain.documents import StatusDocument, StepState
@@ -162,11 +168,7 @@ def _next(
     if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
         why = "what is known of every step, and what is safe to do now"
         found.append(NextCommand(command=command_line(outline, "recover"), why=why))
-    children = _left_children(records)
-    if children:
-        words = [word for child in children for word in ("--step", child)]
-        why = f"finish the destroy: {', '.join(children)} went with a parent that is gone"
-        found.append(NextCommand(command=command_line(outline, "destroy", *words), why=why))
+    found += next_of_children(outline, records)
     why = "take down what is no longer in the blueprint, as it was applied"
     return (*found, *next_of_orphans(outline, orphans, records, why))
 
@@ -177,30 +179,10 @@ def _waits_for_parent(
     """
     The parent that is being destroyed right now, and with which the target goes.
     """
-    parent = _parent(record, records)
+    parent = parent_of(record, records)
     if parent is None or record.status in NOTHING_THERE or parent.active_command != "destroy":
         return ()
     return (parent.target.step,)
-
-
-def _left_children(records: Mapping[str, OperationRecord]) -> list[str]:
-    """
-    The steps that are recorded as alive although the parent that they lived in is gone.
-    """
-    found = []
-    for step, record in sorted(records.items()):
-        parent = _parent(record, records)
-        alive = record.status not in NOTHING_THERE
-        if alive and parent is not None and parent.status in NOTHING_THERE:
-            found.append(step)
-    return found
-
-
-def _parent(
-    record: OperationRecord, records: Mapping[str, OperationRecord]
-) -> OperationRecord | None:
-    found = (known for known in records.values() if str(known.target.target) == record.parent)
-    return next(found, None)
 
 
 def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:

@@ -234,6 +234,12 @@ def _words(subject: Subject) -> dict[str, str]:
         "targets": ", ".join(record.targets if record else ()),
         "unready": _listed(position.unready),
         "dependents": _listed(position.dependents),
+        "children": ", ".join(position.children),
+        "finish": command_line(
+            subject.place,
+            "destroy",
+            *(word for name in position.children for word in ("--step", name)),
+        ),
         "together": command_line(
             subject.place,
             "destroy",

@@ -272,11 +272,23 @@ CASES: tuple[Case, ...] = (
 )
 
 _UNREADY = Bar("upstream", lambda subject: bool(subject.position.unready))
+_CHILD_LEFT = Bar(
+    "child_left",
+    lambda subject: subject.status in NOTHING_THERE and bool(subject.position.children),
+)
 
 BARS: Mapping[Remedy, tuple[Bar, ...]] = {
-    Remedy.RETRY: (Bar("not_failed", lambda subject: not subject.facts.failed_run), _UNREADY),
-    Remedy.REDEPLOY: (_UNREADY,),
-    Remedy.ROLLBACK: (Bar("unknown_run", lambda subject: not subject.facts.earlier_run), _UNREADY),
+    Remedy.RETRY: (
+        Bar("not_failed", lambda subject: not subject.facts.failed_run),
+        _UNREADY,
+        _CHILD_LEFT,
+    ),
+    Remedy.REDEPLOY: (_UNREADY, _CHILD_LEFT),
+    Remedy.ROLLBACK: (
+        Bar("unknown_run", lambda subject: not subject.facts.earlier_run),
+        _UNREADY,
+        _CHILD_LEFT,
+    ),
     Remedy.COMPENSATE: (
         Bar("none_declared", lambda subject: not subject.facts.compensates),
         Bar("nothing_done", lambda subject: not _has_work(subject)),

@@ -95,6 +95,8 @@ REFUSED: Mapping[str, str] = {
     "in_doubt": "in doubt: {doubts}; settle that first",
     "nothing_there": "nothing of it is there ({status})",
     "upstream": "it needs {unready}: recover that first",
+    "child_left": "{children} went with it and is still recorded as alive; finish that destroy "
+    "first: `{finish}`",
     "unknown_run": "no earlier run is known in which it ended ok",
     "none_declared": "the step declares no compensation",
     "module_in_doubt": "in doubt in the module of its action: {module}; reconcile that first",

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.app.past import READ
 from orchestrator.app.recover import recover
 from orchestrator.domain.blueprint import Retain
+from orchestrator.domain.graph import Graph
 from orchestrator.domain.hints import HINTS
 from orchestrator.domain.lineage import deployment_blob, snapshot_blob
 from orchestrator.domain.outline import Outline, OutlinedStep
@@ -488,6 +489,32 @@ def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
     desk.has("dns")
     parent = look(desk, outline(steps=steps)).steps[0]
     assert action(parent, "destroy").reason.code == "dependents"
+
+
+def test_a_gone_parent_is_not_made_again_over_its_children(desk: Desk) -> None:
+    """
+    An apply would be refused: it is not offered, and the command that finishes the destroy is. A
+    child that left the blueprint is destroyed with the orphans, not by a name that is none.
+    """
+    owned = {"server": "network"}
+    steps = {
+        name: OutlinedStep(
+            name=name, module_ref="m", needs=frozenset(needs), owned_by=owned.get(name)
+        )
+        for name, needs in NEEDS.items()
+    }
+    desk.has("network", status="destroyed")
+    desk.has("server", parent="web/prod/network", deployment="known")
+
+    found = look(desk, outline(steps=steps))
+    alone = look(desk, outline(steps={"network": steps["network"]}, graph=Graph({"network": []})))
+
+    finish = "orchestrator destroy web -e prod --step server"
+    offered = action(found.steps[0], "redeploy")
+    assert (offered.available, offered.reason.code) == (False, "child_left")
+    assert f"`{finish}`" in offered.reason.message
+    assert finish in [item.command for item in found.next]
+    assert [item.command for item in alone.next] == ["orchestrator destroy web -e prod --orphaned"]
 
 
 def test_what_the_blueprint_says_is_to_be_kept_is_not_destroyed(desk: Desk) -> None:
