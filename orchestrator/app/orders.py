@@ -232,9 +232,10 @@ def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
     if not order.wishes.approved and not order.interactive:
+        count = "1 step" if len(selected) == 1 else f"{len(selected)} steps"
         raise ApprovalMissing(
-            f"{order.verb} of {len(selected)} steps of {where} is not approved, and there is no "
-            "terminal to ask at",
+            f"{order.verb} of {count} of {where} is not approved, and there is no terminal to ask "
+            "at",
             hint="add --yes",
         )
     if deployment.protected and order.confirm != deployment.environment:

@@ -43,8 +43,11 @@ def command(
     from orchestrator.app.importing import import_one
     from orchestrator.app.orders import Adoption
     from orchestrator.cli.running import carry_out
+    from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
 
+    if not (address and object_id):
+        raise Usage("ADDRESS and ID cannot be empty", hint="is a variable of the shell not set?")
     chosen = (
         given
         | options.target(invocation, target)

@@ -156,7 +156,7 @@ def run_obstacle(
         return Obstacle(
             "snapshot_missing",
             f"what run {run_id} meant to do is not in the operation store",
-            "it ended before its first step, or it is another store; "
+            "it ended before its first step, an older version made it, or it is another store; "
             "`orchestrator redeploy` works from the files as they are now",
         )
     return None

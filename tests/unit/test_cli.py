@@ -153,6 +153,7 @@ def test_who_only_reads_records_loads_nothing_that_runs_engines(
         (["apply", "good", "--refresh=perhaps"], "boolean"),
         (["runs", "frob"], "frob"),
         (["history", "good"], "<blueprint>/<environment>/<step>"),
+        (["import", "good/default/a", "aws_vpc.a", "", "--yes"], "ADDRESS and ID cannot be empty"),
         (["schema", "statsu"], "did you mean 'status'?"),
         ([], "Usage"),
     ],
