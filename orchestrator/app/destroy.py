@@ -23,6 +23,7 @@ from orchestrator.app.run import run
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.withheld import check_unavailable
+from orchestrator.domain.applied_graph import applied_graph
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.inputs import StepInputs
 from orchestrator.domain.retention import retention
@@ -54,7 +55,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     kept = plan.kept
     statuses = {name: known.status for name, known in bench.records.items() if known}
     going = [step for step in selected if step not in kept]
-    check_dependents(deployment, going, statuses)
+    check_dependents(applied_graph(deployment.graph, bench.records), going, statuses)
     check_protected(crew.services, deployment, going, confirmed=crew.order.confirm)
     check_orphans(crew, going)
     check_unavailable(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from orchestrator.domain.blueprint import Deployment, Step
 from orchestrator.domain.commands import Place, command_line
 from orchestrator.domain.doubts import Look, left_behind, open_doubts
+from orchestrator.domain.graph import Graph
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import Doubt, OperationRecord
@@ -224,7 +225,7 @@ def describe_doubts(doubts: Iterable[Doubt]) -> str:
 
 
 def check_dependents(
-    deployment: Deployment, selected: Sequence[str], statuses: Mapping[str, Status | None]
+    graph: Graph, selected: Sequence[str], statuses: Mapping[str, Status | None]
 ) -> None:
     """
     Refused where destroying the selection would take away what a live step outside it needs.
@@ -233,7 +234,7 @@ def check_dependents(
     for step in selected:
         if statuses.get(step) in (None, *NOTHING_THERE):
             continue
-        for dependent in sorted(deployment.graph.dependents(step)):
+        for dependent in sorted(graph.dependents(step)):
             if dependent in selected or statuses.get(dependent) in (None, *NOTHING_THERE):
                 continue
             needed.setdefault(dependent, []).append(step)

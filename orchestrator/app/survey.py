@@ -15,6 +15,7 @@ from orchestrator.app.conditions import Signs
 from orchestrator.app.past import Past
 from orchestrator.app.reading import Reader
 from orchestrator.app.roots import action_roots
+from orchestrator.domain.applied_graph import applied_graph
 from orchestrator.domain.outline import Outline
 from orchestrator.domain.parts import ActionRoot
 from orchestrator.domain.record import (
@@ -83,7 +84,7 @@ class Survey:
         graph = self.outline.graph
         children = self._children(step)
         needs = [up for up in graph.order if up in graph.needs(step)]
-        dependents = graph.dependents(step)
+        dependents = applied_graph(graph, self.records).dependents(step)
         return Position(
             unready={up: _word(self.status(up)) for up in needs if self.status(up) not in READY},
             dependents={

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from orchestrator.domain.applied_graph import applied_graph
 from orchestrator.domain.blueprint import Deployment
 from orchestrator.domain.graph import CycleFound, Graph
 from orchestrator.domain.record import OperationRecord
@@ -46,6 +47,7 @@ def teardown(
     What is to do something before it is destroyed is taken down by itself while its parent is
     there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
     """
+    deployment = replace(deployment, graph=applied_graph(deployment.graph, records))
     kept = kept_steps(deployment, records, selected)
     alive = {name for name in selected if _exists(records.get(name))}
     todo = [name for name in selected if name in alive and name not in kept]

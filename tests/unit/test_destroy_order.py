@@ -253,3 +253,35 @@ def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> N
         assert [len(there.history(step)) for step in rows] == [1, 1]
     finally:
         there.close()
+
+
+def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgot_it() -> None:
+    """
+    FIELD 20: the server was applied in the network, and the blueprint has been edited since: it
+    is in it until the next apply. Alone the network is not destroyed, and with it the server goes
+    first; where the edit turned the need around, the blueprint decides.
+    """
+    there = Premises({"network": [], "server": []})
+    turned = Premises({"network": ["server"], "server": []})
+    try:
+        orders = []
+        for place in (there, turned):
+            place.has("network")
+            place.has("server", needs=("network",))
+        approved = Wishes(approved=True)
+
+        refused = destroy(
+            there.services, there.deployment, Order("destroy", steps=("network",), wishes=approved)
+        )
+        untouched = [len(there.history(step)) for step in ("network", "server")]
+        for place in (there, turned):
+            assert destroy(place.services, place.deployment, Order("destroy", wishes=approved)) == 0
+            orders.append(
+                [p.name for p, request in place.world.requests if isinstance(request, Apply)]
+            )
+
+        assert (refused, untouched) == (4, [1, 1])
+        assert orders == [["server", "network"], ["network", "server"]]
+    finally:
+        there.close()
+        turned.close()
