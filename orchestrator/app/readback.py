@@ -27,7 +27,7 @@ from orchestrator.domain.readback import Moment, judge, known_of
 from orchestrator.domain.record import Doubt, OperationRecord, Whereabouts
 from orchestrator.domain.recorded_inputs import recall
 from orchestrator.domain.references import Lookup, Unresolvable
-from orchestrator.domain.scope import differing, fingerprint, scope
+from orchestrator.domain.scope import differing, fingerprint, scope, without_credentials
 from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports import Answer, Plan
 
@@ -196,10 +196,11 @@ class Readback:
             found = template.resolve(provider_lookup(deployment, step, self.bench.outputs))
         except Unresolvable:
             return {}
-        if isinstance(found.value, dict):
-            return StepInputs(found.value, found.secrets).masked()
+        value = without_credentials(found.value)
+        if isinstance(value, dict):
+            return StepInputs(value, found.secrets).masked()
         secrets = {(name, *path): origin for path, origin in found.secrets.items()}
-        return StepInputs({name: found.value}, secrets).masked()
+        return StepInputs({name: value}, secrets).masked()
 
     def _with(self, asked: Iterable[Doubt]) -> OperationRecord:
         known = {(doubt.address, doubt.action, doubt.started_at): doubt for doubt in asked}

@@ -5,7 +5,6 @@ What can be seen of a blueprint in an environment: records, processes, runs, fil
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +26,7 @@ from orchestrator.domain.record import (
 )
 from orchestrator.domain.references import Template
 from orchestrator.domain.retention import retention
+from orchestrator.domain.scope import CREDENTIAL
 from orchestrator.domain.states import (
     NOTHING_THERE,
     READY,
@@ -39,7 +39,6 @@ from orchestrator.domain.subject import Facts, Position, Remedy
 from orchestrator.domain.target import ActionKind, Target, action_of
 
 _ERRORED = "errored.tfstate"
-_CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
 
 
 class Survey:
@@ -280,7 +279,7 @@ def _scope(providers: Mapping[str, Template]) -> str:
     shown = []
     for name, template in providers.items():
         raw = template.raw if isinstance(template.raw, dict) else {}
-        plain = {key: value for key, value in raw.items() if not _CREDENTIAL.search(key)}
+        plain = {key: value for key, value in raw.items() if not CREDENTIAL.search(key)}
         told = ", ".join(
             f"{key}={value}" for key, value in plain.items() if isinstance(value, str | int)
         )

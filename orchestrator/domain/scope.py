@@ -13,8 +13,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from orchestrator.domain.inputs import SENSITIVE
 from orchestrator.domain.record import Json
 from orchestrator.domain.references import Path, Resolved
+
+#: Names of what may be a credential, written out, in a provider's configuration.
+CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
 
 #: Name and digest of everything that was looked at, sorted.
 Scope = tuple[tuple[str, str], ...]
@@ -99,3 +103,23 @@ def _open(value: Json, secrets: frozenset[Path], path: Path = ()) -> Json:
             return [_open(item, secrets, (*path, number)) for number, item in enumerate(value)]
         case _:
             return value
+
+
+def without_credentials(value: Json, *, named: bool = False) -> Json:
+    """
+    A provider's configuration for people: what stands under the name of a credential, also one that
+    is written out in a blueprint, is left out. ``named``: it all does.
+
+    >>> without_credentials({"region": "eu", "assume": [{"token": "x", "role": "y"}]})
+    {'region': 'eu', 'assume': [{'token': '(sensitive)', 'role': 'y'}]}
+    """
+    match value:
+        case dict():
+            return {
+                key: without_credentials(item, named=named or CREDENTIAL.search(key) is not None)
+                for key, item in value.items()
+            }
+        case list():
+            return [without_credentials(item, named=named) for item in value]
+        case _:
+            return SENSITIVE if named else value

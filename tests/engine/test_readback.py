@@ -416,6 +416,25 @@ def test_no_secret_of_a_readback_is_kept(place: Place) -> None:
             assert secret.encode() not in file.read_bytes(), file
 
 
+def test_a_credential_written_out_in_a_blueprint_is_not_told(place: Place) -> None:
+    """
+    Where to look names region and alias of a provider, never what stands under the name of a
+    credential, at any depth.
+    """
+    place.wants("with: [misnamed]")
+    blueprint = place.project.root / "blueprints/asked.yaml"
+    providers = 'providers: {fakecloud: [{region: eu-1, token: "written-out"}]}'
+    blueprint.write_text(f"{blueprint.read_text().rstrip()}\n    {providers}\n")
+    place.cloud.arm("create", "misnamed", "lost_answer")
+    place.apply()
+
+    ended = place.reconcile()
+
+    look = place.readbacks["fakecloud_server.misnamed[0]"]["look"]
+    assert "eu-1" in look["provider"]["fakecloud"]
+    assert "written-out" not in ended.said + place.project.entries("things")[-1]
+
+
 def test_a_provider_that_cannot_be_asked_leaves_it_unknown(place: Place) -> None:
     """
     An error while reading is no absence; its text is the reason.
