@@ -59,6 +59,7 @@ class Lost:
         aws.proxy.arm("CreateSecurityGroup", "drop", times=2)
         self.applied = shop.run("apply", "shop", "--yes")
         self.record = shop.record("site")
+        shop.blueprint(STEPS, configuration(default_tags=tags))
         self.blocked = shop.run("apply", "shop", "--yes")
         self.there = self.alive()
         before = len(engine.verbs)
