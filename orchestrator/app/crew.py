@@ -192,6 +192,7 @@ class Crew:
             last_error=record.last_error,
             absence=record.absence,
             verification=record.verification,
+            retained=record.retained,
             in_doubt=found.in_doubt,
             **(_fates(found) if done.mutated else {}),
         )

@@ -20,6 +20,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--accept-changes",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Adopt it although an apply would change something; it is `error` until that apply.",
 )

@@ -38,6 +38,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @click.option(
     "--skip-preflight",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Start although some steps could not be made ready; the reason is recorded.",
 )

@@ -21,6 +21,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--repeat",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Carry it out although it was, or may have been, carried out already.",
 )

@@ -33,6 +33,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--skip-before-destroy",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Destroy without what steps declare as `before_destroy`; the reason is recorded.",
 )
@@ -40,6 +41,7 @@ from orchestrator.cli.invocation import Invocation
     "--repeat-before-destroy",
     "repeat",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Carry it out again although nobody can tell what it did when it was cut short.",
 )

@@ -26,6 +26,21 @@ def _stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], 
     return apply
 
 
+class _Said(click.ParamType[str]):
+    """
+    What a person has to say, such as a reason: not nothing.
+    """
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not str(value).strip():
+            self.fail("it must not be empty", param, ctx)
+        return str(value)
+
+
+SAID = _Said()
+
 blueprint = click.argument("blueprint", metavar="BLUEPRINT")
 
 environment = click.option(
@@ -96,7 +111,7 @@ allow_engine_change = click.option(
 json_lines = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")
 json_document = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="More details.")
-reason = click.option("--reason", metavar="TEXT", help="Why; kept in the run record.")
+reason = click.option("--reason", metavar="TEXT", type=SAID, help="Why; kept in the run record.")
 at = click.option(
     "--at",
     type=click.IntRange(0),
@@ -108,6 +123,7 @@ wait = click.option("--wait", is_flag=True, help="Wait for a live run instead of
 takeover = click.option(
     "--takeover",
     metavar="REASON",
+    type=SAID,
     allow_from_autoenv=False,
     help="Take over from a run that cannot be proven dead from here and gives no sign of life.",
 )
@@ -181,6 +197,7 @@ orphaned = click.option(
 accept_vanished = click.option(
     "--accept-vanished",
     metavar="REASON",
+    type=SAID,
     allow_from_autoenv=False,
     help="Go on although every recorded object has vanished.",
 )

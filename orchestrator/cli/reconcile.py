@@ -68,6 +68,7 @@ def adoptions(
 @click.option(
     "--dismiss-errored-state",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Put that state aside, unsaved; the file is kept with the run.",
 )

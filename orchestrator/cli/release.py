@@ -16,7 +16,13 @@ from orchestrator.cli.invocation import Invocation
 @options.blueprint
 @options.environment
 @options.steps_named
-@click.option("--reason", metavar="TEXT", required=True, help="Why they are no longer kept.")
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    type=options.SAID,
+    required=True,
+    help="Why they are no longer kept.",
+)
 @options.orphaned
 @options.at
 @options.wait

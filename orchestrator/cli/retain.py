@@ -24,8 +24,12 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 @options.blueprint
 @options.environment
 @options.steps_named
-@click.option("--reason", metavar="TEXT", required=True, help="Why they are kept.")
-@click.option("--owner", metavar="WHO", required=True, help="Who answers for them.")
+@click.option(
+    "--reason", metavar="TEXT", type=options.SAID, required=True, help="Why they are kept."
+)
+@click.option(
+    "--owner", metavar="WHO", type=options.SAID, required=True, help="Who answers for them."
+)
 @click.option(
     "--review-by",
     metavar="DATE",

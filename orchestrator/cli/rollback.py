@@ -27,6 +27,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--unverified",
     metavar="REASON",
+    type=options.SAID,
     allow_from_autoenv=False,
     help="Also to steps that had no checks in that run; the reason is recorded.",
 )

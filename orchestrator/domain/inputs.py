@@ -14,7 +14,7 @@ from functools import partial
 
 from orchestrator.domain.blueprint import Deployment, InputValue, Step
 from orchestrator.domain.messages import StateOutput
-from orchestrator.domain.record import Json
+from orchestrator.domain.record import SENSITIVE, Json
 from orchestrator.domain.references import (
     Lookup,
     Path,
@@ -44,7 +44,6 @@ __all__ = [
     "target_id",
 ]
 
-SENSITIVE = "(sensitive)"
 _SHOWN_LENGTH = 200
 
 Upstream = Callable[[str], Mapping[str, StateOutput]]

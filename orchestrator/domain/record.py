@@ -29,6 +29,8 @@ Command = Literal[
 ]  # fmt: skip
 CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown", "forgotten"]
 AbsenceMethod = Literal["state", "provider"]
+#: Stands for a value that nobody is shown.
+SENSITIVE = "(sensitive)"
 #: Commands that change provider state and no remote object.
 SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
 

@@ -13,8 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from orchestrator.domain.inputs import SENSITIVE
-from orchestrator.domain.record import Json
+from orchestrator.domain.record import SENSITIVE, Json
 from orchestrator.domain.references import Path, Resolved
 
 #: Names of what may be a credential, written out, in a provider's configuration.

@@ -186,6 +186,27 @@ def test_an_empty_run_is_no_run(
     assert (code, "'' is not the id of a run" in capsys.readouterr().err) == (3, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        (path, option.opts[0])
+        for path, command in COMMANDS.items()
+        for option in command.params
+        if option.metavar == "REASON" or {"--reason", "--owner"} & set(option.opts)
+    ],
+)
+def test_a_reason_says_something(
+    project: Project, path: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    What a person must give a reason for is not done for none: exit 64, and no traceback.
+    """
+    code = main([*path, option, " "])
+
+    assert code == 64
+    assert f"Invalid value for '{option}': it must not be empty" in capsys.readouterr().err
+
+
 def test_a_wrong_call_under_json_is_one_document(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
