@@ -116,7 +116,9 @@ def test_a_lost_answer_leaves_the_create_in_doubt(lost: Lost) -> None:
 
     assert lost.applied.code == 11
     assert lost.record["status"] == "error"
-    assert [item["address"] for item in lost.record["resources"]["inventory"]] == ["aws_vpc.this"]
+    assert [item["address"] for item in lost.record["resources"]["inventory"]] == [
+        "terraform_data.label"
+    ]
     assert {d["address"] for d in doubts} == {BUCKET, INSTANCE, GROUP, OTHER}
     assert all(d["started_at"] and "request send failed" in d["why"] for d in doubts)
 
@@ -174,7 +176,7 @@ def test_what_was_found_is_taken_over(lost: Lost) -> None:
     ids = {
         item["address"]: item["id"] for item in lost.shop.record("site")["resources"]["inventory"]
     }
-    ids.pop("aws_vpc.this")
+    ids.pop("terraform_data.label")
 
     assert (lost.adopted.code, lost.last.code) == (0, 0), lost.adopted.said + lost.last.said
     assert (row["status"], row["created"], row["replaced"]) == ("ok", [], [])
