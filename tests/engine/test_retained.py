@@ -68,13 +68,14 @@ def test_nothing_is_retained_by_a_destroy_that_cannot_begin(project: Project) ->
 def test_a_retained_step_outlives_destroys_and_applies(project: Project) -> None:
     """
     A destroy skips it and records `retained` with reason, owner and status from before; an apply
-    that changes it leaves it `retained`, and so does one that changes nothing.
+    that changes it leaves it `retained`, and so does one that changes nothing; both say why.
     """
     destroyed = project.run("destroy", "shared", "--yes", "--json")
     verdict = project.status("shared")["verdict"]
     retained = project.record("zone")
-    project.ok("apply", "shared", "--yes", "--step", "zone", "-i", "value=two")
-    project.ok("apply", "shared", "--yes", "--step", "zone", "-i", "value=two")
+    for _ in ("it changes", "nothing does"):
+        said = project.ok("apply", "shared", "--yes", "--step", "zone", "-i", "value=two").out
+        assert "retained: shared zone (net-team" in said
 
     rows = {row["step"]: row for row in destroyed.events[-1]["steps"]}
     statuses = [entry["status"] for entry in project.history("zone")]
