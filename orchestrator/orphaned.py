@@ -24,7 +24,7 @@ def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
     A blueprint or an environment that is gone altogether is known by its records in the project's
     own operation store.
     """
-    from orchestrator.app.orphans import find_orphans
+    from orchestrator.app.crew.orphans import find_orphans
     from orchestrator.loading.orphans import with_orphans
     from orchestrator.loading.sources import run_command
     from orchestrator.loading.thawing import Present
@@ -44,7 +44,7 @@ def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
 
 
 def _still_there(where: Place, choice: Choice) -> Deployment:
-    from orchestrator.app.orphans import gone_blueprint, without_steps
+    from orchestrator.app.crew.orphans import gone_blueprint, without_steps
     from orchestrator.loading.project import Project
     from orchestrator.loading.values import Need
 

@@ -15,7 +15,7 @@ from orchestrator import wiring
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from orchestrator.app.earlier import Earlier
+    from orchestrator.app.inspection.earlier import Earlier
     from orchestrator.domain.blueprint import Deployment
     from orchestrator.domain.outline import Outline
     from orchestrator.wiring import Choice, Place
@@ -42,7 +42,7 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
     own operation store; if nothing of the blueprint is there, Invalid says what is wrong with the
     file.
     """
-    from orchestrator.app.earlier import earlier_run, named_run
+    from orchestrator.app.inspection.earlier import earlier_run, named_run
     from orchestrator.domain.target import is_name
 
     found, unread = None, None
@@ -110,7 +110,7 @@ def promotion(
     A run of the blueprint in any environment, and the blueprint in this one with the modules of
     that run. Refused where the run does not have them for all of the steps.
     """
-    from orchestrator.app.earlier import check_promotable, earlier_run
+    from orchestrator.app.inspection.earlier import check_promotable, earlier_run
     from orchestrator.domain.lineage import snapshot_blob
     from orchestrator.engine.snapshot import text_of, unpack
     from orchestrator.loading.behaviour import FILE

@@ -17,7 +17,7 @@ from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.settings import Settings, project_key, read_settings
 
 if TYPE_CHECKING:
-    from orchestrator.app.reading import Reader
+    from orchestrator.app.inspection.reading import Reader
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint import Deployment
     from orchestrator.domain.documents import StatusListDocument
@@ -155,7 +155,7 @@ def status_of_all(where: Place) -> StatusListDocument:
     The status of every blueprint and environment that has a file, each from its own store, and of
     those that have only records left in the project's.
     """
-    from orchestrator.app.status import left_over, status_of
+    from orchestrator.app.verbs.status import left_over, status_of
     from orchestrator.domain.documents import StatusListDocument
 
     declared = outlines(where)
@@ -236,7 +236,7 @@ def reader(where: Place, backend: str = "local", url: str | None = None) -> Iter
     """
     What reading commands read with.
     """
-    from orchestrator.app.reading import Reader
+    from orchestrator.app.inspection.reading import Reader
     from orchestrator.engine.process import SystemProcesses
     from orchestrator.stores.runs import RunDirectory
     from orchestrator.stores.spool import DirectorySpool

@@ -46,7 +46,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator redeploy web-service -e staging --reason 'fixed the instance type'
     """
-    from orchestrator.app.again import redeploy
+    from orchestrator.app.verbs.again import redeploy
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

@@ -53,7 +53,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator retain web-service -e prod --step dns --reason 'shared zone' --owner net-team
         --review-by 2027-06-30
     """
-    from orchestrator.app.retain import retain
+    from orchestrator.app.verbs.retain import retain
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

@@ -5,7 +5,10 @@ Commands for a person to type.
 from __future__ import annotations
 
 import shlex
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint import Deployment
 
 
 class Place(Protocol):
@@ -33,3 +36,10 @@ def command_line(place: Place, verb: str, *options: str) -> str:
     if place.environment != "default":
         words += ["-e", place.environment]
     return shlex.join([*words, *options])
+
+
+def naming(deployment: Deployment, step: str) -> tuple[str, ...]:
+    """
+    The options of a command that name one step, also one that left the blueprint.
+    """
+    return (*(("--orphaned",) if step in deployment.orphans else ()), "--step", step)

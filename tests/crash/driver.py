@@ -25,16 +25,16 @@ from typing import Any
 
 import orchestrator
 from orchestrator import wiring
-from orchestrator.app.apply import apply
-from orchestrator.app.compensate import compensate
-from orchestrator.app.destroy import destroy
-from orchestrator.app.execute import execute
-from orchestrator.app.importing import import_one
-from orchestrator.app.orders import Adoption, Order, Verb
-from orchestrator.app.proposal import Wishes
-from orchestrator.app.reconcile import reconcile
+from orchestrator.app.crew.orders import Adoption, Order, Verb
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
+from orchestrator.app.steps.proposal import Wishes
+from orchestrator.app.verbs.apply import apply
+from orchestrator.app.verbs.compensate import compensate
+from orchestrator.app.verbs.destroy import destroy
+from orchestrator.app.verbs.execute import execute
+from orchestrator.app.verbs.importing import import_one
+from orchestrator.app.verbs.reconcile import reconcile
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.main import main as command_line
 from orchestrator.cli.signals import StopSignals

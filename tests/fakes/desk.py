@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.app.reading import Reader
+from orchestrator.app.inspection.reading import Reader
 from orchestrator.domain.blueprint import Backend
 from orchestrator.domain.graph import Graph
 from orchestrator.domain.outline import Outline, OutlinedStep

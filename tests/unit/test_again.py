@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.app.again import redeploy, retry, rollback
-from orchestrator.app.apply import apply
-from orchestrator.app.earlier import earlier_run, named_run
-from orchestrator.app.orders import Order, Verb
-from orchestrator.app.proposal import Wishes
+from orchestrator.app.crew.orders import Order, Verb
+from orchestrator.app.inspection.earlier import earlier_run, named_run
 from orchestrator.app.schedule import OnFailure
+from orchestrator.app.steps.proposal import Wishes
+from orchestrator.app.verbs.again import redeploy, retry, rollback
+from orchestrator.app.verbs.apply import apply
 from orchestrator.domain.events import Note, RunFinished
 from orchestrator.domain.frozen import parse_deployment
 from orchestrator.domain.lineage import deployment_blob

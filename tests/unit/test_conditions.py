@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.conditions import Watch
+from orchestrator.app.inspection.conditions import Watch
 from orchestrator.domain.record import Identity, Lease
 from orchestrator.domain.states import Condition
 from orchestrator.ports import Liveness

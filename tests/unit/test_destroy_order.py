@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.app.destroy import destroy
-from orchestrator.app.orders import Order
-from orchestrator.app.proposal import Wishes
+from orchestrator.app.crew.orders import Order
 from orchestrator.app.schedule import OnFailure
+from orchestrator.app.steps.proposal import Wishes
+from orchestrator.app.verbs.destroy import destroy
 from orchestrator.domain.events import StepFinished
 from orchestrator.domain.record import OperationRecord, Retained, StepRun
 from orchestrator.domain.statelock import StateLock

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.app.destroy import destroy
-from orchestrator.app.orders import Order
-from orchestrator.app.proposal import Wishes
+from orchestrator.app.crew.orders import Order
+from orchestrator.app.steps.proposal import Wishes
+from orchestrator.app.verbs.destroy import destroy
 from orchestrator.domain.blueprint import CommandAction
 from orchestrator.domain.conclusion import conclude
 from orchestrator.domain.entries import Stamp, mark_with_parent

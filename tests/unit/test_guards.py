@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.app.guards import (
+from orchestrator.app.steps.guards import (
     check_doubts,
     check_not_moved,
     check_state,

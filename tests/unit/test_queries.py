@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.expectation import check_expectation
-from orchestrator.app.queries import history_of
-from orchestrator.app.status import status_of
+from orchestrator.app.inspection.expectation import check_expectation
+from orchestrator.app.verbs.queries import history_of
+from orchestrator.app.verbs.status import status_of
 from orchestrator.domain.record import Json, Source
 from orchestrator.domain.states import StepStatus, Verdict
 from orchestrator.domain.target import Target

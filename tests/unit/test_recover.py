@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.past import READ
-from orchestrator.app.recover import recover
+from orchestrator.app.inspection.past import READ
+from orchestrator.app.verbs.recover import recover
 from orchestrator.domain.blueprint import Retain
 from orchestrator.domain.graph import Graph
 from orchestrator.domain.hints import HINTS

@@ -1,0 +1,3 @@
+"""
+One step: prepared, planned, carried out, recorded, settled, confirmed absent.
+"""

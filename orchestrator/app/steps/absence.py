@@ -1,0 +1,200 @@
+"""
+Confirming absence: the provider is asked for what a destroy removed (DESIGN 10).
+
+The provider state from before the destroy is kept, on this machine and readable to its owner only,
+until the provider has confirmed all that the destroy removed: nothing else knows the objects well
+enough to ask for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import check_vanished
+from orchestrator.app.steps.inquiry import Asker, Wanted, confirm, unasked
+from orchestrator.app.steps.proposal import Proposal, Wishes
+from orchestrator.domain.absence import Finding, Key, has_remote_side, method
+from orchestrator.domain.assessment import inventory, undeleted
+from orchestrator.domain.conclusion import goes_with_parent
+from orchestrator.domain.faults import Evidence
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import AbsenceMethod, Doubt, OperationRecord, SavedState
+from orchestrator.domain.sight import Sight, unseen
+
+#: The provider state from before a destroy, in its attempt's directory. It holds secrets.
+BEFORE = "before.tfstate"
+
+
+def look(asker: Asker, proposal: Proposal, wishes: Wishes) -> Proposal:
+    """
+    A proposal that was planned without a refresh, once the provider was asked all the same whether
+    it sees the objects: no plan has noticed that the scope is a wrong one (law 21).
+
+    Refused as `check_vanished` does. What cannot be asked for does not stop it; but a destroy that
+    wants the provider's word on it will not have it.
+    """
+    step, record, before = asker.prepared.step, asker.prepared.record, proposal.before
+    refs = inventory(before)
+    here = SavedState(run_id="", host="", scope=asker.scope(refs))
+    found = confirm(asker, [Wanted(here, before.raw, refs)], patience=0.0)
+    state_of = {finding.key: finding for finding in found}
+    remote = [item for item in before.objects if has_remote_side(item.provider)]
+    states = {item: state_of[item.address, item.id] for item in remote}
+    gone = tuple(item for item in remote if states[item].state == "gone")
+    there = [item for item in remote if states[item].state == "remaining"]
+    target = f"{record.target.target}" if record else step.name
+    seen = Sight(gone, unseen(gone, there))
+    check_vanished(target, record, before, seen, accepted=wishes.accept_vanished)
+    if method(wishes.verify_absence, step.verify_absence, record) != "provider":
+        return proposal
+    unsure = unseen([item for item in remote if states[item].state == "unknown"], there)
+    doubts = (
+        Doubt(
+            address=item.address,
+            action="forget",
+            id=item.id,
+            why=f"it was destroyed without having been seen: {states[item].why}",
+        )
+        for item in unsure
+    )
+    return replace(proposal, doubts=(*proposal.doubts, *doubts))
+
+
+def wanted_absence(
+    asker: Asker, wishes: Wishes, before: PulledState, *, run_id: str, attempt: int
+) -> dict[str, AbsenceMethod | SavedState]:
+    """
+    What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
+    asked, the provider state that the destroy is about to empty is kept, durably.
+    """
+    step, record = asker.prepared.step, asker.prepared.record
+    wanted = method(wishes.verify_absence, step.verify_absence, record)
+    if wanted == "state":
+        return {"verify_absence": wanted}
+    asker.services.files.write(asker.place / BEFORE, before.raw.decode())
+    saved = SavedState(
+        run_id=run_id,
+        attempt=attempt,
+        host=asker.services.actor.host,
+        scope=asker.scope(inventory(before)),
+    )
+    return {"verify_absence": wanted, "saved_state": saved}
+
+
+def after_destroy(asker: Asker, marker: OperationRecord, evidence: Evidence) -> Evidence:
+    """
+    The evidence of a destroy with what the provider says of the objects that it removed, where that
+    is wanted, and of those that an earlier destroy removed.
+
+    After a destroy that ended well what is still there is asked for again, until the time is over
+    or a signal comes; after any other once; after one that a signal stopped not at all.
+    """
+    emptied = marker.active_command == "destroy" and not goes_with_parent(marker)
+    if not emptied or evidence.touched_nothing:
+        return evidence
+    services = asker.services
+    wanted = _unconfirmed(services, marker)
+    if marker.saved_state is not None:
+        wanted.append(_removed(services, marker, marker.saved_state, evidence))
+    if services.stop.stopping or evidence.stopped or evidence.state is None:
+        findings = unasked(wanted)
+    else:
+        findings = confirm(asker, wanted, patience=asker.patience if evidence.clean else 0.0)
+    return replace(evidence, findings=findings, stopped=evidence.stopped or services.stop.stopping)
+
+
+def recheck(
+    asker: Asker,
+    record: OperationRecord,
+    *,
+    patience: float,
+    forgotten: Collection[str] = (),
+) -> tuple[Finding, ...]:
+    """
+    What the provider says now of what earlier destroys removed and it has not confirmed, as
+    `confirm` does; nothing of ``forgotten`` addresses.
+    """
+    wanted = _unconfirmed(asker.services, record, forgotten=forgotten)
+    return confirm(asker, wanted, patience=patience)
+
+
+def awaited(record: OperationRecord, *, forgotten: Collection[str] = ()) -> list[Doubt]:
+    """
+    The doubts that a kept provider state could answer, but for ``forgotten`` addresses.
+    """
+    doubts = record.resources.in_doubt
+    return [d for d in doubts if d.saved is not None and d.address not in forgotten]
+
+
+def _unconfirmed(
+    services: Services, record: OperationRecord, *, forgotten: Collection[str] = ()
+) -> list[Wanted]:
+    by_state: dict[SavedState, set[Key]] = {}
+    for doubt in awaited(record, forgotten=forgotten):
+        if doubt.saved is not None:
+            by_state.setdefault(doubt.saved, set()).add((doubt.address, doubt.id))
+    return [
+        Wanted(
+            saved,
+            _read(services, record.target.step, saved),
+            tuple(ref for ref in record.resources.inventory if (ref.address, ref.id) in keys),
+        )
+        for saved, keys in by_state.items()
+    ]
+
+
+def _removed(
+    services: Services, marker: OperationRecord, saved: SavedState, evidence: Evidence
+) -> Wanted:
+    """
+    What the destroy of a marker has removed from provider state and nobody has doubted before.
+    """
+    known = marker.resources.inventory
+    if evidence.state is not None:
+        held = {(item.address, item.id) for item in evidence.state.objects}
+    else:
+        ended_well = evidence.exit_code == 0
+        left = undeleted(known, evidence.journal, ended_well=ended_well)
+        held = {(ref.address, ref.id) for ref in left}
+    held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
+    removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
+    return Wanted(saved, _read(services, marker.target.step, saved), removed)
+
+
+def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
+    place = _place(services, step, saved.run_id, saved.attempt)
+    try:
+        return place.read_bytes() if place else None
+    except OSError:
+        return None
+
+
+def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
+    """
+    Where it is on this machine, None where nothing of that attempt is.
+    """
+    attempts = dict(services.files.attempts(run_id, step))
+    return attempts[attempt] / BEFORE if attempt in attempts else None
+
+
+def drop_saved(
+    services: Services, entry: OperationRecord, *, marker: OperationRecord | None = None
+) -> None:
+    """
+    Remove the kept provider states that no doubt of ``entry`` needs any more: that of its own run,
+    that of the ``marker`` it follows, and those of doubts that were settled.
+    """
+    needed = {(d.saved.run_id, d.saved.attempt) for d in entry.resources.in_doubt if d.saved}
+    settled = (item.doubt.saved for item in entry.settled if item.doubt.saved is not None)
+    kept = {(entry.run_id, entry.attempt), *((s.run_id, s.attempt) for s in settled)}
+    if marker is not None:
+        kept.add((marker.run_id, marker.attempt))
+    for run_id, attempt in sorted(kept - needed):
+        place = _place(services, entry.target.step, run_id, attempt)
+        if place is not None:
+            with contextlib.suppress(OSError):  # not ours to remove any more
+                place.unlink(missing_ok=True)

@@ -1,0 +1,155 @@
+"""
+What a run knows anew of a target before it mutates it, and what it keeps for later runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.app.session import Session
+from orchestrator.app.steps.keeping import keep_lock, keep_snapshot
+from orchestrator.app.steps.preparation import Prepared
+from orchestrator.app.steps.proposal import Direction, Wishes
+from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.lineage import lock_blob
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import EngineRef, ProviderState, TargetRef
+from orchestrator.domain.scope import fingerprint, scope
+from orchestrator.domain.target import action_of
+
+_LOCKED_PROVIDER = re.compile(
+    rb'^provider "(?P<address>[^"]+)" \{[^}]*?^\s*version\s*=\s*"(?P<version>[^"]+)"', re.M | re.S
+)
+
+
+class Facts:
+    """
+    The facts of one attempt at a step, whose files lie in ``evidence``.
+
+    A destroy uses the recorded inputs, so it leaves what is recorded of them alone.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        prepared: Prepared,
+        inputs: StepInputs,
+        wishes: Wishes,
+        *,
+        verb: Direction,
+        attempt: int,
+        evidence: Path,
+    ) -> None:
+        self._session = session
+        self._services = session.services
+        self._prepared = prepared
+        self._inputs = inputs
+        self._wishes = wishes
+        self._verb = verb
+        self._attempt = attempt
+        self._evidence = evidence
+
+    def write_inputs(self) -> None:
+        """
+        Write the values and the texts they come from, for people and for later runs.
+        """
+        files, key = self._services.files, self._services.key
+        resolved, rerun = self._inputs.documents(self._session.deployment, key)
+        files.write(self._evidence / "resolved.inputs.yml", resolved)
+        files.write(self._evidence / "rerun-inputs.yml", rerun)
+
+    def of(self, state: PulledState) -> dict[str, Any]:
+        """
+        The fields of the next entry, the provider state being ``state``, mutation or not.
+        """
+        services, prepared, known = self._services, self._prepared, self._prepared.record
+        deployment, root, step = self._session.deployment, prepared.root, prepared.step
+        providers = _providers(services.workdirs.lock_file(root))
+        target = deployment.target(step.name)
+        facts: dict[str, Any] = {
+            "project": deployment.project,
+            "target": TargetRef(
+                blueprint=target.blueprint, environment=target.environment, step=target.step
+            ),
+            "run_id": self._session.run_id,
+            "run_record": f"runs/{self._session.run_id}",
+            "attempt": self._attempt,
+            "source": services.source,
+            "module_digest": prepared.snapshot.digest,
+            "engine": EngineRef(
+                kind=services.engine.info.kind, version=services.engine.info.version
+            ),
+            "providers": providers,
+            "provider_state": ProviderState(
+                backend=root.backend_type,
+                location=root.location,
+                workspace=services.workspace,
+                lineage=state.lineage or None,
+                serial=state.serial if state.lineage else None,
+            ),
+            "lineage": self._session.run.lineage,
+        }
+        if known is None or self._verb == "apply":
+            owner = step.owned_by
+            facts |= {
+                "module_ref": step.module_ref,
+                "targets": self._wishes.targets,
+                "inputs_digest": self._inputs.digest(services.key),
+                "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
+                "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
+                "parent": str(deployment.target(owner)) if owner else None,
+                "needs": tuple(sorted(step.needs)),
+                "deployment": self._session.run.deployment,
+                "verify_absence": step.verify_absence,
+                "scope": scope(
+                    {*prepared.snapshot.sources.values(), *providers},
+                    services.environ,
+                    prepared.configured,
+                    fingerprint,
+                ),
+            }
+        return facts
+
+    @property
+    def _place(self) -> str:
+        """
+        The attempt's directory as records name it, relative to the tool's own.
+        """
+        inside = self._evidence.relative_to(self._session.directory).as_posix()
+        return f"runs/{self._session.run_id}/{inside}"
+
+    def keep_for_later(self) -> None:
+        """
+        Store what a later run on another machine needs: durable when it returns.
+        """
+        store, snapshot = self._services.store, self._prepared.snapshot
+        step = self._prepared.step.name
+        keep_snapshot(self._services, snapshot)
+        lock = self._services.workdirs.lock_file(self._prepared.root)
+        if lock is not None:
+            target = str(self._session.deployment.target(step))
+            store.put_blob(lock_blob(target, snapshot.digest), lock)
+        if self._verb == "apply":
+            pinned = {
+                "module_digest": snapshot.digest,
+                "lock_digest": keep_lock(self._services, lock),
+            }
+            if action_of(step) is None:  # the run has a row for each step, none for its actions
+                self._session.report(self._session.result(step).model_copy(update=pinned))
+            for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
+                store.put_blob(f"{self._place}/{file}", (self._evidence / file).read_bytes())
+
+
+def _providers(lock_file: bytes | None) -> Mapping[str, str]:
+    """
+    Addresses and versions of the providers that a lock file pins.
+    """
+    if lock_file is None:
+        return {}
+    return {
+        found["address"].decode(): found["version"].decode()
+        for found in _LOCKED_PROVIDER.finditer(lock_file)
+    }

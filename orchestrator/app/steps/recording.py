@@ -1,0 +1,130 @@
+"""
+The three durable moments of a mutation: intent, deed, answer. This file writes the first and last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.app.steps.absence import drop_saved
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.messages import Diagnosed, Message
+from orchestrator.domain.record import Json, OperationRecord
+from orchestrator.domain.sealing import sealed
+from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
+
+#: Waits in seconds between tries to record an outcome before it goes to the spool.
+PATIENCE = (0.2, 0.5, 1.0)
+
+
+def record(services: Services, entry: OperationRecord) -> OperationRecord:
+    """
+    Make an entry durable as it may be seen, and return it so.
+
+    Whatever this raises for a marker, the mutation must not start (law 2).
+    """
+    entry = sealed(entry, services.masker)
+    services.store.append(entry)
+    return entry
+
+
+def record_outcome(services: Services, outcome: OperationRecord) -> OperationRecord:
+    """
+    Make the outcome of a mutation durable, in the store or else in the spool (law 8).
+
+    Spooled where it lies in the spool; Fenced where another writer took the target over: then the
+    outcome is kept beside the run as evidence and overwrites nothing.
+    """
+    outcome = sealed(outcome, services.masker)
+    for wait in (*PATIENCE, None):
+        try:
+            services.store.append(outcome)
+            break
+        except Fenced:
+            keep_late(services, outcome)
+            raise
+        except StoreUnavailable as exc:
+            if wait is None:
+                raise _spooled(services, outcome, exc) from exc
+            services.clock.sleep(wait)
+    return outcome
+
+
+def keep_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
+    """
+    Keep what a mutating call said as ``events.jsonl``, masked, beside the attempt's log.
+    """
+    mask = services.masker.mask_json
+    lines = [
+        json.dumps(
+            {"event": type(message).__name__.lower(), **mask(_fields(message))}, default=_plain
+        )
+        for message in messages
+    ]
+    with suppress(StoreUnavailable):
+        services.files.write(attempt / "events.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def _fields(message: Message) -> dict[str, Json]:
+    if isinstance(message, Diagnosed):
+        return message.diagnostic.model_dump()
+    return asdict(message)
+
+
+def _plain(value: object) -> Json:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable) -> Spooled:
+    target = outcome.target.target
+    try:
+        place = f"it lies in {services.spool.put(outcome)}"
+    except OrchestratorError as second:
+        place = f"nor spooled ({second.message}); the engine's answer lies in {outcome.run_record}"
+    return Spooled(
+        f"{target}: the engine finished, but its outcome could not be recorded ({exc.message}); "
+        f"{place}",
+        hint="make the store writable again; the next mutating command records it first",
+    )
+
+
+def keep_late(services: Services, outcome: OperationRecord) -> None:
+    """
+    Keep an outcome that came too late beside its run, as evidence.
+    """
+    directory = services.files.directory(outcome.run_id)
+    name = f"late-{outcome.target.step}-{outcome.sequence}.json".replace("/", "_")
+    try:
+        services.files.write(directory / name, outcome.to_json())
+    except StoreUnavailable as exc:
+        services.note(f"a late outcome could not be kept: {exc.message}", level="warning")
+
+
+def replay_spool(services: Services, deployment: Deployment) -> None:
+    """
+    Record what earlier runs of this blueprint and environment could not, oldest first.
+    """
+    ours = (deployment.blueprint, deployment.environment)
+    for outcome in services.spool.pending():
+        target = outcome.target.target
+        if (target.blueprint, target.environment) != ours:
+            continue
+        try:
+            services.store.append(outcome)
+            drop_saved(services, outcome)
+            services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")
+        except Fenced:
+            keep_late(services, outcome)
+            services.note(
+                f"{target}: a spooled outcome of run {outcome.run_id} came too late; another run "
+                "has gone on since. It is kept beside its run and overwrites nothing",
+                level="warning",
+            )
+        services.spool.drop(outcome)
+        services.files.sweep(outcome.run_id, settled=target.step)

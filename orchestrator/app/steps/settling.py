@@ -1,0 +1,235 @@
+"""
+A record that says ``running`` although its run is gone: settled from evidence, never guessed.
+
+The engine outlives us and leaves its answer on disk, so most of what a killed run left can be
+concluded exactly as the run itself would have concluded it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from orchestrator.app.inspection.conditions import Watch
+from orchestrator.app.services import Services
+from orchestrator.app.steps.absence import after_destroy, drop_saved
+from orchestrator.app.steps.inquiry import Asker
+from orchestrator.app.steps.preparation import Prepared, make_site, pull
+from orchestrator.app.steps.recording import keep_events, record_outcome
+from orchestrator.app.steps.verification import run_checks
+from orchestrator.domain.blueprint import Deployment
+from orchestrator.domain.conclusion import conclude, revert
+from orchestrator.domain.faults import Evidence
+from orchestrator.domain.inputs import StepInputs
+from orchestrator.domain.journal import Journal
+from orchestrator.domain.messages import PulledState
+from orchestrator.domain.record import (
+    SURGERY,
+    Attempt,
+    Check,
+    Fault,
+    InFlight,
+    OperationRecord,
+    PlannedAction,
+    Verification,
+)
+from orchestrator.domain.states import Condition, Status
+from orchestrator.domain.surgery import operated
+from orchestrator.errors import Busy, Refused
+from orchestrator.ports import Liveness, Recollection, Root, Site
+
+#: Stands for what an engine said when the secrets it may quote are not known any more.
+NOT_SHOWN = "(not shown: the secrets of that run are not known any more)"
+
+
+def check_not_live(
+    services: Services, record: OperationRecord | None, *, wait: bool, takeover: str | None
+) -> None:
+    """
+    Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for it.
+
+    ``takeover`` is the reason for which a silent one is taken for dead. That its state lock can be
+    had is none: its engine may not have begun (ADR 13).
+    """
+    if record is None or record.status is not Status.RUNNING:
+        return
+    watch = Watch(services.store, services.files, services.processes, services.limits.silence)
+    told = False
+    while True:
+        condition = watch.condition(record)
+        if condition is not Condition.LIVE:
+            break
+        if not wait or services.stop.stopping:
+            raise Busy(
+                f"{record.target.target}: {record.active_command} of run {record.run_id} is still "
+                "going on",
+                hint="wait for it (--wait), or look at it with `orchestrator recover`",
+            )
+        if not told:
+            services.note(f"waiting for run {record.run_id}", step=record.target.step)
+            told = True
+        services.clock.sleep(1.0)
+    if condition is Condition.SILENT and takeover is None:
+        raise Busy(
+            f"{record.target.target}: run {record.run_id} has no recent heartbeat, and from this "
+            "machine nobody can tell whether it is dead",
+            hint="look on the machine it ran on; if it is dead, `orchestrator reconcile "
+            f"{record.target.blueprint} -e {record.target.environment} --takeover REASON`",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """
+    What is known of the inputs of an interrupted run: their values, None with ``why`` where they
+    cannot be had, and whether the secrets in them are those that the run had.
+    """
+
+    inputs: StepInputs | None
+    secrets_known: bool
+    why: str = ""
+
+
+def settle(
+    services: Services, deployment: Deployment, prepared: Prepared, recalled: Recalled
+) -> OperationRecord:
+    """
+    Conclude a ``running`` record whose owner and engine are gone, and say what was concluded.
+
+    Where the secrets of that run are not known any more, nothing that its engine said is repeated:
+    it could not be masked.
+    """
+    marker = prepared.record
+    assert marker is not None, "only a record can be settled"
+    site = _site(services, prepared, marker, recalled)
+    outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, site))
+    drop_saved(services, outcome, marker=marker)
+    services.engine.discard(site)
+    why = f": {outcome.last_error}" if outcome.last_error else ""
+    services.note(
+        f"run {marker.run_id} was interrupted during {marker.active_command}; "
+        f"from what it left this is `{outcome.status}`{why}",
+        level="warning",
+        step=prepared.step.name,
+    )
+    return outcome
+
+
+def _site(
+    services: Services, prepared: Prepared, marker: OperationRecord, recalled: Recalled
+) -> Site:
+    evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
+    leftovers = (evidence / "plan.tfplan", evidence / "inputs.tfvars.json")
+    site = make_site(services, prepared.root, evidence, "apply", delete_after=leftovers)
+    return site if recalled.secrets_known else replace(site, mask=lambda _: NOT_SHOWN)
+
+
+def _outcome(
+    services: Services,
+    deployment: Deployment,
+    prepared: Prepared,
+    recalled: Recalled,
+    site: Site,
+) -> OperationRecord:
+    step, marker = prepared.step, prepared.record
+    assert marker is not None, "only a record can be settled"
+    entries = services.store.history(marker.target.target)
+    before = next((e for e in entries if e.sequence == marker.sequence - 1), None)
+    recollection = services.engine.recollect(site, complete_log=recalled.secrets_known)
+    if recollection.liveness is Liveness.ALIVE:
+        raise Busy(
+            f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
+            hint="wait for it (--wait)",
+        )
+    flights = _flights(services, marker)
+    never_began = not recollection.began and not flights
+    if never_began and services.files.read_run(marker.run_id) is not None:
+        fault = Fault(
+            code="never_started",
+            phase="record",
+            summary="the run was killed before the engine started",
+        )
+        attempt = Attempt(
+            command=marker.active_command or "apply",
+            run_id=marker.run_id,
+            at=services.clock.now(),
+            error=fault,
+        )
+        return revert(marker, before, services.stamp(), attempt)
+    evidence = _evidence(services, prepared.root, marker, recollection, site)
+    if evidence.journal.extent != "complete":
+        evidence = replace(evidence, journal=evidence.journal.with_flights(flights))
+    if marker.active_command in SURGERY:
+        return operated(marker, before, evidence, services.stamp())
+    checks: Verification | None = None
+    if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
+        checks = _checks(services, deployment, prepared, recalled, evidence.state)
+        evidence = replace(evidence, stopped=services.stop.stopping)
+    asker = Asker(services, prepared, recalled.inputs, site.evidence, recalled.why)
+    evidence = after_destroy(asker, marker, evidence)
+    left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
+    return conclude(
+        marker,
+        before,
+        evidence,
+        services.stamp(),
+        refused_on=step.refused_on,
+        verification=checks,
+        left=left,
+    )
+
+
+def _flights(services: Services, marker: OperationRecord) -> tuple[InFlight, ...]:
+    """
+    What the last heartbeat of the marker's run says was under way at its target.
+    """
+    lease = services.store.lease(marker.run_id)
+    target = str(marker.target.target)
+    return tuple(f for f in lease.in_flight if f.target == target) if lease else ()
+
+
+def _evidence(
+    services: Services, root: Root, marker: OperationRecord, found: Recollection, site: Site
+) -> Evidence:
+    """
+    What there is to judge by. A provider state that cannot be read raises: the record stays as it
+    is, because without it nothing can be concluded. A call of which nothing is on this machine has
+    an empty, incomplete journal.
+    """
+    state = pull(services, root, site.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    bound = marker.provider_state
+    if bound and bound.lineage and state.lineage and state.lineage != bound.lineage:
+        raise Refused(
+            "lineage",
+            f"{marker.target.target}: the provider state has lineage {state.lineage}, "
+            f"not {bound.lineage}",
+            hint="it is another state than the one that was applied; restore the right one",
+        )
+    services.workdirs.protect(root)
+    keep_events(services, site.evidence, found.answer.messages)
+    errored = services.workdirs.errored_state(root)
+    answer = found.answer if found.began else None
+    return Evidence(
+        exit_code=answer.exit_code if answer else None,
+        journal=Journal.of(
+            answer.messages if answer else (), whole=answer.whole if answer else False
+        ),
+        state=state,
+        lock=answer.lock if answer else None,
+        said=answer.stderr_text if answer else "",
+        errored_state=str(errored) if errored else None,
+    )
+
+
+def _checks(
+    services: Services,
+    deployment: Deployment,
+    prepared: Prepared,
+    recalled: Recalled,
+    state: PulledState,
+) -> Verification | None:
+    if recalled.inputs is not None:
+        return run_checks(services, deployment, prepared.step, recalled.inputs, state)
+    if not prepared.step.verify:
+        return None
+    unable = Check(name="checks", passed=False, detail=f"not run: {recalled.why}")
+    return Verification(verdict="failed", checks=(unable,), at=services.clock.now())

@@ -1,0 +1,3 @@
+"""
+What a destroy heeds beside the steps themselves.
+"""

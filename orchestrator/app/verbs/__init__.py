@@ -1,0 +1,3 @@
+"""
+The verbs: one use case a file.
+"""
