@@ -7,8 +7,10 @@ RUNNER_TRACKING_ID is killed. Where nothing ends before the kill, the waits are 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -45,7 +47,8 @@ class Job:
 
     def __init__(self, project: Project, *, by_exec: bool) -> None:
         self.id = f"github_{project.root}"
-        command = "exec python" if by_exec else "python"
+        python = shlex.quote(sys.executable)
+        command = f"exec {python}" if by_exec else python
         script = project.write(
             "step.sh",
             f"""
