@@ -224,6 +224,24 @@ def target(invocation: Invocation, text: str) -> dict[str, Any]:
     }
 
 
+#: How an earlier run is done again, whichever way.
+doing_again = _stack(
+    on_failure,
+    approval,
+    jobs,
+    engine,
+    allow_engine_change,
+    engine_passthrough,
+    accept_vanished,
+    at,
+    wait,
+    takeover,
+    reason,
+    verbose,
+    json_lines,
+)
+
+
 def choice(given: Mapping[str, Any]) -> Choice:
     """
     The blueprint that the options name, in its environment with its inputs.

@@ -23,19 +23,7 @@ from orchestrator.cli.invocation import Invocation
     allow_from_autoenv=False,
     help="The run that this one comes from; by default the failed one that the records name.",
 )
-@options.on_failure
-@options.approval
-@options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
-@options.accept_vanished
-@options.at
-@options.wait
-@options.takeover
-@options.reason
-@options.verbose
-@options.json_lines
+@options.doing_again
 @click.pass_obj
 def command(invocation: Invocation, /, **given: Any) -> int:
     """

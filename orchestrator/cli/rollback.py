@@ -32,19 +32,7 @@ from orchestrator.cli.invocation import Invocation
     help="Also to steps that had no checks in that run; the reason is recorded.",
 )
 @options.accept_changed_secret
-@options.on_failure
-@options.approval
-@options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
-@options.accept_vanished
-@options.at
-@options.wait
-@options.takeover
-@options.reason
-@options.verbose
-@options.json_lines
+@options.doing_again
 @click.pass_obj
 def command(invocation: Invocation, /, **given: Any) -> int:
     """

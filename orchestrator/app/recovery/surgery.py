@@ -16,7 +16,14 @@ from orchestrator.app.crew.crew import Crew
 from orchestrator.app.steps.facts import Facts
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.pipeline import Done
-from orchestrator.app.steps.preparation import KillOnly, Prepared, make_site, pull, stopped, unseen
+from orchestrator.app.steps.preparation import (
+    Prepared,
+    make_site,
+    pull,
+    pull_after,
+    stopped,
+    unseen,
+)
 from orchestrator.app.steps.proposal import Wishes, write_variables
 from orchestrator.app.steps.recording import keep_events, record, record_outcome
 from orchestrator.domain.entries import bound_to, mark
@@ -30,10 +37,8 @@ from orchestrator.domain.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.surgery import operated
 from orchestrator.errors import (
     ApprovalMissing,
-    Busy,
     EngineFailed,
     Refused,
-    Stopped,
     StoreUnavailable,
 )
 from orchestrator.ports import Answer, Site, Surgery
@@ -231,15 +236,8 @@ class _Theatre:
         What is known after the call; a provider state that cannot be read is known as that.
         """
         services, root = self.services, self.prepared.root
-        services.workdirs.protect(root)
         keep_events(services, self.evidence, answer.messages)
-        state, why = None, None
-        try:
-            state = pull(services, root, self.evidence, "pull", stop=KillOnly(services.stop))
-        except (EngineFailed, Busy) as exc:
-            why = exc.message
-        except Stopped:
-            why = "the third Ctrl-C came first"
+        state, why = pull_after(services, root, self.evidence)
         return Evidence(
             exit_code=answer.exit_code,
             journal=Journal.of(answer.messages, whole=answer.whole),

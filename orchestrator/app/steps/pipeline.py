@@ -24,7 +24,7 @@ from orchestrator.app.steps.absence import (
 from orchestrator.app.steps.facts import Facts
 from orchestrator.app.steps.guards import check_state, check_twice
 from orchestrator.app.steps.inquiry import Asker
-from orchestrator.app.steps.preparation import KillOnly, Prepared, make_site, pull, stopped
+from orchestrator.app.steps.preparation import Prepared, make_site, pull, pull_after, stopped
 from orchestrator.app.steps.proposal import (
     Direction,
     Hold,
@@ -53,11 +53,9 @@ from orchestrator.domain.record import (
 from orchestrator.domain.surgery import taken_over
 from orchestrator.errors import (
     ApprovalMissing,
-    Busy,
     EngineFailed,
     OrchestratorError,
     Refused,
-    Stopped,
     StoreUnavailable,
 )
 from orchestrator.ports import Answer, Apply
@@ -421,16 +419,10 @@ class Pipeline:
         What is known after the mutation; a provider state that cannot be read is known as that.
         """
         services, root = self.services, self.prepared.root
-        services.workdirs.protect(root)
         keep_events(services, self.evidence, answer.messages)
-        state, why = None, None
-        try:
-            state = pull(services, root, self.evidence, "pull", stop=KillOnly(services.stop))
+        state, why = pull_after(services, root, self.evidence)
+        if state is not None:
             self._keep_inventory(state)
-        except (EngineFailed, Busy) as exc:
-            why = exc.message
-        except Stopped:
-            why = "the third Ctrl-C came first"
         errored = services.workdirs.errored_state(root)
         if errored is not None:
             services.note(

@@ -22,6 +22,7 @@ from orchestrator.domain.record import OperationRecord
 from orchestrator.domain.references import Resolved, Template, Unresolvable
 from orchestrator.domain.states import NOTHING_THERE
 from orchestrator.errors import (
+    Busy,
     EngineFailed,
     Invalid,
     OrchestratorError,
@@ -341,6 +342,22 @@ class KillOnly:
     @property
     def exit_code(self) -> int:
         return self._stop.exit_code
+
+
+def pull_after(
+    services: Services, root: Root, evidence: Path
+) -> tuple[PulledState | None, str | None]:
+    """
+    The provider state that a mutation left, also while we are stopping; None where it cannot be
+    read, with the reason.
+    """
+    services.workdirs.protect(root)
+    try:
+        return pull(services, root, evidence, "pull", stop=KillOnly(services.stop)), None
+    except (EngineFailed, Busy) as exc:
+        return None, exc.message
+    except Stopped:
+        return None, "the third Ctrl-C came first"
 
 
 def failure(answer: Answer, phase: str, stop: StopToken) -> OrchestratorError:

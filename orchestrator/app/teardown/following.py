@@ -9,7 +9,14 @@ from __future__ import annotations
 from orchestrator.app.crew.crew import Crew
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.pipeline import Done
-from orchestrator.app.steps.preparation import KillOnly, Prepared, make_site, pull, stopped, unseen
+from orchestrator.app.steps.preparation import (
+    Prepared,
+    make_site,
+    pull,
+    pull_after,
+    stopped,
+    unseen,
+)
 from orchestrator.app.steps.recording import record, record_outcome
 from orchestrator.domain.conclusion import conclude
 from orchestrator.domain.entries import bound_to, mark_with_parent
@@ -18,7 +25,7 @@ from orchestrator.domain.faults import Evidence
 from orchestrator.domain.journal import Journal
 from orchestrator.domain.messages import PulledState
 from orchestrator.domain.record import EngineRef, OperationRecord, PlannedAction
-from orchestrator.errors import ApprovalMissing, Busy, EngineFailed, Stopped, StoreUnavailable
+from orchestrator.errors import ApprovalMissing, EngineFailed, StoreUnavailable
 from orchestrator.ports import Push
 
 #: The provider state as it was, kept beside the run: it holds secrets (law 15).
@@ -117,14 +124,7 @@ class Following:
             return Evidence(
                 exit_code=None, journal=nothing_said, state=state, not_started=exc.message
             )
-        services.workdirs.protect(root)
-        after, why = None, None
-        try:
-            after = pull(services, root, self.evidence, "pull", stop=KillOnly(services.stop))
-        except (EngineFailed, Busy) as exc:
-            why = exc.message
-        except Stopped:
-            why = "the third Ctrl-C came first"
+        after, why = pull_after(services, root, self.evidence)
         return Evidence(
             exit_code=answer.exit_code,
             journal=Journal.of(answer.messages, whole=answer.whole),
