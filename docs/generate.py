@@ -16,11 +16,11 @@ from typing import Any
 import click
 
 from orchestrator.cli.main import cli
-from orchestrator.domain.hints import HINTS
-from orchestrator.domain.recovery import BARS, CASES, UNCALLED
-from orchestrator.domain.schemas import DOCUMENTS
-from orchestrator.domain.sentences import OFFERED, REFUSED, SPECIAL
-from orchestrator.domain.states import TABLE, Status, Trigger
+from orchestrator.domain.documents.schemas import DOCUMENTS
+from orchestrator.domain.record.states import TABLE, Status, Trigger
+from orchestrator.domain.recovery.advice import BARS, CASES, UNCALLED
+from orchestrator.domain.recovery.hints import HINTS
+from orchestrator.domain.recovery.messages import OFFERED, REFUSED, SPECIAL
 from orchestrator.errors import EXIT_CODES, PRECEDENCE
 
 ROOT = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, assert_never
 from urllib.parse import urlsplit
 
-from orchestrator.domain.check_settings import (
+from orchestrator.domain.blueprint.check_settings import (
     AnyCheck,
     BadSettings,
     CommandCheck,
@@ -28,7 +28,7 @@ from orchestrator.domain.check_settings import (
     TcpCheck,
     read_check,
 )
-from orchestrator.domain.record import Check, Json
+from orchestrator.domain.record.record import Check, Json
 from orchestrator.ports import Clock, StopToken
 
 _SHORTEST_TRY = 1.0  # seconds, so that the last try before the end is a fair one

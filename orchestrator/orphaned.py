@@ -12,7 +12,7 @@ from orchestrator.errors import Invalid, Problem
 from orchestrator.wiring import Choice, backend_of, deployment, environments, open_store, outline
 
 if TYPE_CHECKING:
-    from orchestrator.domain.blueprint import Deployment
+    from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.wiring import Place
 
 
@@ -24,10 +24,10 @@ def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
     A blueprint or an environment that is gone altogether is known by its records in the project's
     own operation store.
     """
-    from orchestrator.app.crew.orphans import find_orphans
+    from orchestrator.app.run.orphans import find_orphans
     from orchestrator.loading.orphans import with_orphans
+    from orchestrator.loading.restore import Present
     from orchestrator.loading.sources import run_command
-    from orchestrator.loading.thawing import Present
 
     base = _still_there(where, choice)
     store, _ = open_store(where, backend_of(base), base.operations_url)
@@ -44,7 +44,7 @@ def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
 
 
 def _still_there(where: Place, choice: Choice) -> Deployment:
-    from orchestrator.app.crew.orphans import gone_blueprint, without_steps
+    from orchestrator.app.run.orphans import gone_blueprint, without_steps
     from orchestrator.loading.project import Project
     from orchestrator.loading.values import Need
 

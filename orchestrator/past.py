@@ -15,9 +15,9 @@ from orchestrator import wiring
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from orchestrator.app.inspection.earlier import Earlier
-    from orchestrator.domain.blueprint import Deployment
-    from orchestrator.domain.outline import Outline
+    from orchestrator.app.inspection.run_lookup import Earlier
+    from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.blueprint.summary import Outline
     from orchestrator.wiring import Choice, Place
 
 
@@ -42,7 +42,7 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
     own operation store; if nothing of the blueprint is there, Invalid says what is wrong with the
     file.
     """
-    from orchestrator.app.inspection.earlier import earlier_run, named_run
+    from orchestrator.app.inspection.run_lookup import earlier_run, named_run
     from orchestrator.domain.target import is_name
 
     found, unread = None, None
@@ -80,8 +80,8 @@ def thawed(where: Place, choice: Choice, of: Past) -> Deployment:
     What an earlier run meant to do, ready to run with the secrets of today.
     """
     from orchestrator.loading.linking import Kept
+    from orchestrator.loading.restore import Present, module_of, thaw
     from orchestrator.loading.sources import run_command
-    from orchestrator.loading.thawing import Present, module_of, thaw
     from orchestrator.loading.values import Need
 
     frozen, roots = of.earlier.frozen, None
@@ -110,12 +110,12 @@ def promotion(
     A run of the blueprint in any environment, and the blueprint in this one with the modules of
     that run. Refused where the run does not have them for all of the steps.
     """
-    from orchestrator.app.inspection.earlier import check_promotable, earlier_run
-    from orchestrator.domain.lineage import snapshot_blob
-    from orchestrator.engine.snapshot import text_of, unpack
+    from orchestrator.app.inspection.run_lookup import check_promotable, earlier_run
+    from orchestrator.domain.recovery.rerun_rules import snapshot_blob
+    from orchestrator.engine.workdir.snapshot import text_of, unpack
     from orchestrator.loading.behaviour import FILE
     from orchestrator.loading.linking import Kept
-    from orchestrator.loading.thawing import module_of
+    from orchestrator.loading.restore import module_of
     from orchestrator.loading.values import Need
 
     found = wiring.outline(where, choice)

@@ -14,13 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from orchestrator.domain.states import Liveness as Liveness
+from orchestrator.domain.record.states import Liveness as Liveness
 
 if TYPE_CHECKING:  # the shapes cost a reading command more to import than it has to do
-    from orchestrator.domain.blueprint import Module, Protected, Reach, Variable
-    from orchestrator.domain.events import Event, PlanReady
-    from orchestrator.domain.messages import Message, PulledState, StateObject
-    from orchestrator.domain.record import (
+    from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
+    from orchestrator.domain.events.engine_messages import Message, PulledState, StateObject
+    from orchestrator.domain.events.events import Event, PlanReady
+    from orchestrator.domain.record.record import (
         Check,
         Claim,
         Identity,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the shapes cost a reading command more to import than it ha
         OperationRecord,
         RunRecord,
     )
-    from orchestrator.domain.statelock import StateLock
+    from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.target import Target
 
 

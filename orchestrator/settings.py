@@ -22,8 +22,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.document import Node, Problems, parse_document
-from orchestrator.domain.durations import seconds
+from orchestrator.domain.blueprint.durations import seconds
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Invalid, Location, Problem
 

@@ -17,11 +17,11 @@ from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.settings import Settings, project_key, read_settings
 
 if TYPE_CHECKING:
-    from orchestrator.app.inspection.reading import Reader
+    from orchestrator.app.inspection.read_context import Reader
     from orchestrator.app.services import Services
-    from orchestrator.domain.blueprint import Deployment
-    from orchestrator.domain.documents import StatusListDocument
-    from orchestrator.domain.outline import Outline
+    from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.blueprint.summary import Outline
+    from orchestrator.domain.documents.documents import StatusListDocument
     from orchestrator.domain.target import Target
     from orchestrator.loading.linking import Kept
     from orchestrator.loading.values import Need
@@ -83,7 +83,7 @@ def outline(where: Place, choice: Choice) -> Outline:
     """
     The blueprint as reading commands need it.
     """
-    from orchestrator.loading.outline import outline as load_outline
+    from orchestrator.loading.summary import outline as load_outline
 
     return load_outline(
         choice.blueprint,
@@ -125,7 +125,7 @@ def environments(where: Place, blueprint: str) -> tuple[str, ...]:
     """
     The environments that a blueprint declares.
     """
-    from orchestrator.loading.outline import environment_names
+    from orchestrator.loading.summary import environment_names
 
     return environment_names(
         blueprint, root=where.root, settings=where.settings, directory=where.directory
@@ -155,8 +155,8 @@ def status_of_all(where: Place) -> StatusListDocument:
     The status of every blueprint and environment that has a file, each from its own store, and of
     those that have only records left in the project's.
     """
-    from orchestrator.app.verbs.status import left_over, status_of
-    from orchestrator.domain.documents import StatusListDocument
+    from orchestrator.app.commands.status import left_over, status_of
+    from orchestrator.domain.documents.documents import StatusListDocument
 
     declared = outlines(where)
     documents = []
@@ -186,7 +186,7 @@ def deployment(
     The blueprint in its environment with inputs and modules, checked as a whole; ``kept`` are
     modules of an earlier run in place of those in the project.
     """
-    from orchestrator.domain.check_settings import validate_check
+    from orchestrator.domain.blueprint.check_settings import validate_check
     from orchestrator.loading.deployment import load
     from orchestrator.loading.sources import run_command
 
@@ -236,11 +236,11 @@ def reader(where: Place, backend: str = "local", url: str | None = None) -> Iter
     """
     What reading commands read with.
     """
-    from orchestrator.app.inspection.reading import Reader
-    from orchestrator.engine.process import SystemProcesses
+    from orchestrator.app.inspection.read_context import Reader
+    from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.stores.runs import RunDirectory
     from orchestrator.stores.spool import DirectorySpool
-    from orchestrator.surroundings import SystemClock
+    from orchestrator.system import SystemClock
 
     store, _ = open_store(where, backend, url)
     try:
@@ -262,7 +262,7 @@ def engine_info(where: Place, option: str | None, found: Deployment | None) -> E
     """
     The engine that would be used, and why.
     """
-    from orchestrator.domain.blueprint import EngineWish
+    from orchestrator.domain.blueprint.blueprint import EngineWish
     from orchestrator.engine.choose import choose
 
     recorded = None
@@ -305,13 +305,13 @@ def services(
     from orchestrator.app.services import Limits, Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
-    from orchestrator.engine.environment import child_environment
-    from orchestrator.engine.process import SystemProcesses
+    from orchestrator.engine.process.environment import child_environment
+    from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.engine.terraform import TerraformEngine
-    from orchestrator.engine.workdir import DirectoryWorkDirs
+    from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.stores.runs import RunDirectory
     from orchestrator.stores.spool import DirectorySpool
-    from orchestrator.surroundings import RandomIds, SystemClock, actor, source
+    from orchestrator.system import RandomIds, SystemClock, actor, source
 
     environment, notes = child_environment(where.environ, allow=where.settings.allow_environment)
     info = engine_info(where, engine, found)

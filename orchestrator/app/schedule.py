@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.domain.graph import Graph
+from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.ports import StopToken
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.domain.entries import Stamp
-from orchestrator.domain.events import Note
+from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record import Actor, Source
+from orchestrator.domain.record.entries import Stamp
+from orchestrator.domain.record.record import Actor, Source
 from orchestrator.ports import (
     Approver,
     Checks,

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.events import SignalSeen
-from orchestrator.domain.inputs import rerun_text
-from orchestrator.domain.record import (
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.inputs import rerun_text
+from orchestrator.domain.events.events import SignalSeen
+from orchestrator.domain.record.record import (
     Action,
     Claim,
     EngineRef,
@@ -27,8 +27,8 @@ from orchestrator.domain.record import (
     RunRecord,
     StepRun,
 )
-from orchestrator.domain.sealing import sealed_run
-from orchestrator.domain.states import StepStatus
+from orchestrator.domain.record.redaction import sealed_run
+from orchestrator.domain.record.states import StepStatus
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 from orchestrator.ports import Liveness
 

@@ -43,7 +43,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator adopt web-service -e staging --step network
     """
-    from orchestrator.app.verbs.adopt import adopt
+    from orchestrator.app.commands.adopt import adopt
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

@@ -66,7 +66,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
         from orchestrator.cli.earlier import promote
 
         return promote(invocation, given)
-    from orchestrator.app.verbs.apply import apply
+    from orchestrator.app.commands.apply import apply
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

@@ -10,7 +10,7 @@ import threading
 
 import click
 
-from orchestrator.domain.events import PlanReady
+from orchestrator.domain.events.events import PlanReady
 from orchestrator.ports import StopToken
 
 

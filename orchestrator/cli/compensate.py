@@ -54,7 +54,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator compensate web-service -e staging --reason 'release 41 is withdrawn'
     """
-    from orchestrator.app.verbs.compensate import compensate
+    from orchestrator.app.commands.compensate import compensate
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

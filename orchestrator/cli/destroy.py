@@ -85,7 +85,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator destroy web-service --orphaned
       orchestrator destroy web-service --step 'db["@before_destroy"]'
     """
-    from orchestrator.app.verbs.destroy import destroy
+    from orchestrator.app.commands.destroy import destroy
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

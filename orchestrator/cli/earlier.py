@@ -12,7 +12,7 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from orchestrator.app.crew.orders import Verb
+    from orchestrator.app.run.request import Verb
 
 
 def do_again(
@@ -46,7 +46,7 @@ def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
     Apply the modules of another run; the exit code.
     """
     from orchestrator import past
-    from orchestrator.app.verbs import again
+    from orchestrator.app.commands import rerun as again
     from orchestrator.cli.running import conduct
 
     where = invocation.place()

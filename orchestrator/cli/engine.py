@@ -45,7 +45,7 @@ def info(
       orchestrator engine info web-service -e prod --json
     """
     from orchestrator import wiring
-    from orchestrator.domain.documents import EngineDocument
+    from orchestrator.domain.documents.documents import EngineDocument
     from orchestrator.loading.values import Need
     from orchestrator.views.engine import engine_text
 

@@ -44,7 +44,7 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
       orchestrator exec web-service/staging/server -- state list
       orchestrator exec web-service/staging/server --yes -- state mv aws_a.old aws_a.new
     """
-    from orchestrator.app.verbs.execute import execute
+    from orchestrator.app.commands.exec_ import execute
     from orchestrator.cli.running import carry_out
     from orchestrator.domain.engine_commands import EngineCommand
     from orchestrator.errors import Usage
@@ -63,7 +63,7 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
 
 def _look(invocation: Invocation, wanted: EngineCommand, given: dict[str, Any]) -> int:
     from orchestrator import wiring
-    from orchestrator.app.verbs.execute import look
+    from orchestrator.app.commands.exec_ import look
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.values import Need

@@ -33,7 +33,7 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
       orchestrator graph web-service --format mermaid
     """
     from orchestrator import wiring
-    from orchestrator.app.verbs.queries import graph_document
+    from orchestrator.app.commands.history import graph_document
     from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 
     outline = wiring.outline(invocation.place(), wiring.Choice(blueprint, environment))

@@ -26,7 +26,7 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
       orchestrator history web-service/default/server
     """
     from orchestrator import wiring
-    from orchestrator.app.verbs.queries import history_of
+    from orchestrator.app.commands.history import history_of
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
     from orchestrator.views.runs import history_text

@@ -40,8 +40,8 @@ def command(
     Example:
       orchestrator import web-service/staging/server aws_instance.this i-0a1b2c3d
     """
-    from orchestrator.app.crew.orders import Adoption
-    from orchestrator.app.verbs.importing import import_one
+    from orchestrator.app.commands.import_ import import_one
+    from orchestrator.app.run.request import Adoption
     from orchestrator.cli.running import carry_out
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need

@@ -44,7 +44,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator plan web-service --detailed-exitcode --json
     """
     from orchestrator import wiring
-    from orchestrator.app.verbs.planning import Question, plan
+    from orchestrator.app.commands.plan import Question, plan
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.running import wishes_of
     from orchestrator.cli.signals import StopSignals

@@ -12,7 +12,7 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from orchestrator.app.crew.orders import Adoption
+    from orchestrator.app.run.request import Adoption
 
 
 def adoptions(
@@ -23,7 +23,7 @@ def adoptions(
     """
     if not given:
         return ()
-    from orchestrator.app.crew.orders import Adoption
+    from orchestrator.app.run.request import Adoption
 
     try:
         return tuple(Adoption.parse(text) for text in given)
@@ -103,7 +103,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator reconcile web-service --forget aws_instance.this --reason 'console shows none'
       orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
     """
-    from orchestrator.app.verbs.reconcile import reconcile
+    from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

@@ -39,7 +39,7 @@ def command(
       orchestrator recover web-service --step server --json
     """
     from orchestrator import wiring
-    from orchestrator.app.verbs.recover import recover
+    from orchestrator.app.commands.recover import recover
     from orchestrator.views.recovery import recovery_text
 
     where = invocation.place()

@@ -34,7 +34,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator redeploy web-service -e staging --reason 'fixed the instance type'
     """
-    from orchestrator.app.verbs.again import redeploy
+    from orchestrator.app.commands.rerun import redeploy
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

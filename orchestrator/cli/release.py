@@ -38,7 +38,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator release web-service -e prod --step dns --reason 'moved to the new zone'
     """
-    from orchestrator.app.verbs.retain import release
+    from orchestrator.app.commands.retain import release
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

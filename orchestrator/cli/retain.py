@@ -13,7 +13,7 @@ from orchestrator.cli.invocation import Invocation
 
 
 def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
-    from orchestrator.domain.retention import is_date
+    from orchestrator.domain.record.retention import is_date
 
     if not is_date(text):
         raise click.BadParameter(f"{text!r} is not a date such as 2027-06-30")
@@ -53,7 +53,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator retain web-service -e prod --step dns --reason 'shared zone' --owner net-team
         --review-by 2027-06-30
     """
-    from orchestrator.app.verbs.retain import retain
+    from orchestrator.app.commands.retain import retain
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

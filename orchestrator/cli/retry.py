@@ -36,7 +36,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator retry web-service -e staging --reason 'the quota was raised'
       orchestrator retry web-service --from-run 20261129T123000123Z-3f9a1c --yes
     """
-    from orchestrator.app.verbs.again import retry
+    from orchestrator.app.commands.rerun import retry
     from orchestrator.cli.earlier import do_again
 
     return do_again(invocation, "retry", retry, given)

@@ -44,7 +44,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator rollback web-service -e prod --to 20261129T123000123Z-3f9a1c --reason INC-42
     """
-    from orchestrator.app.verbs.again import rollback
+    from orchestrator.app.commands.rerun import rollback
     from orchestrator.cli.earlier import do_again
 
     return do_again(invocation, "rollback", rollback, given)

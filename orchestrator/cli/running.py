@@ -13,10 +13,10 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, is_interactive
 
 if TYPE_CHECKING:
-    from orchestrator.app.crew.orders import Order, Verb
+    from orchestrator.app.run.request import Order, Verb
     from orchestrator.app.services import Services
-    from orchestrator.app.steps.proposal import Wishes
-    from orchestrator.domain.blueprint import Deployment
+    from orchestrator.app.steps.planned_step import Wishes
+    from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.loading.values import Need
     from orchestrator.wiring import Place
 
@@ -110,7 +110,7 @@ def order_of(verb: Verb, given: Mapping[str, Any]) -> Order:
     """
     from dataclasses import fields
 
-    from orchestrator.app.crew.orders import Order
+    from orchestrator.app.run.request import Order
     from orchestrator.app.schedule import OnFailure
 
     known = {field.name for field in fields(Order)} & given.keys() - {"jobs", "on_failure"}
@@ -126,7 +126,7 @@ def wishes_of(given: Mapping[str, Any]) -> Wishes:
     """
     from dataclasses import fields
 
-    from orchestrator.app.steps.proposal import Wishes
+    from orchestrator.app.steps.planned_step import Wishes
 
     known = {field.name for field in fields(Wishes)} & given.keys()
     return Wishes(**{name: given[name] for name in known})

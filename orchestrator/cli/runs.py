@@ -37,7 +37,7 @@ def command(
     if ctx.invoked_subcommand is not None:
         return None
     from orchestrator import wiring
-    from orchestrator.app.verbs.queries import newest_runs
+    from orchestrator.app.commands.history import newest_runs
     from orchestrator.views.runs import runs_text
 
     invocation: Invocation = ctx.obj
@@ -61,7 +61,7 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
       orchestrator runs show 20261129T123000Z-3f9a1c
     """
     from orchestrator import wiring
-    from orchestrator.app.verbs.queries import run_details
+    from orchestrator.app.commands.history import run_details
     from orchestrator.views.runs import run_text
 
     with wiring.reader(invocation.place()) as reader:

@@ -19,7 +19,7 @@ def command(name: str | None) -> int:
     Example:
       orchestrator schema status
     """
-    from orchestrator.domain.schemas import DOCUMENTS
+    from orchestrator.domain.documents.schemas import DOCUMENTS
     from orchestrator.domain.suggestions import did_you_mean
     from orchestrator.errors import Usage
 

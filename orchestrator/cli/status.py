@@ -54,8 +54,8 @@ def command(
       orchestrator status --all
     """
     from orchestrator import wiring
+    from orchestrator.app.commands.status import status_of
     from orchestrator.app.inspection.expectation import check_expectation
-    from orchestrator.app.verbs.status import status_of
     from orchestrator.errors import Usage
     from orchestrator.views.status import status_list_text, status_text
 

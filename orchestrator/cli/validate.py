@@ -37,7 +37,7 @@ def command(
       orchestrator validate web-service -e prod
     """
     from orchestrator import wiring
-    from orchestrator.domain.documents import CheckedBlueprint, ValidationDocument
+    from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.values import Need
     from orchestrator.views.errors import problem_documents, validation_text

@@ -34,7 +34,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     Example:
       orchestrator verify web-service -e staging
     """
-    from orchestrator.app.verbs.verify import verify
+    from orchestrator.app.commands.verify import verify
     from orchestrator.cli.running import carry_out
     from orchestrator.loading.values import Need
 

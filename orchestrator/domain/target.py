@@ -14,7 +14,7 @@ _INSTANCE = re.compile(
 )
 
 
-#: What a step may declare besides its module: see `orchestrator.domain.blueprint.Action`.
+#: What a step may declare besides its module: see `orchestrator.domain.blueprint.blueprint.Action`.
 ActionKind = Literal["compensate", "before_destroy"]
 ACTION_KINDS: tuple[ActionKind, ...] = ("compensate", "before_destroy")
 

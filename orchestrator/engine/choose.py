@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
-from orchestrator.domain.blueprint import EngineWish
-from orchestrator.engine import embedded
+from orchestrator.domain.blueprint.blueprint import EngineWish
+from orchestrator.engine.process import embedded
 from orchestrator.errors import EngineFailed
 from orchestrator.ports import EngineInfo
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestrator.domain.messages import (
+from orchestrator.domain.events.engine_messages import (
     Began,
     Completed,
     Diagnosed,
@@ -28,7 +28,7 @@ from orchestrator.domain.messages import (
     StillGoing,
     Summarised,
 )
-from orchestrator.domain.record import Action, Diagnostic
+from orchestrator.domain.record.record import Action, Diagnostic
 
 Mask = Callable[[str], str]
 

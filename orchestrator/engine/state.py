@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator.domain.messages import PulledState, StateObject, StateOutput
+from orchestrator.domain.events.engine_messages import PulledState, StateObject, StateOutput
 
 _NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})
 _FORMAT = 4

@@ -12,12 +12,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.domain.messages import Diagnosed, Message, PulledState, Said, StateObject
-from orchestrator.domain.record import Diagnostic
+from orchestrator.domain.events.engine_messages import (
+    Diagnosed,
+    Message,
+    PulledState,
+    Said,
+    StateObject,
+)
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.engine.arguments import argument_vector, verb
-from orchestrator.engine.child import Child
 from orchestrator.engine.diagnostics import lock_holder
-from orchestrator.engine.evidence import (
+from orchestrator.engine.process.call_files import (
     Beginning,
     CallFiles,
     Ending,
@@ -25,16 +30,17 @@ from orchestrator.engine.evidence import (
     discard,
     identity_seed,
 )
-from orchestrator.engine.ladder import Ladder
-from orchestrator.engine.process import SystemProcesses
-from orchestrator.engine.state import apart, emptied_state, parse_state, state_in_plan
-from orchestrator.engine.transcript import Transcript
-from orchestrator.engine.wrapper import (
+from orchestrator.engine.process.child import Child
+from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.engine.process.shutdown import Ladder
+from orchestrator.engine.process.transcript import Transcript
+from orchestrator.engine.process.wrapper import (
     CALLERS_UMASK,
     PRIVATE_UMASK,
     providers_left,
     session_members,
 )
+from orchestrator.engine.state import apart, emptied_state, parse_state, state_in_plan
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
     Answer,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.domain.blueprint import Constraint
+from orchestrator.domain.blueprint.blueprint import Constraint
 from orchestrator.errors import Problem
 from orchestrator.ports import EngineInfo
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.domain.blueprint import CheckSpec, RetryRule
-from orchestrator.domain.document import Node, Problems, parse_document
-from orchestrator.domain.record import AbsenceMethod
+from orchestrator.domain.blueprint.blueprint import CheckSpec, RetryRule
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
+from orchestrator.domain.record.record import AbsenceMethod
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
-from orchestrator.loading.placed import Placed, placed
+from orchestrator.loading.located_templates import Placed, placed
 from orchestrator.loading.schema import absence_method, duration, given
 
 KEYS = (

@@ -8,16 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.domain.blueprint import Constraint, Deployment, EngineWish, Step
-from orchestrator.domain.document import Node, Problems
-from orchestrator.loading.actions import parse_actions
+from orchestrator.domain.blueprint.blueprint import Constraint, Deployment, EngineWish, Step
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.loading.behaviour import parse_behaviour
-from orchestrator.loading.candidates import Given
-from orchestrator.loading.drafts import parse_step
-from orchestrator.loading.environments import merge_step
-from orchestrator.loading.linking import CheckValidator, Kept, Linker, ModuleReader
-from orchestrator.loading.modules import read_module
-from orchestrator.loading.reading import (
+from orchestrator.loading.blueprint_file import (
     ProjectSettings,
     environment_variables,
     operations_url,
@@ -25,6 +19,12 @@ from orchestrator.loading.reading import (
     resolve_inputs,
     used_inputs,
 )
+from orchestrator.loading.environments import merge_step
+from orchestrator.loading.hooks import parse_actions
+from orchestrator.loading.input_precedence import Given
+from orchestrator.loading.linking import CheckValidator, Kept, Linker, ModuleReader
+from orchestrator.loading.modules import read_module
+from orchestrator.loading.raw_steps import parse_step
 from orchestrator.loading.schema import given
 from orchestrator.loading.sources import run_command
 from orchestrator.loading.values import Need, check_written

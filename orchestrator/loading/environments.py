@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from orchestrator.domain.document import Node, Problems
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Problem
 from orchestrator.loading.schema import Blueprint, Common, Environment

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.domain.document import Node, node_of, parse_document
-from orchestrator.domain.record import Json
+from orchestrator.domain.blueprint.yaml_tree import Node, node_of, parse_document
+from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Location, Problem
 
 _HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.*)", re.DOTALL)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orchestrator.domain.blueprint import (
+from orchestrator.domain.blueprint.blueprint import (
     Action,
     Backend,
     InputValue,
@@ -19,24 +19,24 @@ from orchestrator.domain.blueprint import (
     Step,
     Variable,
 )
-from orchestrator.domain.document import Problems, node_of
-from orchestrator.domain.graph import Graph
-from orchestrator.domain.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import ActionKind, shown_root
 from orchestrator.errors import Invalid, Location
-from orchestrator.loading.actions import (
+from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
+from orchestrator.loading.dependencies import backend_rules, link_needs
+from orchestrator.loading.hooks import (
     ActionDraft,
     check_order,
     check_references,
     parse_actions,
 )
-from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
-from orchestrator.loading.drafts import Draft
+from orchestrator.loading.located_templates import Placed, Rules
 from orchestrator.loading.modules import split_reference
-from orchestrator.loading.needs import backend_rules, link_needs
-from orchestrator.loading.placed import Placed, Rules
 from orchestrator.loading.project import Project
+from orchestrator.loading.raw_steps import Draft
 from orchestrator.loading.schema import Blueprint
 from orchestrator.loading.types import ANY, Type, convert, parse_type
 

@@ -10,11 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from orchestrator.domain.blueprint import Constraint, Module, Output, Protected, Reach, Variable
+from orchestrator.domain.blueprint.blueprint import (
+    Constraint,
+    Module,
+    Output,
+    Protected,
+    Reach,
+    Variable,
+)
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.configuration import Configuration, read_configuration
 from orchestrator.loading.hcl import Attribute, Block, Quote
-from orchestrator.loading.reach import provider_reach
+from orchestrator.loading.provider_dependencies import provider_reach
 
 
 def split_reference(module_ref: str) -> tuple[str, str | None]:

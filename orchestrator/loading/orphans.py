@@ -8,12 +8,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from orchestrator.domain.blueprint import CommandAction, Deployment, InputValue, ModuleAction, Step
-from orchestrator.domain.frozen import FrozenDeployment, Orphan, on_roots
-from orchestrator.domain.graph import CycleFound, Graph
-from orchestrator.domain.references import Template
+from orchestrator.domain.blueprint.blueprint import (
+    CommandAction,
+    Deployment,
+    InputValue,
+    ModuleAction,
+    Step,
+)
+from orchestrator.domain.blueprint.graph import CycleFound, Graph
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.stored_deployment import FrozenDeployment, Orphan, on_roots
 from orchestrator.errors import Invalid, Problem
-from orchestrator.loading.thawing import Present, thaw
+from orchestrator.loading.restore import Present, thaw
 from orchestrator.loading.values import Need
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.document import Problems
+from orchestrator.domain.blueprint.yaml_tree import Problems
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location, Problem
 

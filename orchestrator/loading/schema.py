@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.document import Node, Problems
-from orchestrator.domain.durations import seconds
-from orchestrator.domain.record import AbsenceMethod
+from orchestrator.domain.blueprint.durations import seconds
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.domain.record.record import AbsenceMethod
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Location

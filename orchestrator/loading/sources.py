@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.domain.document import Node, Problems
-from orchestrator.domain.record import Json
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.domain.document import Node, Problems, plain_scalar
-from orchestrator.domain.record import Json
-from orchestrator.domain.references import scalar_text
+from orchestrator.domain.blueprint.references import scalar_text
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, plain_scalar
+from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 
 TypeKind = Literal["any", "string", "number", "bool", "list", "set", "map", "tuple", "object"]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from orchestrator.domain.blueprint import InputValue
-from orchestrator.domain.document import Node, Problems, node_of
-from orchestrator.domain.record import Json
-from orchestrator.domain.references import Reference, Resolved, Unresolvable
+from orchestrator.domain.blueprint.blueprint import InputValue
+from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of
+from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Location
-from orchestrator.loading.candidates import PREFIX, Candidate, from_text
-from orchestrator.loading.placed import Placed, Rules, placed
+from orchestrator.loading.input_precedence import PREFIX, Candidate, from_text
+from orchestrator.loading.located_templates import Placed, Rules, placed
 from orchestrator.loading.schema import Blueprint, Declaration
 from orchestrator.loading.sources import From, fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.domain.record import Json, OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.record import Json, OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced, StoreUnavailable
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from orchestrator.domain.record import Claim, Lease, OperationRecord
+from orchestrator.domain.record.record import Claim, Lease, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.stores.entries import fenced, read_entry
 

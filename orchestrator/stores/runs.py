@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from orchestrator.domain.record import Identity, RunRecord
+from orchestrator.domain.record.record import Identity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.durable import make_private, write_durably
 from orchestrator.stores.names import file_name

@@ -8,7 +8,7 @@ import re
 import threading
 from pathlib import Path
 
-from orchestrator.domain.record import OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.durable import sync_directory, write_durably
 from orchestrator.stores.names import file_name

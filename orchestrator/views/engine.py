@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 
-from orchestrator.domain.documents import EngineDocument
+from orchestrator.domain.documents.documents import EngineDocument
 from orchestrator.views.page import Page, Paper
 
 

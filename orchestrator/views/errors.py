@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.domain.documents import ErrorDocument, ProblemDocument, ValidationDocument
+from orchestrator.domain.documents.documents import (
+    ErrorDocument,
+    ProblemDocument,
+    ValidationDocument,
+)
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
 from orchestrator.views.page import Page, Paper
 from orchestrator.views.words import count

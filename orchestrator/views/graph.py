@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from orchestrator.domain.documents import GraphDocument
+from orchestrator.domain.documents.documents import GraphDocument
 from orchestrator.views.page import Page, Paper, Part
 
 

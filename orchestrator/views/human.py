@@ -11,7 +11,7 @@ from datetime import datetime
 from threading import Lock
 from typing import TextIO
 
-from orchestrator.domain.events import (
+from orchestrator.domain.events.events import (
     CheckEvent,
     EngineDiagnostic,
     EngineLine,
@@ -27,7 +27,7 @@ from orchestrator.domain.events import (
     StepFinished,
     StepRetried,
 )
-from orchestrator.domain.states import StepStatus
+from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.target import action_of
 from orchestrator.views.outcome import diagnostic, story, where
 from orchestrator.views.page import Page, Paper, Part, cells

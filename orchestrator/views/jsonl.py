@@ -8,7 +8,7 @@ import json
 from threading import Lock
 from typing import TextIO
 
-from orchestrator.domain.events import Event
+from orchestrator.domain.events.events import Event
 
 
 class JsonLinesView:

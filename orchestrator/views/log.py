@@ -8,7 +8,7 @@ import contextlib
 import logging
 from typing import TextIO
 
-from orchestrator.domain.events import Event
+from orchestrator.domain.events.events import Event
 from orchestrator.ports import Sink
 
 

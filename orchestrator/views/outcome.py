@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.domain.hints import hint_of
-from orchestrator.domain.record import ActionRun, Diagnostic, Doubt, Fault, Readback, StepRun
-from orchestrator.domain.states import StepStatus
+from orchestrator.domain.record.record import ActionRun, Diagnostic, Doubt, Fault, Readback, StepRun
+from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.errors import Reason
 from orchestrator.views.page import Page, Part
 from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, kept_words, moment, utc
 
 if TYPE_CHECKING:
-    from orchestrator.domain.events import Alive
+    from orchestrator.domain.events.events import Alive
 
 _VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
 _MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened

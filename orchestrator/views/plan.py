@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from orchestrator.domain.record import Diagnostic, PlannedAction
+from orchestrator.domain.record.record import Diagnostic, PlannedAction
 from orchestrator.views.outcome import diagnostic, fault_words
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import commands
 from orchestrator.views.words import ACTION_STYLE, SYMBOLS, count, planned
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents import PlanDocument, PlannedStep
-    from orchestrator.domain.events import PlanReady
+    from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+    from orchestrator.domain.events.events import PlanReady
 
 
 def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 0) -> None:

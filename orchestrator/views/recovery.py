@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.domain.record import InFlight
-from orchestrator.domain.recovery_document import (
+from orchestrator.domain.documents.recovery import (
     OfferedAction,
     RecoveryDocument,
     RecoveryStep,
     UncertainObject,
 )
-from orchestrator.domain.states import Liveness, StepStatus, Verdict
-from orchestrator.domain.subject import Situation
+from orchestrator.domain.record.record import InFlight
+from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
+from orchestrator.domain.recovery.context import Situation
 from orchestrator.views.outcome import doubt_words, fault_words, readback_words
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import commands

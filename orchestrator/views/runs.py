@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from orchestrator.domain.documents import (
+from orchestrator.domain.documents.documents import (
     HistoryDocument,
     HistoryEntry,
     RunLine,
     RunsDocument,
 )
-from orchestrator.domain.record import Actor, RunRecord
-from orchestrator.domain.run_document import AttemptEvidence, RunDocument
-from orchestrator.domain.states import StepStatus
+from orchestrator.domain.documents.run import AttemptEvidence, RunDocument
+from orchestrator.domain.record.record import Actor, RunRecord
+from orchestrator.domain.record.states import StepStatus
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
     action_words,

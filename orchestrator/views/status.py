@@ -8,9 +8,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.domain.documents import StatusDocument, StatusListDocument, StepState
-from orchestrator.domain.record import Origin
-from orchestrator.domain.states import Condition, StepStatus, Verdict
+from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
+from orchestrator.domain.record.record import Origin
+from orchestrator.domain.record.states import Condition, StepStatus, Verdict
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
     action_words,

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.record import NextCommand
-from orchestrator.domain.states import StepStatus
+from orchestrator.domain.record.record import NextCommand
+from orchestrator.domain.record.states import StepStatus
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table
 from orchestrator.views.page import Page
 from orchestrator.views.words import duration, exit_meaning
 
 if TYPE_CHECKING:
-    from orchestrator.domain.events import Note, RunFinished
+    from orchestrator.domain.events.events import Note, RunFinished
 
 
 def summary(page: Page, event: RunFinished, *, target: str, alarms: Sequence[Note] = ()) -> None:

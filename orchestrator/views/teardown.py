@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.domain.record import ObjectRef
-from orchestrator.domain.run_document import GoneTarget, KeptTarget, LeftTarget, TeardownReport
+from orchestrator.domain.documents.run import GoneTarget, KeptTarget, LeftTarget, TeardownReport
+from orchestrator.domain.record.record import ObjectRef
 from orchestrator.views.outcome import METHODS
 from orchestrator.views.page import Page, Part
 from orchestrator.views.words import count, kept_words, utc

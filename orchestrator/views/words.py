@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from orchestrator.domain.record import Action, Lineage, PlannedAction, Retained
-from orchestrator.domain.states import StepStatus, Verdict
+from orchestrator.domain.record.record import Action, Lineage, PlannedAction, Retained
+from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES
 
 SYMBOLS: dict[Action, str] = {

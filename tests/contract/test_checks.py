@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from orchestrator.checks import SystemChecks
-from orchestrator.domain.check_settings import validate_check
-from orchestrator.domain.record import Check, Json
+from orchestrator.domain.blueprint.check_settings import validate_check
+from orchestrator.domain.record.record import Check, Json
 from tests.fakes.clock import SetClock, SetStop
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "fakecloud"

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from orchestrator.domain.messages import (
+from orchestrator.domain.events.engine_messages import (
     Began,
     Completed,
     Diagnosed,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.record import RunRecord, Source
+from orchestrator.domain.record.record import RunRecord, Source
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.runs import RunDirectory
 from tests.fakes.clock import START

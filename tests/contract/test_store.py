@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.record import OperationRecord, parse_record
-from orchestrator.domain.states import Status
+from orchestrator.domain.record.record import OperationRecord, parse_record
+from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
 from orchestrator.ports import OperationStore

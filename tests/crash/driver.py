@@ -25,16 +25,16 @@ from typing import Any
 
 import orchestrator
 from orchestrator import wiring
-from orchestrator.app.crew.orders import Adoption, Order, Verb
+from orchestrator.app.commands.apply import apply
+from orchestrator.app.commands.compensate import compensate
+from orchestrator.app.commands.destroy import destroy
+from orchestrator.app.commands.exec_ import execute
+from orchestrator.app.commands.import_ import import_one
+from orchestrator.app.commands.reconcile import reconcile
+from orchestrator.app.run.request import Adoption, Order, Verb
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
-from orchestrator.app.steps.proposal import Wishes
-from orchestrator.app.verbs.apply import apply
-from orchestrator.app.verbs.compensate import compensate
-from orchestrator.app.verbs.destroy import destroy
-from orchestrator.app.verbs.execute import execute
-from orchestrator.app.verbs.importing import import_one
-from orchestrator.app.verbs.reconcile import reconcile
+from orchestrator.app.steps.planned_step import Wishes
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.main import main as command_line
 from orchestrator.cli.signals import StopSignals

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.engine.wrapper import session_members, start_ticks
+from orchestrator.engine.process.wrapper import session_members, start_ticks
 from tests.project import REPOSITORY, Project, eventually, require_engine
 
 #: Calls of the ports that leave everything as it is: to die before one is to die before the next.

@@ -12,7 +12,7 @@ import pytest
 
 from docs.generate import documents
 from orchestrator.cli.main import COMMANDS
-from orchestrator.domain.document import Problems, parse_document
+from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import EXIT_CODES, PRECEDENCE, OrchestratorError
 from orchestrator.loading.schema import parse_blueprint
 from tests.project import REPOSITORY

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.blueprint import EngineWish
+from orchestrator.domain.blueprint.blueprint import EngineWish
 from orchestrator.engine.choose import choose
 from tests.project import Project, eventually, require_engine
 

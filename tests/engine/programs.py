@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import EngineWish
+from orchestrator.domain.blueprint.blueprint import EngineWish
 from orchestrator.engine.choose import choose, find_library
-from orchestrator.engine.environment import child_environment
+from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports import EngineInfo
 

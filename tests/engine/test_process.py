@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from orchestrator.engine.process import SystemProcesses, kill_session
-from orchestrator.engine.wrapper import session_members, start_ticks
+from orchestrator.engine.process.identity import SystemProcesses, kill_session
+from orchestrator.engine.process.wrapper import session_members, start_ticks
 from orchestrator.ports import Liveness
 
 

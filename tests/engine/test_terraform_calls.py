@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.messages import Diagnosed, Message, Said
-from orchestrator.engine.child import Child
-from orchestrator.engine.evidence import CallFiles, Fence
-from orchestrator.engine.process import SystemProcesses
-from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.engine.wrapper import (
+from orchestrator.domain.events.engine_messages import Diagnosed, Message, Said
+from orchestrator.engine.process.call_files import CallFiles, Fence
+from orchestrator.engine.process.child import Child
+from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.engine.process.wrapper import (
     create_exclusively,
     is_zombie,
     session_members,
     start_ticks,
 )
+from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import Apply, EngineInfo, Init, Liveness, Plan, Pull, Site
 from tests.engine.programs import clean_environment, scripted_engine

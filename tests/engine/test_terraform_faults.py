@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.messages import (
+from orchestrator.domain.events.engine_messages import (
     Completed,
     Diagnosed,
     Message,
@@ -82,7 +82,7 @@ def test_a_dead_parent_loses_no_object(shop: Workshop, tmp_path: Path) -> None:
         f"""
 import os
 from pathlib import Path
-from orchestrator.domain.messages import Began
+from orchestrator.domain.events.engine_messages import Began
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports import Apply, EngineInfo, Site
 from tests.fakes.stops import Stop

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud, Root, environment, find_program, install
-from orchestrator.domain.record import Json
+from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
-from orchestrator.engine.workdir import DirectoryWorkDirs
+from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.loading.modules import read_module
 from orchestrator.ports import Root as WorkRoot
 from orchestrator.ports import RootSetup, Secret

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.app.inspection.reading import Reader
-from orchestrator.domain.blueprint import Backend
-from orchestrator.domain.graph import Graph
-from orchestrator.domain.outline import Outline, OutlinedStep
-from orchestrator.domain.record import Json, OperationRecord
-from orchestrator.domain.references import Template
+from orchestrator.app.inspection.read_context import Reader
+from orchestrator.domain.blueprint.blueprint import Backend
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.summary import Outline, OutlinedStep
+from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.target import Target
-from orchestrator.engine.process import SystemProcesses
+from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.spool import DirectorySpool

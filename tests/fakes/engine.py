@@ -17,7 +17,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, assert_never
 
-from orchestrator.domain.messages import (
+from orchestrator.domain.events.engine_messages import (
     Began,
     Completed,
     Diagnosed,
@@ -32,8 +32,8 @@ from orchestrator.domain.messages import (
     StateOutput,
     Summarised,
 )
-from orchestrator.domain.record import Action, Diagnostic
-from orchestrator.domain.statelock import StateLock
+from orchestrator.domain.record.record import Action, Diagnostic
+from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
     Answer,

@@ -4,7 +4,7 @@ Entries, claims and leases for tests: complete, and small where nothing is said.
 
 from __future__ import annotations
 
-from orchestrator.domain.record import (
+from orchestrator.domain.record.record import (
     Actor,
     Claim,
     Identity,
@@ -14,7 +14,7 @@ from orchestrator.domain.record import (
     Source,
     TargetRef,
 )
-from orchestrator.domain.states import Status
+from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from tests.fakes.clock import START
 

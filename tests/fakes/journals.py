@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import (
+from orchestrator.domain.events.engine_messages import (
     Began,
     Completed,
     Diagnosed,
@@ -19,7 +18,8 @@ from orchestrator.domain.messages import (
     StateObject,
     StateOutput,
 )
-from orchestrator.domain.record import Action, Diagnostic, Json, ObjectRef, PlannedAction
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import Action, Diagnostic, Json, ObjectRef, PlannedAction
 from tests.fakes.clock import START
 
 PROVIDER = "registry.terraform.io/test/fakecloud"

@@ -14,16 +14,22 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.checks import SystemChecks
 from orchestrator.cli.approval import Nobody
-from orchestrator.domain.blueprint import Backend, Deployment, EngineWish, Module, Step
-from orchestrator.domain.events import Event
-from orchestrator.domain.graph import Graph
+from orchestrator.domain.blueprint.blueprint import Backend, Deployment, EngineWish, Module, Step
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.events.events import Event
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record import Json, ObjectRef, OperationRecord, ProviderState, Resources
-from orchestrator.domain.references import Template
-from orchestrator.domain.states import NOTHING_THERE
+from orchestrator.domain.record.record import (
+    Json,
+    ObjectRef,
+    OperationRecord,
+    ProviderState,
+    Resources,
+)
+from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import Target
-from orchestrator.engine.process import SystemProcesses
-from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
+from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
 from orchestrator.ports import Sink, StopToken
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory

@@ -8,11 +8,11 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.domain.blueprint import Deployment, Module, Output, Variable
-from orchestrator.domain.outline import Outline
+from orchestrator.domain.blueprint.blueprint import Deployment, Module, Output, Variable
+from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load
-from orchestrator.loading.outline import outline
+from orchestrator.loading.summary import outline
 from orchestrator.loading.values import Need
 from orchestrator.settings import Settings
 

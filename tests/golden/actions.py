@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.domain.documents import StatusDocument
-from orchestrator.domain.events import (
+from orchestrator.domain.documents.documents import StatusDocument
+from orchestrator.domain.documents.json_model import ActionRoot
+from orchestrator.domain.events.events import (
     Alive,
     EngineLine,
     Event,
@@ -16,8 +17,7 @@ from orchestrator.domain.events import (
     PlanReady,
     RunFinished,
 )
-from orchestrator.domain.parts import ActionRoot
-from orchestrator.domain.record import (
+from orchestrator.domain.record.record import (
     Absence,
     ActionRun,
     CheckedObject,
@@ -25,7 +25,7 @@ from orchestrator.domain.record import (
     Fault,
     NextCommand,
 )
-from orchestrator.domain.states import Status, StepStatus, Verdict
+from orchestrator.domain.record.states import Status, StepStatus, Verdict
 from tests.golden.samples import DNS, EARLIER, NETWORK, state, status
 from tests.golden.streams import (
     DIRECTORY,

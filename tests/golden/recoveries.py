@@ -6,10 +6,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.domain.hints import hint_of
-from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import offers
-from orchestrator.domain.record import (
+from orchestrator.domain.documents.recovery import (
+    Evidence,
+    LateOutcome,
+    ManualGap,
+    ProcessSeen,
+    RecoveryDocument,
+    RecoveryStep,
+    UncertainObject,
+)
+from orchestrator.domain.record.record import (
     Attempt,
     Doubt,
     Fault,
@@ -22,18 +28,12 @@ from orchestrator.domain.record import (
     Retained,
     Whereabouts,
 )
-from orchestrator.domain.recovery import advise
-from orchestrator.domain.recovery_document import (
-    Evidence,
-    LateOutcome,
-    ManualGap,
-    ProcessSeen,
-    RecoveryDocument,
-    RecoveryStep,
-    UncertainObject,
-)
-from orchestrator.domain.states import Condition, Liveness, Status, StepStatus, Verdict
-from orchestrator.domain.subject import Facts, Position, Remedy, Subject
+from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
+from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.context import Facts, Position, Remedy, Subject
+from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.offers import offers
+from orchestrator.domain.recovery.rerun_rules import Obstacle
 from orchestrator.domain.target import Target
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs

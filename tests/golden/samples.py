@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from orchestrator.domain.documents import (
+from orchestrator.domain.documents.documents import (
     CheckedBlueprint,
     EngineDocument,
     GraphDocument,
@@ -26,7 +26,13 @@ from orchestrator.domain.documents import (
     StepState,
     ValidationDocument,
 )
-from orchestrator.domain.record import (
+from orchestrator.domain.documents.run import (
+    AttemptEvidence,
+    EvidenceFile,
+    RunDocument,
+    teardown_report,
+)
+from orchestrator.domain.record.record import (
     Actor,
     Diagnostic,
     Doubt,
@@ -46,13 +52,7 @@ from orchestrator.domain.record import (
     Verification,
     Whereabouts,
 )
-from orchestrator.domain.run_document import (
-    AttemptEvidence,
-    EvidenceFile,
-    RunDocument,
-    teardown_report,
-)
-from orchestrator.domain.states import Condition, Status, StepStatus, Verdict
+from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
 from orchestrator.views.engine import engine_text
 from orchestrator.views.errors import error_document, error_text, validation_text

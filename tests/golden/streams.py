@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.domain.events import (
+from orchestrator.domain.events.events import (
     Alive,
     CheckEvent,
     EngineDiagnostic,
@@ -24,7 +24,7 @@ from orchestrator.domain.events import (
     StepFinished,
     StepRetried,
 )
-from orchestrator.domain.record import (
+from orchestrator.domain.record.record import (
     Absence,
     Action,
     Check,
@@ -38,7 +38,7 @@ from orchestrator.domain.record import (
     StepRun,
     Verification,
 )
-from orchestrator.domain.states import StepStatus
+from orchestrator.domain.record.states import StepStatus
 
 START = datetime(2026, 7, 15, 3, 12, 0, tzinfo=UTC)
 RUN = "20260715-031200-k3f9"

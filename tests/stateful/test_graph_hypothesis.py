@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.graph import CycleFound, Graph
+from orchestrator.domain.blueprint.graph import CycleFound, Graph
 
 NAMES = [f"s{number}" for number in range(8)]
 

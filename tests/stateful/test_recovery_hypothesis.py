@@ -11,12 +11,20 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import offers
-from orchestrator.domain.record import Action, Command, Doubt, Fault, Phase, Readback, Resources
-from orchestrator.domain.recovery import advise
-from orchestrator.domain.states import NOTHING_THERE, Condition, Status
-from orchestrator.domain.subject import Facts, Position, Remedy, Situation, Subject
+from orchestrator.domain.record.record import (
+    Action,
+    Command,
+    Doubt,
+    Fault,
+    Phase,
+    Readback,
+    Resources,
+)
+from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
+from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.context import Facts, Position, Remedy, Situation, Subject
+from orchestrator.domain.recovery.offers import offers
+from orchestrator.domain.recovery.rerun_rules import Obstacle
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from orchestrator.domain.record import Claim, OperationRecord
+from orchestrator.domain.record.record import Claim, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
 from orchestrator.ports import OperationStore

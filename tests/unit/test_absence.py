@@ -6,13 +6,20 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.absence import Finding, absence, answers, has_remote_side, method, weigh
-from orchestrator.domain.conclusion import conclude
-from orchestrator.domain.entries import Stamp, gone_without_mutation, mark, reconciled
-from orchestrator.domain.faults import Evidence
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import Drifted, Message, Refreshed
-from orchestrator.domain.record import (
+from orchestrator.domain.destroy.absence import (
+    Finding,
+    absence,
+    answers,
+    has_remote_side,
+    method,
+    weigh,
+)
+from orchestrator.domain.events.engine_messages import Drifted, Message, Refreshed
+from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.record.entries import Stamp, gone_without_mutation, mark, reconciled
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import (
     CheckedState,
     Doubt,
     OperationRecord,
@@ -20,7 +27,7 @@ from orchestrator.domain.record import (
     SavedState,
     Settled,
 )
-from orchestrator.domain.states import Status
+from orchestrator.domain.record.states import Status
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, messages, planned, refs, state

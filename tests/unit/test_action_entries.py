@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.action_entries import (
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.hook_order import (
+    CompensationCycle,
+    compensation_order,
+    derived_backend,
+)
+from orchestrator.domain.masking import MARK, Masker
+from orchestrator.domain.record.entries import Stamp, mark, unchanged
+from orchestrator.domain.record.hook_entries import (
     Verdicted,
     action_fault,
     begun,
@@ -19,12 +27,8 @@ from orchestrator.domain.action_entries import (
     is_under_way,
     skipped,
 )
-from orchestrator.domain.actions import CompensationCycle, compensation_order, derived_backend
-from orchestrator.domain.compensation import has_done_something
-from orchestrator.domain.entries import Stamp, mark, unchanged
-from orchestrator.domain.graph import Graph
-from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record import (
+from orchestrator.domain.record.hook_status import has_done_something
+from orchestrator.domain.record.record import (
     ActionRun,
     Doubt,
     Fault,
@@ -33,8 +37,8 @@ from orchestrator.domain.record import (
     Resources,
     Verification,
 )
-from orchestrator.domain.sealing import sealed
-from orchestrator.domain.states import IllegalMove, Status
+from orchestrator.domain.record.redaction import sealed
+from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.target import ActionKind, Target, action_name, action_of
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry

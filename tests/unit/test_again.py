@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.app.crew.orders import Order, Verb
-from orchestrator.app.inspection.earlier import earlier_run, named_run
+from orchestrator.app.commands.apply import apply
+from orchestrator.app.commands.rerun import redeploy, retry, rollback
+from orchestrator.app.inspection.run_lookup import earlier_run, named_run
+from orchestrator.app.run.request import Order, Verb
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.proposal import Wishes
-from orchestrator.app.verbs.again import redeploy, retry, rollback
-from orchestrator.app.verbs.apply import apply
-from orchestrator.domain.events import Note, RunFinished
-from orchestrator.domain.frozen import parse_deployment
-from orchestrator.domain.lineage import deployment_blob
-from orchestrator.domain.record import RunRecord
-from orchestrator.domain.states import Status
+from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.domain.blueprint.stored_deployment import parse_deployment
+from orchestrator.domain.events.events import Note, RunFinished
+from orchestrator.domain.record.record import RunRecord
+from orchestrator.domain.record.states import Status
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import Refused
-from orchestrator.loading.thawing import Present, thaw
+from orchestrator.loading.restore import Present, thaw
 from orchestrator.ports import Apply
 from tests.fakes.engine import Fault
 from tests.fakes.premises import Premises

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from orchestrator.domain.assessment import assess, undeleted
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import InFlight, Resources
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.assessment import assess, undeleted
+from orchestrator.domain.record.record import InFlight, Resources
 from tests.fakes.clock import START
 from tests.fakes.journals import journal, planned, refs, state
 

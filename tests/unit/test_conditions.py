@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.inspection.conditions import Watch
-from orchestrator.domain.record import Identity, Lease
-from orchestrator.domain.states import Condition
+from orchestrator.app.inspection.liveness import Watch
+from orchestrator.domain.record.record import Identity, Lease
+from orchestrator.domain.record.states import Condition
 from orchestrator.ports import Liveness
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory

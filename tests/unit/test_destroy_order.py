@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.app.crew.orders import Order
+from orchestrator.app.commands.destroy import destroy
+from orchestrator.app.run.request import Order
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.proposal import Wishes
-from orchestrator.app.verbs.destroy import destroy
-from orchestrator.domain.events import StepFinished
-from orchestrator.domain.record import OperationRecord, Retained, StepRun
-from orchestrator.domain.statelock import StateLock
-from orchestrator.domain.states import NOTHING_THERE, Status
+from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.domain.events.events import StepFinished
+from orchestrator.domain.record.record import OperationRecord, Retained, StepRun
+from orchestrator.domain.record.state_lock import StateLock
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports import Apply, Push
 from tests.fakes.engine import Fault
 from tests.fakes.premises import Premises

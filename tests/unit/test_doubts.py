@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.doubts import (
+from orchestrator.domain.record.doubts import (
     Look,
     left_behind,
     open_doubts,
     settle_doubts,
 )
-from orchestrator.domain.record import Doubt, Json, OperationRecord, Resources
+from orchestrator.domain.record.record import Doubt, Json, OperationRecord, Resources
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs, state

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint import Constraint, EngineWish
+from orchestrator.domain.blueprint.blueprint import Constraint, EngineWish
 from orchestrator.engine.arguments import argument_vector
 from orchestrator.engine.choose import choose
-from orchestrator.engine.environment import child_environment
+from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.versions import BadConstraint, check_versions, satisfies
 from orchestrator.errors import EngineFailed, Location, Refused
 from orchestrator.ports import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.messages import (
+from orchestrator.domain.events.engine_messages import (
     Began,
     Completed,
     Diagnosed,
@@ -25,8 +25,8 @@ from orchestrator.domain.messages import (
     StillGoing,
     Summarised,
 )
-from orchestrator.domain.record import Diagnostic
-from orchestrator.domain.statelock import StateLock
+from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.engine.diagnostics import lock_holder, parse_text
 from orchestrator.engine.messages import parse_line
 

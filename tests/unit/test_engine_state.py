@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.messages import StateObject
+from orchestrator.domain.events.engine_messages import StateObject
 from orchestrator.engine.state import apart, instance_key, parse_state, state_in_plan
 
 AWS = 'provider["registry.terraform.io/hashicorp/aws"]'

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.conclusion import conclude
-from orchestrator.domain.entries import (
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.record.entries import (
     Stamp,
     checked,
     gone_without_mutation,
@@ -18,9 +19,8 @@ from orchestrator.domain.entries import (
     reconciled,
     unchanged,
 )
-from orchestrator.domain.faults import Evidence
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import (
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.record import (
     Attempt,
     Check,
     Command,
@@ -36,9 +36,9 @@ from orchestrator.domain.record import (
     Verification,
     Whereabouts,
 )
-from orchestrator.domain.statelock import StateLock
-from orchestrator.domain.states import IllegalMove, Status
-from orchestrator.domain.surgery import operated
+from orchestrator.domain.record.state_lock import StateLock
+from orchestrator.domain.record.state_operations import operated
+from orchestrator.domain.record.states import IllegalMove, Status
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.evidence import CallFiles, Ending
+from orchestrator.engine.process.call_files import CallFiles, Ending
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff", b"{", b"[1]", b"7", b'{"exit_code": 0}'])

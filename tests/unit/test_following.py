@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.app.crew.orders import Order
-from orchestrator.app.steps.proposal import Wishes
-from orchestrator.app.verbs.destroy import destroy
-from orchestrator.domain.blueprint import CommandAction
-from orchestrator.domain.conclusion import conclude
-from orchestrator.domain.entries import Stamp, mark_with_parent
-from orchestrator.domain.events import Event, StepFinished
-from orchestrator.domain.faults import Evidence
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import PulledState, StateObject
-from orchestrator.domain.record import ObjectRef, Resources
-from orchestrator.domain.references import Template
-from orchestrator.domain.states import Status
+from orchestrator.app.commands.destroy import destroy
+from orchestrator.app.run.request import Order
+from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.domain.blueprint.blueprint import CommandAction
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.events.engine_messages import PulledState, StateObject
+from orchestrator.domain.events.events import Event, StepFinished
+from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.record.entries import Stamp, mark_with_parent
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import ObjectRef, Resources
+from orchestrator.domain.record.states import Status
 from orchestrator.ports import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry

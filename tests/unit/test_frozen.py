@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.frozen import (
+from orchestrator.domain.blueprint.stored_deployment import (
     FrozenDeployment,
     UnreadableDeployment,
     changed_secrets,
@@ -139,7 +139,9 @@ def test_sets_have_one_order_in_every_process(project: ProjectOnDisk) -> None:
     )
     text = freeze(project.load(), KEY).to_json()
     again = (
-        "import sys; from orchestrator.domain.frozen import kept_digest, parse_deployment; "
+        "import sys; "
+        "from orchestrator.domain.blueprint.stored_deployment import ("
+        "kept_digest, parse_deployment); "
         "text = sys.stdin.buffer.read(); "
         "sys.stdout.write(parse_deployment(text, kept_digest(text)).to_json())"
     )

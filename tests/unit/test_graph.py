@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.graph import CycleFound, Graph
+from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.errors import Usage
 
 GRAPH = Graph({"dns": ["app"], "net": [], "db": ["net"], "app": ["net", "db"], "log": []})

@@ -16,11 +16,17 @@ from orchestrator.app.steps.guards import (
     check_twice,
     check_vanished,
 )
-from orchestrator.domain.doubts import Look
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import Drifted, PulledState
-from orchestrator.domain.record import Doubt, OperationRecord, ProviderState, Resources, SavedState
-from orchestrator.domain.sight import sight
+from orchestrator.domain.events.engine_messages import Drifted, PulledState
+from orchestrator.domain.provider_query.refresh import sight
+from orchestrator.domain.record.doubts import Look
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import (
+    Doubt,
+    OperationRecord,
+    ProviderState,
+    Resources,
+    SavedState,
+)
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry

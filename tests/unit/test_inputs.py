@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.document import parse_document
-from orchestrator.domain.inputs import (
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.inputs import (
     digest,
     own_lookup,
     provider_lookup,
@@ -20,8 +19,9 @@ from orchestrator.domain.inputs import (
     step_inputs,
     target_id,
 )
-from orchestrator.domain.messages import StateOutput
-from orchestrator.domain.references import Template, Unresolvable
+from orchestrator.domain.blueprint.references import Template, Unresolvable
+from orchestrator.domain.blueprint.yaml_tree import parse_document
+from orchestrator.domain.events.engine_messages import StateOutput
 from orchestrator.errors import Invalid
 from tests.fakes.project import ProjectOnDisk
 

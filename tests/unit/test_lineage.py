@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.domain.lineage import (
+from orchestrator.domain.record.record import (
+    Attempt,
+    Fault,
+    Json,
+    OperationRecord,
+    RunRecord,
+    Source,
+    StepRun,
+    Verification,
+)
+from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.recovery.rerun_rules import (
     LeftAlone,
     Obstacle,
     deployment_blob,
@@ -20,17 +31,6 @@ from orchestrator.domain.lineage import (
     run_to_repeat,
     snapshot_blob,
 )
-from orchestrator.domain.record import (
-    Attempt,
-    Fault,
-    Json,
-    OperationRecord,
-    RunRecord,
-    Source,
-    StepRun,
-    Verification,
-)
-from orchestrator.domain.states import StepStatus
 from orchestrator.domain.target import Target
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry

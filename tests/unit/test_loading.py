@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import Retain, RetryRule
-from orchestrator.domain.references import Template
+from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
+from orchestrator.domain.blueprint.references import Template
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load
 from orchestrator.loading.values import Need

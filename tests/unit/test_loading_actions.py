@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import CommandAction, ModuleAction
-from orchestrator.domain.references import Template
+from orchestrator.domain.blueprint.blueprint import CommandAction, ModuleAction
+from orchestrator.domain.blueprint.references import Template
 from orchestrator.loading.values import Need
 from tests.fakes.project import ProjectOnDisk
 

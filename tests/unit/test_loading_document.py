@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.document import parse_document
-from orchestrator.domain.durations import seconds
-from orchestrator.domain.yaml_text import to_yaml
+from orchestrator.domain.blueprint.durations import seconds
+from orchestrator.domain.blueprint.yaml_text import to_yaml
+from orchestrator.domain.blueprint.yaml_tree import parse_document
 from orchestrator.errors import Invalid
 
 json_values = st.recursive(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.document import Problems, parse_document
+from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_values
 from orchestrator.loading.sources import CommandFailed, run_command

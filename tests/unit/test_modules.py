@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import Constraint, Module, Output, Protected, Reach, Variable
+from orchestrator.domain.blueprint.blueprint import (
+    Constraint,
+    Module,
+    Output,
+    Protected,
+    Reach,
+    Variable,
+)
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.modules import read_module, split_reference
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.blueprint import Reach
+from orchestrator.domain.blueprint.blueprint import Reach
 from orchestrator.ports import Snapshot
 
 FROM_OBJECTS, PLAIN = Reach(objects=True), Reach()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.app.commands.history import history_of
+from orchestrator.app.commands.status import status_of
 from orchestrator.app.inspection.expectation import check_expectation
-from orchestrator.app.verbs.queries import history_of
-from orchestrator.app.verbs.status import status_of
-from orchestrator.domain.record import Json, Source
-from orchestrator.domain.states import StepStatus, Verdict
+from orchestrator.domain.record.record import Json, Source
+from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Refused
 from tests.fakes.clock import START

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from orchestrator.domain.messages import Diagnosed, Message, Planned, Refreshed
-from orchestrator.domain.questions import Answers, Questions, Search, read_answers
-from orchestrator.domain.record import Diagnostic
+from orchestrator.domain.events.engine_messages import Diagnosed, Message, Planned, Refreshed
+from orchestrator.domain.provider_query.query_plan import Answers, Questions, Search, read_answers
+from orchestrator.domain.record.record import Diagnostic
 
 SEARCH = Search("aws_instances", {"tags": {"${k}": "%{v}"}}, "ids", "aws.west")
 ASKED = Questions({"a_b.c": "id-1", 'a_b.d["x"]': "id-2"}, (SEARCH,))

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from orchestrator.domain.blueprint import Backend, Module, Step
-from orchestrator.domain.inquiry import inquire
-from orchestrator.domain.questions import Answers
-from orchestrator.domain.readback import Moment, choices, judge, known_of
-from orchestrator.domain.record import Doubt, Json, Readback, Resources, Settled, Whereabouts
-from orchestrator.domain.references import Reference, Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
+from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
+from orchestrator.domain.provider_query.query import inquire
+from orchestrator.domain.provider_query.query_plan import Answers
+from orchestrator.domain.provider_query.readback import Moment, choices, judge, known_of
+from orchestrator.domain.record.record import Doubt, Json, Readback, Resources, Settled, Whereabouts
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs, state

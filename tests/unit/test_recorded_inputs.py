@@ -8,12 +8,12 @@ from typing import NoReturn
 
 import pytest
 
-from orchestrator.domain.inputs import StepInputs
-from orchestrator.domain.record import Json
-from orchestrator.domain.recorded_inputs import recall
-from orchestrator.domain.reference_syntax import Path
-from orchestrator.domain.references import Unresolvable
-from orchestrator.domain.yaml_text import to_yaml
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.recorded_inputs import recall
+from orchestrator.domain.blueprint.reference_syntax import Path
+from orchestrator.domain.blueprint.references import Unresolvable
+from orchestrator.domain.blueprint.yaml_text import to_yaml
+from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid
 
 KEY = b"k" * 32

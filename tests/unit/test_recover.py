@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.inspection.past import READ
-from orchestrator.app.verbs.recover import recover
-from orchestrator.domain.blueprint import Retain
-from orchestrator.domain.graph import Graph
-from orchestrator.domain.hints import HINTS
-from orchestrator.domain.lineage import deployment_blob, snapshot_blob
-from orchestrator.domain.outline import Outline, OutlinedStep
-from orchestrator.domain.record import (
+from orchestrator.app.commands.recover import recover
+from orchestrator.app.inspection.run_history import READ
+from orchestrator.domain.blueprint.blueprint import Retain
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.summary import Outline, OutlinedStep
+from orchestrator.domain.documents.recovery import OfferedAction, RecoveryDocument, RecoveryStep
+from orchestrator.domain.record.record import (
     Attempt,
     Doubt,
     Fault,
@@ -32,10 +32,10 @@ from orchestrator.domain.record import (
     StepRun,
     Verification,
 )
-from orchestrator.domain.recovery_document import OfferedAction, RecoveryDocument, RecoveryStep
-from orchestrator.domain.references import Template
-from orchestrator.domain.states import Condition, Liveness, Status, StepStatus
-from orchestrator.engine.process import SystemProcesses
+from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus
+from orchestrator.domain.recovery.hints import HINTS
+from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
+from orchestrator.engine.process.identity import SystemProcesses
 from tests.fakes.clock import START
 from tests.fakes.desk import NEEDS, Desk, outline
 from tests.fakes.entries import ACTOR, OWNER, claim, entry

@@ -11,10 +11,7 @@ from typing import get_args
 
 import pytest
 
-from orchestrator.domain.hints import HINTS, hint_of
-from orchestrator.domain.lineage import Obstacle
-from orchestrator.domain.offers import offers
-from orchestrator.domain.record import (
+from orchestrator.domain.record.record import (
     ActionRun,
     Doubt,
     Fault,
@@ -26,10 +23,13 @@ from orchestrator.domain.record import (
     Retained,
     SavedState,
 )
-from orchestrator.domain.recovery import BARS, CASES, UNCALLED, Advice, advise
-from orchestrator.domain.sentences import OFFERED, REFUSED, SPECIAL
-from orchestrator.domain.states import Condition
-from orchestrator.domain.subject import Facts, Position, Remedy, Situation, Subject
+from orchestrator.domain.record.states import Condition
+from orchestrator.domain.recovery.advice import BARS, CASES, UNCALLED, Advice, advise
+from orchestrator.domain.recovery.context import Facts, Position, Remedy, Situation, Subject
+from orchestrator.domain.recovery.hints import HINTS, hint_of
+from orchestrator.domain.recovery.messages import OFFERED, REFUSED, SPECIAL
+from orchestrator.domain.recovery.offers import offers
+from orchestrator.domain.recovery.rerun_rules import Obstacle
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from orchestrator.domain.references import (
+from orchestrator.domain.blueprint.references import (
     BadTemplate,
     Reference,
     Resolved,

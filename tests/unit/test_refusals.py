@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.record import Diagnostic
-from orchestrator.domain.refusals import is_refusal
+from orchestrator.domain.record.provider_refusals import is_refusal
+from orchestrator.domain.record.record import Diagnostic
 
 REFUSED = [
     "creating EC2 Instance: operation error EC2: RunInstances, api error "

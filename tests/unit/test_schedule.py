@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, run_steps
-from orchestrator.domain.graph import Graph
+from orchestrator.domain.blueprint.graph import Graph
 from tests.fakes.clock import SetStop
 
 DIAMOND = {"net": [], "app": ["net"], "db": ["net"], "web": ["app", "db"], "dns": []}

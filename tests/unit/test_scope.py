@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from orchestrator.domain.record import Json
-from orchestrator.domain.references import Resolved
-from orchestrator.domain.scope import Scope, differing, scope
+from orchestrator.domain.blueprint.references import Resolved
+from orchestrator.domain.provider_query.scope import Scope, differing, scope
+from orchestrator.domain.record.record import Json
 
 AWS = "registry.terraform.io/hashicorp/aws"
 THEN = {"AWS_REGION": "eu", "AWS_SESSION_TOKEN": "one", "GOOGLE_PROJECT": "p", "HOME": "/root"}

@@ -5,7 +5,7 @@ The last look at a record before it is written.
 from __future__ import annotations
 
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record import (
+from orchestrator.domain.record.record import (
     Absence,
     Attempt,
     Check,
@@ -21,7 +21,7 @@ from orchestrator.domain.record import (
     Source,
     Verification,
 )
-from orchestrator.domain.sealing import sealed, sealed_run
+from orchestrator.domain.record.redaction import sealed, sealed_run
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 

@@ -4,9 +4,9 @@ What a refresh saw: the provider configurations that found nothing are not belie
 
 from __future__ import annotations
 
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import Drifted, PulledState, Refreshed
-from orchestrator.domain.sight import Sight, sight
+from orchestrator.domain.events.engine_messages import Drifted, PulledState, Refreshed
+from orchestrator.domain.provider_query.refresh import Sight, sight
+from orchestrator.domain.record.journal import Journal
 from tests.fakes.journals import journal, state
 
 

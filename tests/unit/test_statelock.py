@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.record import Actor
-from orchestrator.domain.statelock import PastRun, StateLock, objection, run_at
+from orchestrator.domain.record.record import Actor
+from orchestrator.domain.record.state_lock import PastRun, StateLock, objection, run_at
 from tests.fakes.clock import START
 
 ADA = Actor(user="ada", host="ci-1")

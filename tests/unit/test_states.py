@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.states import (
+from orchestrator.domain.record.states import (
     TABLE,
     Condition,
     IllegalMove,

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
-from orchestrator.domain.entries import Stamp, mark
-from orchestrator.domain.faults import Evidence
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import (
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.entries import Stamp, mark
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.record import (
     Command,
     Doubt,
     Fault,
@@ -22,8 +22,8 @@ from orchestrator.domain.record import (
     ProviderState,
     Resources,
 )
-from orchestrator.domain.states import Status
-from orchestrator.domain.surgery import foreign_id, operated, same_content, type_of
+from orchestrator.domain.record.state_operations import foreign_id, operated, same_content, type_of
+from orchestrator.domain.record.states import Status
 from orchestrator.errors import Refused, Usage
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry

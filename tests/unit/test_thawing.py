@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.frozen import (
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.stored_deployment import (
     FrozenDeployment,
     changed_secrets,
     freeze,
@@ -19,7 +19,7 @@ from orchestrator.domain.frozen import (
     parse_deployment,
 )
 from orchestrator.errors import Invalid
-from orchestrator.loading.thawing import Present, thaw
+from orchestrator.loading.restore import Present, thaw
 from tests.fakes.project import ProjectOnDisk
 
 KEY = b"k" * 32

@@ -9,9 +9,9 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.domain.documents import StatusDocument
-from orchestrator.domain.schemas import DOCUMENTS
-from orchestrator.domain.states import Verdict
+from orchestrator.domain.documents.documents import StatusDocument
+from orchestrator.domain.documents.schemas import DOCUMENTS
+from orchestrator.domain.record.states import Verdict
 from orchestrator.errors import EXIT_CODES
 from orchestrator.views.errors import error_document, error_text
 from orchestrator.views.page import Paper

@@ -14,7 +14,7 @@ from time import sleep
 
 import pytest
 
-from orchestrator.domain.events import (
+from orchestrator.domain.events.events import (
     EngineDiagnostic,
     Event,
     Note,
@@ -22,7 +22,7 @@ from orchestrator.domain.events import (
     PhaseStarted,
     RunFinished,
 )
-from orchestrator.domain.record import Diagnostic, Fault, Lineage
+from orchestrator.domain.record.record import Diagnostic, Fault, Lineage
 from orchestrator.ports import Sink
 from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint import Module, Protected, Reach, Variable
+from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
 from orchestrator.domain.target import Target
-from orchestrator.engine import snapshot as snapshots
-from orchestrator.engine.generated import BACKEND_FILE, PROVIDER_FILE, generate
-from orchestrator.engine.workdir import DirectoryWorkDirs, work_path
+from orchestrator.engine.workdir import snapshot as snapshots
+from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
+from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
 from orchestrator.errors import Invalid, Location, StoreUnavailable
 from orchestrator.ports import Root, RootSetup, Secret, Snapshot
 

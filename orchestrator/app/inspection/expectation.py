@@ -4,8 +4,8 @@ What a pipeline expects of a blueprint: ``status --expect``.
 
 from __future__ import annotations
 
-from orchestrator.domain.documents import StatusDocument, StepState
-from orchestrator.domain.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.documents.documents import StatusDocument, StepState
+from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.errors import Refused
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from orchestrator.domain.record import OperationRecord
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.errors import Refused
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_vanished
-from orchestrator.app.steps.inquiry import Asker, Wanted, confirm, unasked
-from orchestrator.app.steps.proposal import Proposal, Wishes
-from orchestrator.domain.absence import Finding, Key, has_remote_side, method
-from orchestrator.domain.assessment import inventory, undeleted
-from orchestrator.domain.conclusion import goes_with_parent
-from orchestrator.domain.faults import Evidence
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import AbsenceMethod, Doubt, OperationRecord, SavedState
-from orchestrator.domain.sight import Sight, unseen
+from orchestrator.app.steps.planned_step import Proposal, Wishes
+from orchestrator.app.steps.provider_query import Asker, Wanted, confirm, unasked
+from orchestrator.domain.destroy.absence import Finding, Key, has_remote_side, method
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.refresh import Sight, unseen
+from orchestrator.domain.record.assessment import inventory, undeleted
+from orchestrator.domain.record.conclusion import goes_with_parent
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.record import AbsenceMethod, Doubt, OperationRecord, SavedState
 
 #: The provider state from before a destroy, in its attempt's directory. It holds secrets.
 BEFORE = "before.tfstate"

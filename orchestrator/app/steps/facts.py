@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.app.session import Session
-from orchestrator.app.steps.keeping import keep_lock, keep_snapshot
+from orchestrator.app.steps.content_blobs import keep_lock, keep_snapshot
+from orchestrator.app.steps.planned_step import Direction, Wishes
 from orchestrator.app.steps.preparation import Prepared
-from orchestrator.app.steps.proposal import Direction, Wishes
-from orchestrator.domain.inputs import StepInputs
-from orchestrator.domain.lineage import lock_blob
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import EngineRef, ProviderState, TargetRef
-from orchestrator.domain.scope import fingerprint, scope
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.scope import fingerprint, scope
+from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
+from orchestrator.domain.recovery.rerun_rules import lock_blob
 from orchestrator.domain.target import action_of
 
 _LOCKED_PROVIDER = re.compile(

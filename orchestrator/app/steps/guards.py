@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from orchestrator.domain.blueprint import Deployment, Step
-from orchestrator.domain.commands import Place, command_line
-from orchestrator.domain.doubts import Look, left_behind, open_doubts
-from orchestrator.domain.graph import Graph
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Doubt, OperationRecord
-from orchestrator.domain.sight import Sight
-from orchestrator.domain.states import NOTHING_THERE, Status
-from orchestrator.domain.teardown import owners
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.destroy.order import owners
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.refresh import Sight
+from orchestrator.domain.record.doubts import Look, left_behind, open_doubts
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import Doubt, OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.recovery.command_line import Place, command_line
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
 

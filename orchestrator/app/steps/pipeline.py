@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from orchestrator.app.relay import relay
+from orchestrator.app.event_relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
     after_destroy,
@@ -23,9 +23,7 @@ from orchestrator.app.steps.absence import (
 )
 from orchestrator.app.steps.facts import Facts
 from orchestrator.app.steps.guards import check_state, check_twice
-from orchestrator.app.steps.inquiry import Asker
-from orchestrator.app.steps.preparation import Prepared, make_site, pull, pull_after, stopped
-from orchestrator.app.steps.proposal import (
+from orchestrator.app.steps.planned_step import (
     Direction,
     Hold,
     Proposal,
@@ -33,24 +31,26 @@ from orchestrator.app.steps.proposal import (
     propose,
     write_variables,
 )
+from orchestrator.app.steps.preparation import Prepared, make_site, pull, pull_after, stopped
+from orchestrator.app.steps.provider_query import Asker
 from orchestrator.app.steps.recording import keep_events, record, record_outcome
 from orchestrator.app.steps.verification import run_checks
-from orchestrator.domain.assessment import inventory
-from orchestrator.domain.commands import command_line, naming
-from orchestrator.domain.conclusion import conclude
-from orchestrator.domain.entries import gone_without_mutation, mark, never_applied, unchanged
-from orchestrator.domain.events import PhaseStarted
-from orchestrator.domain.faults import Evidence, targeted_fault
-from orchestrator.domain.inputs import StepInputs
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import (
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.record.assessment import inventory
+from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.record.entries import gone_without_mutation, mark, never_applied, unchanged
+from orchestrator.domain.record.faults import Evidence, targeted_fault
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import (
     Fault,
     OperationRecord,
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.surgery import taken_over
+from orchestrator.domain.record.state_operations import taken_over
+from orchestrator.domain.recovery.command_line import command_line, naming
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint import Deployment, Step
-from orchestrator.domain.events import PhaseStarted, StepRetried
-from orchestrator.domain.inputs import Lookup, static_lookup
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.lineage import lock_blob, snapshot_blob
-from orchestrator.domain.messages import Message, PulledState
-from orchestrator.domain.record import OperationRecord
-from orchestrator.domain.references import Resolved, Template, Unresolvable
-from orchestrator.domain.states import NOTHING_THERE
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.inputs import Lookup, static_lookup
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.events.engine_messages import Message, PulledState
+from orchestrator.domain.events.events import PhaseStarted, StepRetried
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
 from orchestrator.errors import (
     Busy,
     EngineFailed,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import drop_saved
-from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.messages import Diagnosed, Message
-from orchestrator.domain.record import Json, OperationRecord
-from orchestrator.domain.sealing import sealed
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.events.engine_messages import Diagnosed, Message
+from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.redaction import sealed
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
 #: Waits in seconds between tries to record an outcome before it goes to the spool.

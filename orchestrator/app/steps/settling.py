@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.app.inspection.conditions import Watch
+from orchestrator.app.inspection.liveness import Watch
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import after_destroy, drop_saved
-from orchestrator.app.steps.inquiry import Asker
 from orchestrator.app.steps.preparation import Prepared, make_site, pull
+from orchestrator.app.steps.provider_query import Asker
 from orchestrator.app.steps.recording import keep_events, record_outcome
 from orchestrator.app.steps.verification import run_checks
-from orchestrator.domain.blueprint import Deployment
-from orchestrator.domain.conclusion import conclude, revert
-from orchestrator.domain.faults import Evidence
-from orchestrator.domain.inputs import StepInputs
-from orchestrator.domain.journal import Journal
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import (
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.conclusion import conclude, revert
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import (
     SURGERY,
     Attempt,
     Check,
@@ -32,8 +32,8 @@ from orchestrator.domain.record import (
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.states import Condition, Status
-from orchestrator.domain.surgery import operated
+from orchestrator.domain.record.state_operations import operated
+from orchestrator.domain.record.states import Condition, Status
 from orchestrator.errors import Busy, Refused
 from orchestrator.ports import Liveness, Recollection, Root, Site
 

@@ -5,12 +5,12 @@ The checks of a step: after an apply, when one is settled, and by the verb ``ver
 from __future__ import annotations
 
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint import Deployment, Step
-from orchestrator.domain.events import CheckEvent, PhaseStarted
-from orchestrator.domain.inputs import StepInputs, own_lookup
-from orchestrator.domain.messages import PulledState
-from orchestrator.domain.record import Check, Verification
-from orchestrator.domain.references import Unresolvable
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
+from orchestrator.domain.blueprint.references import Unresolvable
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.events import CheckEvent, PhaseStarted
+from orchestrator.domain.record.record import Check, Verification
 
 
 def run_checks(

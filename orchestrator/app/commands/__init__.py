@@ -1,0 +1,3 @@
+"""
+One use case a file: what each command of the tool does.
+"""

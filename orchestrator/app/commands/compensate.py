@@ -1,0 +1,132 @@
+"""
+``compensate``: undo what the selected steps have done, in the way that each of them declares.
+
+Never part of anything else: no destroy, rollback or failed apply starts it. What is compensated
+stays so until the next apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.app.run.hooks import Performance, check_known, exit_codes
+from orchestrator.app.run.prepared_steps import as_it_is, as_recorded
+from orchestrator.app.run.request import Order
+from orchestrator.app.run.run import run
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint.blueprint import Deployment, ModuleAction
+from orchestrator.domain.blueprint.hook_order import compensation_order
+from orchestrator.domain.record.hook_status import has_done_something, is_compensated
+from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.target import step_of
+from orchestrator.errors import OrchestratorError, Refused
+
+
+def compensate(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Compensate the selected steps; the exit code of DESIGN 9.
+    """
+    return run(services, deployment, order, _work)
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    steps, bench = crew.deployment.steps, crew.bench
+    if not (crew.order.reason or crew.order.repeat):
+        raise Refused(
+            "reason_missing",
+            "a compensation needs a reason",
+            hint="add --reason 'why it is undone'",
+        )
+    if all(steps[name].compensate is None for name in selected):
+        raise Refused(
+            "no_compensation",
+            f"none of the selected steps declares how it is compensated: {', '.join(selected)}",
+            hint="declare `compensate` in the blueprint, or look at `orchestrator recover`",
+        )
+    crew.read_records()
+    todo = [name for name in selected if _why_not(crew, name) is None]
+    failures = bench.prepare_all(todo, as_recorded) | crew.settle_all()
+    todo = [name for name in selected if name in failures or _why_not(crew, name) is None]
+    if not failures:
+        roots = bench.prepare_all(_early_roots(crew, todo), as_it_is)
+        failures = {step_of(root): exc for root, exc in roots.items()}
+    for name in selected:
+        if name not in todo:
+            crew.end_skipped(name, _why_not(crew, name) or "")
+    if failures:
+        crew.end_before_work(todo, failures)
+        return
+    after = {
+        name: step.compensate_after for name, step in steps.items() if step.compensate is not None
+    }
+    unstarted = run_steps(
+        compensation_order(crew.deployment.graph, after).subset(todo),
+        partial(_compensate_step, crew),
+        jobs=crew.order.jobs,
+        stop=crew.services.stop,
+        on_failure=crew.order.on_failure,
+    )
+    crew.report_unstarted(unstarted)
+
+
+def _early_roots(crew: Crew, todo: Sequence[str]) -> list[str]:
+    """
+    The roots of modules that can be made ready before anything is done.
+    """
+    actions = [crew.deployment.steps[name].compensate for name in todo]
+    roots = [action.root.name for action in actions if isinstance(action, ModuleAction)]
+    return [root for root in roots if not crew.bench.needs_outputs_first(root)]
+
+
+def _why_not(crew: Crew, name: str) -> str | None:
+    """
+    Why a step is left alone; None where it is not.
+    """
+    record = crew.bench.records.get(name)
+    if crew.deployment.steps[name].compensate is None:
+        return "declares no compensation"
+    if record is None:
+        return "never applied"
+    if record.status in NOTHING_THERE:
+        return f"already {record.status}"
+    if not has_done_something(record):
+        return "nothing was completed"
+    last = record.compensation
+    if last is not None and is_compensated(record) and crew.order.repeat is None:
+        return f"compensated already, by run {last.run_id}"
+    return None
+
+
+def _compensate_step(crew: Crew, name: str) -> Outcome:
+    started = crew.services.clock.monotonic()
+    action, record = crew.deployment.steps[name].compensate, crew.bench.records[name]
+    assert action is not None, "only what declares a compensation is compensated"
+    assert record is not None, "only what was applied is compensated"
+    try:
+        crew.check_certain(name)
+        if crew.order.repeat is None:
+            again = command_line(crew.deployment, "compensate", "--step", name, "--repeat", "WHY")
+            check_known(record.compensation, name, again)
+        reason = crew.order.repeat or crew.order.reason
+        done = Performance(crew, name, "compensate", action, reason=reason).run()
+    except OrchestratorError as exc:
+        return crew.end_with_error(name, started, exc, 1)
+    for code in exit_codes(done, "compensate", crew.services.stop.exit_code):
+        crew.session.fail(code)
+    last = done.record.compensation
+    crew.end(
+        name,
+        started,
+        StepStatus.ERROR if done.fault else StepStatus(str(done.record.status)),
+        changed=done.mutated,
+        attempts=1,
+        sequence=done.record.sequence,
+        error=done.fault,
+        last_error=done.record.last_error,
+        reason=None if done.fault else f"compensated by {last.by if last else ''}",
+    )
+    return Outcome(ready=done.fault is None)

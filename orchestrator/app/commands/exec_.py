@@ -1,0 +1,168 @@
+"""
+``exec``: a command of the engine in a target's directory, with its inputs and environment.
+
+What can only read leaves no trace; what may change provider state is surgery, under the marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from orchestrator.app.run.prepared_steps import Bench, as_recorded
+from orchestrator.app.run.request import Order
+from orchestrator.app.run.run import run
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.services import Services
+from orchestrator.app.steps.planned_step import write_variables
+from orchestrator.app.steps.preparation import Prepared, make_site, pull
+from orchestrator.app.surgery.state_operation import Operation, operate, report
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.engine_commands import EngineCommand
+from orchestrator.domain.events.engine_messages import Message, PulledState, Said
+from orchestrator.domain.events.events import EngineLine
+from orchestrator.domain.masking import MARK
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.errors import Busy, EngineFailed, OrchestratorError, Refused
+from orchestrator.ports import Answer, Exec
+
+
+def execute(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Run a command that may change provider state, as a run of its own.
+    """
+    return run(services, deployment, order, _work)
+
+
+def look(
+    services: Services,
+    deployment: Deployment,
+    step: str,
+    command: EngineCommand,
+    *,
+    say: Callable[[str], None],
+    say_error: Callable[[str], None],
+) -> int:
+    """
+    Run a command that only reads; its lines are said as they come, masked. The exit code: 0, 2
+    where a plan was asked to tell changes by it, 20 for a locked state, else 10.
+    """
+
+    def observe(message: Message) -> None:
+        if isinstance(message, Said):
+            say(message.line)
+
+    with (
+        services.workdirs.hold(deployment.blueprint, deployment.environment),
+        services.files.scratch() as scratch,
+    ):
+        bench = Bench(
+            services,
+            deployment,
+            evidence=lambda name: services.files.inside(scratch, name),
+            jobs=1,
+            allow_engine_change=False,
+        )
+        bench.read_records(wait=False)
+        bench.prepare(step, as_recorded)
+        prepared, evidence = bench.prepared[step], bench.evidence(step)
+        _learn_secrets(services, prepared, evidence)
+        options, var_file = ["-no-color"], evidence / "inputs.tfvars.json"
+        if command.takes_variables:
+            inputs = bench.recorded_inputs(prepared)
+            write_variables(services, var_file, inputs, prepared.root.variables)
+            options.append(f"-var-file={var_file}")
+        site = make_site(services, prepared.root, evidence, "exec", delete_after=(var_file,))
+        answer = services.engine.call(
+            Exec(command.words(*options)), site, stop=services.stop, observe=observe
+        )
+    if answer.stderr_text.strip():
+        say_error(answer.stderr_text.rstrip("\n"))
+    return _code(services, command, answer)
+
+
+def _learn_secrets(services: Services, prepared: Prepared, evidence: Path) -> None:
+    """
+    What is sensitive in the provider state is masked in what comes. A state that cannot be read
+    does not come, either.
+    """
+    with suppress(EngineFailed, Busy):
+        for value in pull(services, prepared.root, evidence, "pull").secrets:
+            services.masker.add(value)
+
+
+def _code(services: Services, command: EngineCommand, answer: Answer) -> int:
+    if services.stop.stopping:
+        return services.stop.exit_code
+    if answer.exit_code == 0:
+        return 0
+    if answer.exit_code == 2 and "-detailed-exitcode" in command.rest:
+        return 2
+    return Busy.exit_code if answer.lock is not None else EngineFailed.exit_code
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    crew.read_records()
+    (name,) = selected
+    failures = crew.bench.prepare_all([name], as_recorded) | crew.settle_all()
+    if failures:
+        crew.end_before_work([name], failures)
+        return
+    started = crew.services.clock.monotonic()
+    command = EngineCommand.parse(crew.order.words)
+    try:
+        crew.check_saved(name)
+        done = operate(
+            crew, name, _operation(crew, name, command), observe=partial(_tell, crew, name)
+        )
+    except OrchestratorError as exc:
+        crew.end_with_error(name, started, exc, 1)
+        return
+    report(crew, name, started, done, f"{command.name} done")
+
+
+def _operation(crew: Crew, name: str, command: EngineCommand) -> Operation:
+    prepared = crew.bench.prepared[name]
+    record, target = prepared.record, crew.deployment.target(name)
+    if record is None or record.status in NOTHING_THERE:
+        raise Refused(
+            "nothing_there",
+            f"{target}: there is nothing to work on: "
+            + (f"it is `{record.status}`" if record else "it was never applied"),
+            hint=f"take an existing object in with `orchestrator import {target} ADDRESS ID`",
+        )
+    inputs = crew.bench.recorded_inputs(prepared) if command.takes_variables else None
+
+    def request(file: Path) -> Exec:
+        variables = (f"-var-file={file}",) if inputs is not None else ()
+        return Exec(command.words("-no-color", *variables))
+
+    program = crew.services.engine.info.kind
+    shown = f"{program} {' '.join(command.words())} (it may change provider state)"
+    return Operation(
+        command="exec", shown=shown, request=request, inputs=inputs, check=partial(_check, command)
+    )
+
+
+def _check(command: EngineCommand, _: PulledState) -> None:
+    """
+    Refused for a push of what we have shown ourselves: its secrets are not in it.
+    """
+    if command.name != "state push" or not command.rest:
+        return
+    with suppress(OSError):
+        if MARK.encode() in Path(command.rest[-1]).read_bytes():
+            raise Refused(
+                "not_by_exec",
+                f"{command.rest[-1]} holds masked values ({MARK}): pushed, the real ones were lost",
+                hint="pull the state with the engine itself, in the directory that `orchestrator "
+                "status` shows",
+            )
+
+
+def _tell(crew: Crew, name: str, message: Message) -> None:
+    if isinstance(message, Said):
+        at = crew.services.clock.now()
+        crew.services.sink.emit(EngineLine(at=at, step=name, line=message.line))

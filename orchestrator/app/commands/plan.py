@@ -1,0 +1,264 @@
+"""
+``plan``: what an apply or destroy would change, each step on its own, from real outputs.
+
+Reads only: no record, remote object or provider state changes. A step that needs outputs which
+do not exist yet is ``deferred``, never planned with invented values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.app.run.orphans import alive_orphans
+from orchestrator.app.run.prepared_steps import Bench, as_it_is, as_recorded
+from orchestrator.app.run.request import Order, selection
+from orchestrator.app.schedule import OnFailure, Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.app.steps.planned_step import Direction, Wishes, propose
+from orchestrator.app.steps.preparation import Prepared
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.destroy.order import Teardown, teardown
+from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+from orchestrator.domain.events.events import StepDeferred
+from orchestrator.domain.record.hook_entries import described, is_under_way
+from orchestrator.domain.record.record import Fault, PlannedAction
+from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.errors import OrchestratorError, Refused, worst
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """
+    What ``plan`` was asked: patterns of steps, the direction, and what passes to the engine.
+    """
+
+    steps: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    verb: Direction = "apply"
+    orphaned: bool = False
+    jobs: int = 4
+    allow_engine_change: bool = False
+    detailed_exitcode: bool = False
+    wishes: Wishes = field(default_factory=Wishes)
+
+
+def plan(
+    services: Services, deployment: Deployment, question: Question
+) -> tuple[PlanDocument, int]:
+    """
+    The plan document and the exit code: a failed step beats changes beats nothing to do.
+    """
+    selected = selection(
+        deployment,
+        Order(
+            question.verb,
+            steps=question.steps,
+            exclude=question.exclude,
+            orphaned=question.orphaned,
+        ),
+    )
+    with (
+        services.workdirs.hold(deployment.blueprint, deployment.environment),
+        services.files.scratch() as scratch,
+    ):
+        planner = _Planner(services, deployment, question, scratch)
+        rows, codes = planner.plan(selected)
+    changes = any(row.status == "planned" for row in rows)
+    document = PlanDocument(
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        command=question.verb,
+        changes=changes,
+        steps=rows,
+        orphaned=() if question.orphaned else planner.orphaned(),
+    )
+    if question.detailed_exitcode and any(row.status in ("planned", "deferred") for row in rows):
+        codes.append(2)
+    return document, worst(codes)
+
+
+class _Planner:
+    def __init__(
+        self, services: Services, deployment: Deployment, question: Question, scratch: Path
+    ) -> None:
+        self.services = services
+        self.deployment = deployment
+        self.question = question
+        self.rows: dict[str, PlannedStep] = {}
+        self.codes: list[int] = []
+        self.teardown: Teardown | None = None
+        self.bench = Bench(
+            services,
+            deployment,
+            evidence=partial(_evidence, scratch),
+            jobs=question.jobs,
+            allow_engine_change=question.allow_engine_change,
+        )
+
+    def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
+        self.bench.read_records(wait=False)
+        graph = self.deployment.graph
+        subset = graph.subset(selected)
+        if self.question.verb == "destroy":
+            self.teardown = teardown(self.deployment, self.bench.records, selected)
+            subset = self.teardown.order
+        else:
+            upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
+            ready = [step for step in upstreams if self.bench.status(step) in READY]
+            failures = self.bench.prepare_all(ready, as_recorded)
+            for exc in failures.values():
+                raise exc
+        run_steps(
+            subset,
+            self._work,
+            jobs=self.question.jobs,
+            stop=self.services.stop,
+            on_failure=OnFailure.CONTINUE,
+        )
+        others = [step for step in reversed(selected) if step not in subset]
+        for step in others:
+            self._work(step)
+        order = [step for step in (*subset.order, *others) if step in self.rows]
+        return tuple(self.rows[step] for step in order), self.codes
+
+    def orphaned(self) -> tuple[str, ...]:
+        """
+        The targets that the plan says nothing of: alive, and no longer in the blueprint.
+        """
+        records = [record for record in self.bench.records.values() if record is not None]
+        return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
+
+    def _work(self, name: str) -> Outcome:
+        """
+        Plan one step. Always ready: one that cannot be planned only defers those that need it.
+        """
+        try:
+            row = self._planned(self.bench.roots[name])
+        except OrchestratorError as exc:
+            self.codes.append(exc.exit_code)
+            said = self.services.masker.mask(exc.message)
+            code = exc.reason if isinstance(exc, Refused) else exc.code
+            fault = Fault(code=code, phase="plan", summary=said)
+            row = self._row(name, "failed", error=fault, reason=exc.hint or None)
+        self.rows[name] = row
+        return Outcome(ready=True)
+
+    def _planned(self, step: Step) -> PlannedStep:
+        name, verb = step.name, self.question.verb
+        status = self.bench.status(name)
+        if status is Status.RUNNING:
+            return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
+        if self.teardown is not None:
+            if name in self.teardown.kept:
+                return self._row(name, "unchanged", reason=self.teardown.kept[name])
+            if status in (None, *NOTHING_THERE):
+                return self._row(
+                    name, "unchanged", reason=f"already {status}" if status else "never applied"
+                )
+            if name in self.teardown.follows:
+                return self._forgotten(name, self.teardown.follows[name])
+        else:
+            waits_for = self._unknown_upstreams(step)
+            if waits_for:
+                never = all(self.bench.status(up) is None for up in waits_for)
+                why = "never applied" if never else "not applied as it is now"
+                return self._deferred(
+                    name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for
+                )
+        if name not in self.bench.prepared:
+            self.bench.prepare(name, as_it_is if verb == "apply" else as_recorded)
+        return self._ask(name)
+
+    def _forgotten(self, name: str, parent: str) -> PlannedStep:
+        """
+        The row of a step that goes with its parent: the engine is not asked.
+        """
+        record = self.bench.records[name]
+        objects = record.resources.inventory if record else ()
+        return self._row(
+            name,
+            "planned",
+            actions=tuple(PlannedAction(address=o.address, action="forget") for o in objects),
+            reason=f"goes with {parent}, which owns it: its provider state is emptied",
+        )
+
+    def _unknown_upstreams(self, step: Step) -> tuple[str, ...]:
+        """
+        The steps whose outputs this one refers to and that are not there to be read.
+        """
+        referred = self.bench.referred_steps(step)
+        return tuple(
+            up
+            for up in self.deployment.graph.order
+            if up in referred and self.bench.status(up) not in READY
+        )
+
+    def _ask(self, name: str) -> PlannedStep:
+        bench, prepared, verb = self.bench, self.bench.prepared[name], self.question.verb
+        inputs = (
+            bench.recorded_inputs(prepared) if verb == "destroy" else bench.inputs(prepared.step)
+        )
+        proposal = propose(
+            self.services,
+            prepared,
+            inputs,
+            self.question.wishes,
+            target=str(self.deployment.target(name)),
+            direction=verb,
+            evidence=bench.evidence(name),
+        )
+        moving = [up for up in bench.referred_steps(prepared.step) if self._moves(up)]
+        return self._row(
+            name,
+            "unchanged" if proposal.empty else "planned",
+            actions=proposal.shown.actions,
+            outputs=proposal.shown.outputs,
+            drifted=proposal.shown.drifted,
+            inputs=proposal.shown.inputs,
+            before_destroy=_first(prepared) if verb == "destroy" else None,
+            reason=f"from the present outputs of {', '.join(moving)}, which would change first"
+            if moving and verb == "apply"
+            else None,
+        )
+
+    def _moves(self, step: str) -> bool:
+        row = self.rows.get(step)
+        return row is not None and row.status == "planned"
+
+    def _deferred(self, name: str, reason: str, waits_for: tuple[str, ...]) -> PlannedStep:
+        self.services.sink.emit(
+            StepDeferred(
+                at=self.services.clock.now(), step=name, reason=reason, waits_for=waits_for
+            )
+        )
+        return self._row(name, "deferred", reason=reason, waits_for=waits_for)
+
+    def _row(
+        self,
+        name: str,
+        status: Literal["planned", "unchanged", "deferred", "failed"],
+        **fields: object,
+    ) -> PlannedStep:
+        known = {"step": name, "target": str(self.deployment.target(name)), "status": status}
+        return PlannedStep.model_validate({**known, **fields})
+
+
+def _first(prepared: Prepared) -> str | None:
+    """
+    What a destroy would do first, as the step declares it.
+    """
+    action, record = prepared.step.before_destroy, prepared.record
+    if action is None or record is None or is_under_way(record):
+        return None
+    return f"before_destroy: {described(action)}"
+
+
+def _evidence(scratch: Path, step: str) -> Path:
+    place = scratch / step
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place

@@ -1,0 +1,251 @@
+"""
+``recover``: the facts about every step, and what may be done about it. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from orchestrator.app.inspection.observation import Survey
+from orchestrator.app.inspection.read_context import (
+    Reader,
+    next_of_children,
+    next_of_orphans,
+    orphaned,
+)
+from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.documents.recovery import (
+    Evidence,
+    LastRun,
+    LateOutcome,
+    ManualGap,
+    ProcessSeen,
+    RecoveryDocument,
+    RecoveryStep,
+    UncertainObject,
+)
+from orchestrator.domain.record.record import Fault, NextCommand, OperationRecord, RunRecord
+from orchestrator.domain.record.states import StepStatus, verdict
+from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.recovery.context import Remedy, Situation, Subject
+from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.offers import lock_hint, offers, window_of
+from orchestrator.domain.recovery.rerun_rules import APPLYING
+
+
+def recover(
+    reader: Reader,
+    outline: Outline,
+    steps: Collection[str] | None = None,
+    *,
+    now: datetime,
+    settle: float,
+) -> RecoveryDocument:
+    """
+    What is known of a blueprint in an environment and what may be done; with ``steps`` only those
+    are listed. ``settle`` is the time in seconds for which a dead engine's request may be under
+    way.
+    """
+    survey = Survey(reader, outline, now=now, settle=settle)
+    listed = [step for step in outline.graph.order if steps is None or step in steps]
+    rows = tuple(_step(survey, step) for step in listed)
+    verified = _last_verified(survey.past.runs)
+    left = orphaned(outline, survey.records)
+    return RecoveryDocument(
+        project=reader.project,
+        blueprint=outline.blueprint,
+        environment=outline.environment,
+        verdict=verdict((survey.status(step), survey.condition(step)) for step in listed),
+        steps=rows,
+        last_verified_run=verified.run_id if verified else None,
+        manual_gap=None if verified else _gap(outline, survey.past.runs),
+        orphaned=left,
+        next=tuple(_next(outline, rows, left, survey.records)),
+    )
+
+
+def _step(survey: Survey, step: str) -> RecoveryStep:
+    record = survey.newest(step)
+    subject = Subject(
+        place=survey.outline,
+        step=step,
+        record=record,
+        position=survey.position(step),
+        facts=survey.facts(step, record),
+    )
+    advice = advise(subject)
+    fault = survey.past.fault(step, record)
+    waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
+    return RecoveryStep(
+        step=step,
+        target=str(survey.outline.target(step)),
+        status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
+        condition=survey.condition(step),
+        sequence=record.sequence if record else None,
+        run_id=record.run_id if record else None,
+        updated_at=record.updated_at if record else None,
+        situation=advice.situation,
+        last_error=record.last_error if record else None,
+        hint=_hint(subject, fault) if fault else None,
+        blocked_by=tuple(subject.position.unready) if waits else (),
+        evidence=_evidence(survey, subject),
+        actions=offers(subject, advice),
+        recommended=advice.recommended,
+    )
+
+
+def _hint(subject: Subject, fault: Fault) -> str | None:
+    if subject.facts.lock is not None:
+        return lock_hint(subject, subject.facts.lock)
+    return hint_of(fault, doubtful=bool(subject.doubts))
+
+
+def _evidence(survey: Survey, subject: Subject) -> Evidence:
+    record, facts, step = subject.record, subject.facts, subject.step
+    found = record.resources if record else None
+    signs = survey.signs.get(step)
+    return Evidence(
+        command=(record.active_command or record.failed_command) if record else None,
+        error=record.error if record else None,
+        in_doubt=tuple(_uncertain(record)) if record else (),
+        journal=found.journal if found else None,
+        objects=len(found.inventory) if found else 0,
+        tainted=found.tainted if found else (),
+        failed=found.failed if found else (),
+        not_attempted=found.not_attempted if found else (),
+        last_attempt=record.last_attempt if record else None,
+        last_run=_last_run(survey, step),
+        lock=facts.lock,
+        errored_state=facts.unsaved,
+        settling=facts.settling,
+        processes=tuple(
+            ProcessSeen(role=role, host=identity.host, pid=identity.pid, state=state)
+            for role, (identity, state) in (signs.processes.items() if signs else ())
+        ),
+        heartbeat_age=signs.lease.age if signs and signs.lease else None,
+        in_flight=survey.in_flight(step),
+        spooled=facts.spooled,
+        late=tuple(
+            LateOutcome(
+                run_id=outcome.run_id,
+                status=outcome.status,
+                sequence=outcome.sequence,
+                file=str(file),
+            )
+            for outcome, file in survey.late
+            if outcome.target.step == step
+        ),
+        verification=record.verification if record else None,
+        retained=record.retained if record else None,
+        lineage=record.lineage if record else None,
+        inputs=record.resolved_inputs_file if record else None,
+        scope=facts.scope,
+        action_roots=survey.roots(step),
+        parent=survey.outline.steps[step].owned_by,
+        children=subject.position.children,
+    )
+
+
+def _uncertain(record: OperationRecord) -> Iterator[UncertainObject]:
+    for doubt in record.resources.in_doubt:
+        after, before = window_of(record, doubt)
+        yield UncertainObject(
+            address=doubt.address,
+            action=doubt.action,
+            after=after,
+            before=before,
+            id=doubt.id,
+            why=doubt.why,
+            readback=doubt.readback,
+        )
+
+
+def _last_run(survey: Survey, step: str) -> LastRun | None:
+    found = survey.past.last_run(step)
+    if found is None:
+        return None
+    run, row = found
+    return LastRun(
+        run_id=run.run_id,
+        command=run.command,
+        status=row.status,
+        error=row.error,
+        lineage=run.lineage,
+    )
+
+
+def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:
+    """
+    The newest run in which every step it had ended ok and verified.
+    """
+    return next((run for run in runs if _ended_ok(run) and not _unverified(run)), None)
+
+
+def _gap(outline: Outline, runs: Sequence[RunRecord]) -> ManualGap:
+    """
+    Why there is no verified run.
+    """
+    where = f"{outline.blueprint}/{outline.environment}"
+    newest = next((run for run in runs if _ended_ok(run)), None)
+    if newest is None:
+        said = (
+            f"no run of {where} is known that ended ok: there is nothing to roll back to, and a "
+            "person decides whether to go on or to take it down"
+        )
+        return ManualGap(code="no_run", message=said)
+    steps = _unverified(newest)
+    named = ", ".join(steps[:3]) + (f" and {len(steps) - 3} more" if len(steps) > 3 else "")
+    said = (
+        f"no run of {where} is known to be verified: in {newest.run_id}, the newest that ended ok, "
+        f"no check vouches for {named}; a person must know that it was good"
+    )
+    return ManualGap(code="unverified", message=said, steps=steps)
+
+
+def _ended_ok(run: RunRecord) -> bool:
+    fine = (StepStatus.OK, StepStatus.RETAINED, StepStatus.SKIPPED)
+    return (
+        run.command in APPLYING
+        and run.exit_code == 0
+        and any(row.status is StepStatus.OK for row in run.steps)
+        and all(row.status in fine for row in run.steps)
+    )
+
+
+def _unverified(run: RunRecord) -> tuple[str, ...]:
+    return tuple(
+        row.step
+        for row in run.steps
+        if row.status is StepStatus.OK
+        and not (row.verification and row.verification.verdict == "verified")
+    )
+
+
+def _next(
+    outline: Outline,
+    rows: Sequence[RecoveryStep],
+    left: Sequence[str],
+    records: Mapping[str, OperationRecord],
+) -> Iterator[NextCommand]:
+    """
+    What is to be done beyond single steps.
+    """
+    waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
+    failed = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.RUNNING)]
+    advised = {row.recommended for row in failed if row.recommended}
+    runs = {row.run_id for row in failed}
+    if waiting and advised == {Remedy.RETRY} and len(runs) == 1:
+        yield NextCommand(
+            command=command_line(outline, "retry"),
+            why=f"all that run {failed[0].run_id} left undone, from the files that it had",
+        )
+    if waiting and any(row.recommended for row in rows if row.status is not StepStatus.PENDING):
+        yield NextCommand(
+            command=command_line(outline, "apply", "--unfinished"),
+            why="go on with the rest from the files of today, once the steps above are recovered",
+        )
+    yield from next_of_children(outline, records)
+    why = "take down what is no longer in the blueprint"
+    yield from next_of_orphans(outline, left, records, why)

@@ -1,0 +1,212 @@
+"""
+``retry``, ``redeploy``, ``rollback`` and promotion: new runs that come from an earlier one.
+
+They differ in where snapshots, inputs and steps come from, and in what must hold before: the checks
+of `domain.lineage`, made once more under the claim. The work itself is that of ``apply``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from orchestrator.app.commands.apply import Course, Judge, apply, unfinished, work
+from orchestrator.app.inspection.run_lookup import Earlier, followed_run, refusal
+from orchestrator.app.run.prepared_steps import Bench, PinOf
+from orchestrator.app.run.request import Order
+from orchestrator.app.run.run import run
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.services import Services
+from orchestrator.app.steps.preparation import Pin, stored_snapshot
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id
+from orchestrator.domain.record.record import Lineage, OperationRecord, RunRecord, StepRun
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.recovery.rerun_rules import (
+    LeftAlone,
+    Obstacle,
+    lock_blob,
+    lock_file_blob,
+    promotion_obstacle,
+    retry_obstacle,
+    rollback_obstacle,
+    snapshot_blob,
+    without_snapshot,
+)
+from orchestrator.errors import Invalid, Problem, Refused
+
+
+def retry(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+    """
+    What a failed run left undone, from its snapshots and inputs; the exit code of DESIGN 9.
+    """
+    stored = _snapshots(services)
+    order = _as_asked(services, order, earlier.run)
+
+    def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
+        return retry_obstacle(earlier.run, step, record, stored)
+
+    return _repeat(services, deployment, order, earlier, judge)
+
+
+def _as_asked(services: Services, order: Order, failed: RunRecord) -> Order:
+    """
+    The order with the targets that the failed run was restricted to. What it was to replace it may
+    have replaced: that is said, and not done twice.
+    """
+    targets, replaced = failed.arguments.get("targets"), failed.arguments.get("replace")
+    if replaced:
+        services.note(
+            f"run {failed.run_id} was to replace {', '.join(map(str, replaced))}; this one is not",
+            hint="`orchestrator apply --replace ADDRESS` does it, if it is still to be done",
+            level="warning",
+        )
+    if not targets:
+        return order
+    return replace(order, wishes=replace(order.wishes, targets=tuple(map(str, targets))))
+
+
+def rollback(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+    """
+    The steps as a run left them that ended ok and verified; the exit code of DESIGN 9.
+    """
+    if not order.reason:
+        raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
+    stored, unverified = _snapshots(services), order.unverified is not None
+
+    def judge(step: str, _: OperationRecord | None) -> Obstacle | None:
+        return rollback_obstacle(earlier.run, step, stored, unverified=unverified)
+
+    return _repeat(services, deployment, order, earlier, judge)
+
+
+def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    A new attempt from blueprint, modules and inputs as they are now; the exit code of DESIGN 9.
+    """
+    run_id = followed_run(
+        services.files,
+        services.store,
+        order.from_run,
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        patterns=order.steps,
+    )
+    return apply(services, deployment, _descended(services, order, "redeploy", run_id))
+
+
+def promote(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+    """
+    The very modules of a run in another environment, with this environment's inputs; the exit code
+    of DESIGN 9.
+    """
+    stored = _snapshots(services)
+
+    def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
+        obstacle = promotion_obstacle(earlier.run, step, stored)
+        return obstacle or (unfinished(step, record) if order.unfinished else None)
+
+    order = _descended(services, order, "promotion", earlier.run.run_id)
+    course = Course(as_then(earlier.run), judge)
+    return run(services, deployment, order, partial(work, course=course))
+
+
+def _repeat(
+    services: Services, deployment: Deployment, order: Order, earlier: Earlier, judge: Judge
+) -> int:
+    """
+    An apply of what the earlier run meant, of its steps unless others are named.
+    """
+    steps = order.steps or tuple(row.step for row in earlier.run.steps)
+    order = _descended(services, replace(order, steps=steps), order.verb, earlier.run.run_id)
+    course = Course(as_then(earlier.run), judge)
+
+    def carry_out(crew: Crew, selected: Sequence[str]) -> None:
+        _check_secrets(crew, earlier)
+        work(crew, selected, course=course)
+        _tell_untouched(crew, earlier.run)
+
+    return run(services, deployment, order, carry_out)
+
+
+def _tell_untouched(crew: Crew, earlier: RunRecord) -> None:
+    """
+    Name what is there and was not part of the earlier run: it stays as it is.
+    """
+    rows = {row.step for row in earlier.steps}
+    alive = [
+        name
+        for name, record in crew.bench.records.items()
+        if name not in rows and record is not None and record.status not in NOTHING_THERE
+    ]
+    if alive:
+        crew.services.note(
+            f"not part of run {earlier.run_id}, left as they are: {', '.join(sorted(alive))}"
+        )
+
+
+def _descended(services: Services, order: Order, kind: str, run_id: str) -> Order:
+    reason = services.masker.mask(order.reason) if order.reason else None
+    return replace(order, lineage=Lineage(kind=kind, from_run=run_id, reason=reason))
+
+
+def as_then(earlier: RunRecord) -> PinOf:
+    """
+    The snapshots and lock files of a run, from the store: never the module as it is now.
+    """
+    rows: Mapping[str, StepRun] = {row.step: row for row in earlier.steps}
+
+    def pin(bench: Bench, step: Step, _: OperationRecord | None) -> Pin:
+        row, store = rows[step.name], bench.services.store
+        snapshot = stored_snapshot(bench.services, row.module_digest) if row.module_digest else None
+        if snapshot is None:
+            raise refusal([without_snapshot(earlier, row)])
+        if row.lock_digest is not None:
+            return Pin(snapshot, store.blob(lock_file_blob(row.lock_digest)))
+        return Pin(snapshot, store.blob(lock_blob(row.target, snapshot.digest)))
+
+    return pin
+
+
+def _snapshots(services: Services) -> frozenset[str]:
+    """
+    The names of the snapshots in the store; none is ever removed.
+    """
+    return frozenset(services.store.blobs(snapshot_blob("")))
+
+
+def _check_secrets(crew: Crew, earlier: Earlier) -> None:
+    """
+    Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
+    where what is accepted has not changed.
+    """
+    key, run_id = crew.services.key, earlier.run.run_id
+    changed = changed_secrets(earlier.frozen, crew.deployment, key)
+    accepted = set(crew.order.accept_changed_secret)
+    unknown = sorted(accepted - set(changed))
+    if unknown:
+        hint = f"changed: {', '.join(changed) or 'none'}"
+        raise Invalid(
+            [
+                Problem(f"--accept-changed-secret {name}: it is that of run {run_id}", hint=hint)
+                for name in unknown
+            ]
+        )
+    for name in sorted(accepted):
+        crew.services.note(
+            f"the secret {name} is not that of run {run_id}, as accepted", level="warning"
+        )
+    open_ones = [name for name in changed if name not in accepted]
+    if not open_ones:
+        return
+    why = "not those of"
+    if earlier.frozen.key_id != key_id(key):
+        why = "made with another project key (.orchestrator/key), so they cannot be compared with"
+    raise Refused(
+        "changed_secret",
+        f"the digests of these secrets are {why} run {run_id}: {', '.join(open_ones)}",
+        hint="if they are right as they are today: "
+        + " ".join(f"--accept-changed-secret {name}" for name in changed),
+    )

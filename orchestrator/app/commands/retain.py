@@ -1,0 +1,181 @@
+"""
+``retain`` and ``release``: what is kept on purpose, by whom and until when, and the end of that.
+
+Only records change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from orchestrator.app.run.request import Order
+from orchestrator.app.run.run import run
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.services import Services
+from orchestrator.app.steps.recording import record as write
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.record.entries import next_entry
+from orchestrator.domain.record.record import OperationRecord, Retained
+from orchestrator.domain.record.retention import is_overdue, retention
+from orchestrator.domain.record.states import READY, Status, StepStatus, Trigger
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.errors import Invalid, OrchestratorError, Problem, Reason, Refused
+
+
+def retain(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Keep the selected steps: no destroy touches them until they are released. Retained again, a
+    step has a new reason, owner and date of review.
+
+    Refused where one of them is neither ok nor retained; then none is.
+    """
+    return run(services, deployment, order, _retain)
+
+
+def release(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Let go of the selected steps: ok again, and the next destroy takes them down.
+
+    Refused where one of them is not retained; then none is.
+    """
+    return run(services, deployment, order, _release)
+
+
+def retain_declared(crew: Crew, steps: Collection[str]) -> None:
+    """
+    Record as retained what the blueprint says is to be, and a later review that it names.
+    """
+    for name in steps:
+        declared = retention(crew.deployment.steps[name].retain, None)
+        known = crew.bench.records.get(name)
+        if declared is None or known is None:
+            continue
+        held = known.retained if known.status is Status.RETAINED else None
+        later = held is not None and declared.review_by > held.review_by
+        if known.status is Status.OK or later:
+            _keep(crew, name, known, declared)
+
+
+def tell_overdue(crew: Crew, steps: Collection[str]) -> None:
+    """
+    Warn of the steps that are kept although the day of their review has passed.
+    """
+    today = crew.services.clock.now().date()
+    for name in steps:
+        held = retention(crew.deployment.steps[name].retain, crew.bench.records.get(name))
+        if held is not None and is_overdue(held, today):
+            crew.services.note(
+                f"its review was due on {held.review_by} ({held.owner})",
+                hint=f"keep it with a new date: {_again(crew, name)}",
+                level="warning",
+                step=name,
+            )
+
+
+def _again(crew: Crew, name: str) -> str:
+    options = ("--step", name, "--reason", "WHY", "--owner", "WHO", "--review-by", "DATE")
+    return command_line(crew.deployment, "retain", *options)
+
+
+def _retain(crew: Crew, selected: Sequence[str]) -> None:
+    order = crew.order
+    assert order.reason, "the command line asks for it"
+    assert order.owner, "the command line asks for it"
+    assert order.review_by, "the command line asks for it"
+    wanted = Retained(reason=order.reason, owner=order.owner, review_by=order.review_by)
+    if is_overdue(wanted, crew.services.clock.now().date()):
+        problem = Problem(f"the date of review has passed: {order.review_by}")
+        raise Invalid([problem])
+    crew.read_records()
+    _check(crew, selected, READY, "not_ok", "only what is ok can be retained")
+    for name in selected:
+        started = crew.services.clock.monotonic()
+        known = crew.bench.records[name]
+        assert known is not None, "it has just been checked"
+        try:
+            entry = _keep(crew, name, known, wanted)
+        except OrchestratorError as exc:
+            crew.end_with_error(name, started, exc, 0)
+            return
+        crew.end(
+            name,
+            started,
+            StepStatus.RETAINED,
+            changed=True,
+            sequence=entry.sequence,
+            retained=entry.retained,
+        )
+
+
+def _keep(crew: Crew, name: str, known: OperationRecord, wanted: Retained) -> OperationRecord:
+    was = known.retained.was if known.retained else known.status
+    run_id = crew.session.run_id
+    entry = next_entry(
+        known,
+        crew.services.stamp(),
+        Trigger.RETAIN,
+        retained=wanted.model_copy(update={"was": was}),
+        run_id=run_id,
+        run_record=f"runs/{run_id}",
+    )
+    entry = write(crew.services, entry)
+    crew.bench.know(name, entry)
+    return entry
+
+
+def _release(crew: Crew, selected: Sequence[str]) -> None:
+    crew.read_records()
+    _check(crew, selected, (Status.RETAINED,), "not_retained", "only what is retained is released")
+    for name in selected:
+        started, run_id = crew.services.clock.monotonic(), crew.session.run_id
+        known = crew.bench.records[name]
+        assert known is not None, "it has just been checked"
+        entry = next_entry(
+            known,
+            crew.services.stamp(),
+            Trigger.RELEASE,
+            retained=None,
+            run_id=run_id,
+            run_record=f"runs/{run_id}",
+        )
+        try:
+            entry = write(crew.services, entry)
+        except OrchestratorError as exc:
+            crew.end_with_error(name, started, exc, 0)
+            return
+        crew.bench.know(name, entry)
+        crew.end(
+            name,
+            started,
+            StepStatus.OK,
+            changed=True,
+            sequence=entry.sequence,
+            reason="released",
+        )
+        _tell_declared(crew, name)
+
+
+def _tell_declared(crew: Crew, name: str) -> None:
+    """
+    Say where the blueprint would retain a released step again.
+    """
+    step = crew.deployment.steps[name]
+    if step.retain is not None:
+        where = f"{step.at}: " if step.at else ""
+        crew.services.note(
+            f"{where}the blueprint still says `retain`: the next destroy keeps it again",
+            hint="take `retain` out of the blueprint to have it destroyed",
+            level="warning",
+            step=name,
+        )
+
+
+def _check(
+    crew: Crew, selected: Sequence[str], allowed: Collection[Status], reason: Reason, rule: str
+) -> None:
+    odd = {s: crew.bench.status(s) for s in selected if crew.bench.status(s) not in allowed}
+    if odd:
+        said = ", ".join(f"{name} is {status or 'never applied'}" for name, status in odd.items())
+        raise Refused(
+            reason, f"{said}: {rule}", hint="nothing was changed; leave it out, or settle it first"
+        )

@@ -1,0 +1,207 @@
+"""
+The status of blueprints, from their records. It changes nothing (law 16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from orchestrator.app.inspection.hook_roots import action_roots
+from orchestrator.app.inspection.read_context import (
+    Reader,
+    next_of_children,
+    next_of_orphans,
+    orphaned,
+    parent_of,
+)
+from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.documents.documents import StatusDocument, StepState
+from orchestrator.domain.record.record import NextCommand, OperationRecord
+from orchestrator.domain.record.retention import is_overdue
+from orchestrator.domain.record.states import (
+    NOTHING_THERE,
+    READY,
+    Condition,
+    Status,
+    StepStatus,
+    verdict,
+)
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.target import Target
+from orchestrator.errors import StoreUnavailable
+
+
+def status_of(
+    reader: Reader, outline: Outline, steps: Collection[str] | None = None
+) -> StatusDocument:
+    """
+    The status of a blueprint in an environment; with ``steps`` only those are listed. The
+    verdict is over what is listed.
+    """
+    watch = reader.watch()
+    records = reader.records(outline)
+    waiting = reader.waiting(outline, records)
+    runs = _run_rows(reader, records.values())
+    listed = [step for step in outline.graph.order if steps is None or step in steps]
+    shown, conditions = [], []
+    for step in listed:
+        newest = waiting.get(step) or records.get(step)
+        condition = watch.condition(newest) if newest else None
+        conditions.append((newest.status if newest else None, condition))
+        if newest is None:
+            shown.append(_pending(outline, outline.target(step), records))
+        else:
+            state = _recorded(reader, newest, runs, condition)
+            roots = tuple(action_roots(records, step, watch))
+            changes = {
+                "spooled": step in waiting,
+                "action_roots": roots,
+                "blocked_by": _waits_for_parent(newest, records),
+            }
+            shown.append(state.model_copy(update=changes))
+    orphans = orphaned(outline, records)
+    return StatusDocument(
+        project=reader.project,
+        blueprint=outline.blueprint,
+        environment=outline.environment,
+        verdict=verdict(conditions),
+        steps=tuple(shown),
+        orphaned=orphans,
+        next=_next(outline, shown, orphans, records),
+    )
+
+
+def left_over(reader: Reader, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:
+    """
+    The status of blueprints and environments that have records of this project and no file any
+    more: all their targets are orphaned.
+    """
+    found: dict[tuple[str, str], list[OperationRecord]] = {}
+    for record in reader.store.records():
+        place = (record.target.blueprint, record.target.environment)
+        if record.project == reader.project and place not in declared:
+            found.setdefault(place, []).append(record)
+    watch = reader.watch()
+    documents = []
+    for (blueprint, environment), records in sorted(found.items()):
+        runs = _run_rows(reader, records)
+        states = [_recorded(reader, record, runs, watch.condition(record)) for record in records]
+        documents.append(
+            StatusDocument(
+                project=reader.project,
+                blueprint=blueprint,
+                environment=environment,
+                verdict=verdict((record.status, watch.condition(record)) for record in records),
+                steps=tuple(states),
+                orphaned=tuple(
+                    str(record.target.target)
+                    for record in records
+                    if record.status not in NOTHING_THERE
+                ),
+            )
+        )
+    return documents
+
+
+def _recorded(
+    reader: Reader,
+    record: OperationRecord,
+    runs: Mapping[tuple[str, str], StepStatus],
+    condition: Condition | None,
+) -> StepState:
+    """
+    A step as its newest record tells it.
+    """
+    target = record.target.target
+    lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
+    flying = lease.in_flight if lease else ()
+    directory = reader.work / target.blueprint / target.environment / target.step
+    return StepState(
+        step=target.step,
+        target=str(target),
+        status=StepStatus(str(record.status)),
+        condition=condition,
+        sequence=record.sequence,
+        run_id=record.run_id,
+        last_run_status=runs.get((record.run_id, target.step)),
+        module_ref=record.module_ref,
+        active_command=record.active_command,
+        failed_command=record.failed_command,
+        last_error=record.last_error,
+        in_doubt=record.resources.in_doubt,
+        outputs=record.outputs,
+        sensitive_outputs=record.sensitive_outputs,
+        verification=record.verification,
+        updated_at=record.updated_at,
+        directory=str(directory) if directory.exists() else None,
+        outputs_from=record.outputs_from,
+        in_flight=tuple(item for item in flying if item.target == str(target)),
+        tainted=record.resources.tainted,
+        retained=record.retained,
+        lineage=record.lineage,
+        review_overdue=is_overdue(record.retained, reader.today),
+        compensation=record.compensation,
+        before_destroy=record.before_destroy,
+    )
+
+
+def _run_rows(
+    reader: Reader, records: Iterable[OperationRecord]
+) -> dict[tuple[str, str], StepStatus]:
+    """
+    What became of each step in the runs that the records come from; each run is read once. A
+    run record that cannot be read hides no operation record.
+    """
+    runs = []
+    for run_id in {record.run_id for record in records}:
+        with suppress(StoreUnavailable):
+            runs.append(find_run(reader.files, reader.store, run_id))
+    return {(run.run_id, row.step): row.status for run in runs if run for row in run.steps}
+
+
+def _next(
+    outline: Outline,
+    shown: Iterable[StepState],
+    orphans: Sequence[str],
+    records: Mapping[str, OperationRecord],
+) -> tuple[NextCommand, ...]:
+    """
+    Where to go on if something is not well, or nobody looks after it any more.
+    """
+    unwell = (StepStatus.ERROR, StepStatus.RUNNING)
+    found = []
+    if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
+        why = "what is known of every step, and what is safe to do now"
+        found.append(NextCommand(command=command_line(outline, "recover"), why=why))
+    found += next_of_children(outline, records)
+    why = "take down what is no longer in the blueprint, as it was applied"
+    return (*found, *next_of_orphans(outline, orphans, records, why))
+
+
+def _waits_for_parent(
+    record: OperationRecord, records: Mapping[str, OperationRecord]
+) -> tuple[str, ...]:
+    """
+    The parent that is being destroyed right now, and with which the target goes.
+    """
+    parent = parent_of(record, records)
+    if parent is None or record.status in NOTHING_THERE or parent.active_command != "destroy":
+        return ()
+    return (parent.target.step,)
+
+
+def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:
+    """
+    A step without a record, and the upstream steps that are not ready, in the order of an apply.
+    """
+    upstreams = outline.graph.upstreams(target.step)
+    blocked = tuple(
+        up
+        for up in outline.graph.order
+        if up in upstreams and (up not in records or records[up].status not in READY)
+    )
+    return StepState(
+        step=target.step, target=str(target), status=StepStatus.PENDING, blocked_by=blocked
+    )

@@ -1,0 +1,110 @@
+"""
+``verify``: run the checks of what is applied, and record their verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from orchestrator.app.run.prepared_steps import as_recorded
+from orchestrator.app.run.request import Order
+from orchestrator.app.run.run import run
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.schedule import OnFailure, Outcome, run_steps
+from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.preparation import pull, stopped
+from orchestrator.app.steps.recording import record
+from orchestrator.app.steps.verification import run_checks
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.doubts import left_behind
+from orchestrator.domain.record.entries import checked
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import READY, StepStatus
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.errors import CheckFailed, InDoubt, OrchestratorError
+
+
+def verify(services: Services, deployment: Deployment, order: Order) -> int:
+    """
+    Check the selected steps; 12 where a check does not hold.
+    """
+    return run(services, deployment, order, _work)
+
+
+def _work(crew: Crew, selected: Sequence[str]) -> None:
+    crew.read_records()
+    graph = crew.deployment.graph
+    todo = [step for step in selected if _checkable(crew.bench.records.get(step))]
+    for step in selected:
+        if step not in todo:
+            status = crew.bench.status(step)
+            crew.end_skipped(step, f"nothing to check: {status}" if status else "never applied")
+    failures = crew.bench.prepare_all(todo, as_recorded)
+    if failures:
+        crew.end_before_work(todo, failures)
+        return
+    unstarted = run_steps(
+        graph.subset(todo),
+        partial(_check_step, crew),
+        jobs=crew.order.jobs,
+        stop=crew.services.stop,
+        on_failure=OnFailure.CONTINUE,
+    )
+    crew.report_unstarted(unstarted)
+
+
+def _checkable(record: OperationRecord | None) -> bool:
+    """
+    Whether the target is applied, or would be but for a check.
+    """
+    if record is None:
+        return False
+    return record.status in READY or (record.error is not None and record.error.phase == "verify")
+
+
+def _check_step(crew: Crew, name: str) -> Outcome:
+    services, started = crew.services, crew.services.clock.monotonic()
+    prepared = crew.bench.prepared[name]
+    assert prepared.record is not None, "only recorded steps are checked"
+    try:
+        state = pull(services, prepared.root, crew.bench.evidence(name), "pull")
+        check_state(str(crew.deployment.target(name)), prepared.record, state)
+        _check_whole(crew, name, prepared.record, state)
+        inputs = crew.bench.recorded_inputs(prepared)
+        verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
+        if verification.verdict == "failed" and services.stop.stopping:
+            raise stopped(services.stop)
+        entry = checked(prepared.record, verification, services.stamp())
+        entry = record(services, entry)
+    except OrchestratorError as exc:
+        return crew.end_with_error(name, started, exc, 1)
+    crew.bench.know(name, entry, state)
+    if verification.verdict == "failed":
+        crew.session.fail(CheckFailed.exit_code)
+    crew.end(
+        name,
+        started,
+        StepStatus(str(entry.status)),
+        attempts=1,
+        sequence=entry.sequence,
+        error=entry.error,
+        last_error=entry.last_error,
+        verification=verification,
+        reason="it declares no checks" if verification.verdict == "unverified" else None,
+    )
+    return Outcome(ready=True)
+
+
+def _check_whole(crew: Crew, name: str, known: OperationRecord, state: PulledState) -> None:
+    """
+    InDoubt where a check could make ok a target of which objects have left the provider state.
+    """
+    left = left_behind(known, state)
+    if left and known.status not in READY:
+        raise InDoubt(
+            f"{name}: these have left the provider state: {', '.join(ref.address for ref in left)}",
+            hint="settle it first: " + command_line(crew.deployment, "reconcile", "--step", name),
+        )

@@ -1,0 +1,94 @@
+"""
+A destroy without a secret that no longer exists: only where nothing that must work uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from orchestrator.app.run.prepared_steps import Bench
+from orchestrator.app.steps.preparation import snapshot_of
+from orchestrator.domain.blueprint.blueprint import CommandAction, ModuleAction, Step
+from orchestrator.domain.blueprint.recorded_inputs import recall
+from orchestrator.domain.blueprint.reference_syntax import Path
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Invalid, Problem, Refused
+
+
+def check_unavailable(
+    bench: Bench, steps: Iterable[str], names: Sequence[str], *, before_destroy: bool
+) -> None:
+    """
+    Refused where a secret of ``names`` is used by a provider configuration of one of the steps, or
+    by its ``before_destroy`` where that is to be done. Invalid where no step was given it.
+    """
+    if not names:
+        return
+    known: set[str] = set()
+    needed: list[str] = []
+    for step_name in steps:
+        step = bench.deployment.steps[step_name]
+        secrets = _secrets(bench, step_name)
+        known.update(secrets.values())
+        known.update(name for template in step.providers.values() for name in _named(template))
+        for name in names:
+            variables = {str(path[0]) for path, origin in secrets.items() if origin == name}
+            uses = _uses(bench, step, name, variables, before_destroy=before_destroy)
+            needed += [f"{use} of {step_name} uses {name}" for use in uses]
+    unknown = [
+        Problem(f"no step of this destroy was given a secret {name}{_meant(name, known)}")
+        for name in names
+        if name not in known
+    ]
+    if unknown:
+        raise Invalid(unknown)
+    if needed:
+        raise Refused(
+            "secret_needed",
+            f"it cannot be done without: {'; '.join(needed)}",
+            hint="give the secret, or another one that works; or delete the objects by hand and "
+            "say so with --accept-vanished REASON",
+        )
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    hint = did_you_mean(name, known)
+    return f"; {hint}" if hint else ""
+
+
+def _secrets(bench: Bench, step: str) -> Mapping[Path, str]:
+    """
+    Where the secrets are in what the step was applied with, and what they are called.
+    """
+    text = bench.recorded_text(bench.records.get(step))
+    return recall(text, lambda _path, _origin: None).secrets if text is not None else {}
+
+
+def _uses(
+    bench: Bench, step: Step, name: str, variables: set[str], *, before_destroy: bool
+) -> Iterator[str]:
+    if variables:
+        snapshot = snapshot_of(bench.services, step, bench.records.get(step.name))
+        if any(snapshot.configures_with(variable) for variable in variables):
+            yield "a provider configuration in the module"
+    if any(name in _named(template) for template in step.providers.values()):
+        yield "a provider configuration in the blueprint"
+    own = {f"inputs.{variable}" for variable in variables} | {name}
+    if before_destroy and any(own & _named(template) for template in _last_work(step)):
+        yield "before_destroy"
+
+
+def _last_work(step: Step) -> tuple[Template, ...]:
+    match step.before_destroy:
+        case CommandAction(argv, environment):
+            return argv, environment
+        case ModuleAction(root):
+            return *root.inputs.values(), *root.providers.values()
+        case None:
+            return ()
+
+
+def _named(template: Template) -> set[str]:
+    return {str(replace(reference, path=())) for reference in template.references}

@@ -1,0 +1,136 @@
+"""
+What goes with its parent: once that is confirmed gone, the child's provider state is saved and
+emptied, and the child is recorded as destroyed with it (law 12). Its own engine run would fail:
+its objects cannot be reached any more.
+"""
+
+from __future__ import annotations
+
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.pipeline import Done
+from orchestrator.app.steps.preparation import (
+    Prepared,
+    make_site,
+    pull,
+    pull_after,
+    stopped,
+    unseen,
+)
+from orchestrator.app.steps.recording import record, record_outcome
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.events import PlanReady
+from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.record.entries import bound_to, mark_with_parent
+from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import EngineRef, OperationRecord, PlannedAction
+from orchestrator.errors import ApprovalMissing, EngineFailed, StoreUnavailable
+from orchestrator.ports import Push
+
+#: The provider state as it was, kept beside the run: it holds secrets (law 15).
+SAVED = "saved.tfstate"
+
+
+class Following:
+    """
+    One step of a destroy that goes with its parent, which is confirmed gone.
+
+    ``asked`` tells that the person approved the parent's destroy, and this with it, in this run.
+    """
+
+    def __init__(self, crew: Crew, name: str, *, asked: bool) -> None:
+        self.crew = crew
+        self.services = crew.services
+        self.name = name
+        self.asked = asked
+        self.prepared: Prepared = crew.bench.prepared[name]
+        self.target = str(crew.deployment.target(name))
+        self.evidence = self.services.files.attempt(crew.session.run_id, name, 1)
+
+    def run(self) -> Done:
+        """
+        Empty it. Errors before the marker leave the record as it was and are raised.
+        """
+        services, known = self.services, self.prepared.record
+        assert known is not None, "a target without a record goes with nobody"
+        state = pull(services, self.prepared.root, self.evidence, "pull-before")
+        moved = check_state(self.target, known, state)
+        if moved is not None:
+            services.note(moved, level="warning", step=self.name)
+        self._approve(state)
+        if services.stop.stopping:
+            raise stopped(services.stop)
+        if state.raw:
+            services.files.write(self.evidence / SAVED, state.raw.decode())
+        marker = mark_with_parent(known, self._facts(known, state), services.stamp(), state=state)
+        self.crew.session.hold_claim()
+        marker = record(services, marker)
+        evidence = self._empty(state)
+        outcome = conclude(marker, known, evidence, services.stamp())
+        outcome = record_outcome(services, outcome)
+        services.engine.discard(make_site(services, self.prepared.root, self.evidence, "apply"))
+        fault = outcome.error
+        if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
+            fault = outcome.last_attempt.error
+        return Done(record=outcome, state=evidence.state, mutated=fault is None, fault=fault)
+
+    def _approve(self, state: PulledState) -> None:
+        """
+        Show what is forgotten; ask, unless the parent was asked for in this run.
+        """
+        services = self.services
+        forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
+        shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
+        services.sink.emit(shown)
+        if self.asked or self.crew.order.wishes.approved:
+            return
+        if (
+            not services.approver.approve("destroy", self.name, shown)
+            and not services.stop.stopping
+        ):
+            raise ApprovalMissing(
+                f"{self.name}: not approved; nothing was changed",
+                hint="run it again and answer yes, or approve with --yes",
+            )
+
+    def _facts(self, known: OperationRecord, state: PulledState) -> dict[str, object]:
+        run, info = self.crew.session.run, self.services.engine.info
+        return {
+            "run_id": run.run_id,
+            "run_record": f"runs/{run.run_id}",
+            "attempt": 1,
+            "source": self.services.source,
+            "engine": EngineRef(kind=info.kind, version=info.version),
+            "provider_state": bound_to(known.provider_state, state),
+            "lineage": run.lineage,
+        }
+
+    def _empty(self, state: PulledState) -> Evidence:
+        """
+        Push the empty provider state, and read back what is there. One that holds nothing is left.
+        """
+        services, root = self.services, self.prepared.root
+        nothing_said = Journal.of((), whole=True)
+        if not state.objects:
+            return Evidence(exit_code=0, journal=nothing_said, state=state)
+        empty = self.evidence / "empty.tfstate"
+        try:
+            services.files.write(empty, services.engine.emptied(state))
+            site = make_site(services, root, self.evidence, "apply", delete_after=(empty,))
+            request = Push(state=empty, lock_timeout=self.crew.order.wishes.lock_timeout)
+            answer = services.engine.call(request, site, stop=services.stop, observe=unseen)
+        except (EngineFailed, StoreUnavailable) as exc:
+            return Evidence(
+                exit_code=None, journal=nothing_said, state=state, not_started=exc.message
+            )
+        after, why = pull_after(services, root, self.evidence)
+        return Evidence(
+            exit_code=answer.exit_code,
+            journal=Journal.of(answer.messages, whole=answer.whole),
+            state=after,
+            stopped=answer.stopped,
+            timed_out=answer.timed_out,
+            lock=answer.lock,
+            state_error=why,
+        )

@@ -1,0 +1,64 @@
+"""
+What a destroy may not take down: found before anything is destroyed, all of it at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.errors import Refused
+
+_KEYS = re.compile(r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]')
+
+
+def check_protected(
+    services: Services, deployment: Deployment, steps: Iterable[str], *, confirmed: str | None
+) -> None:
+    """
+    Refused, with every object and the place that protects it, where a recorded module says
+    ``prevent_destroy`` of objects that the records know; together with the environment where that
+    is protected and was not ``confirmed`` by its name.
+    """
+    records = services.store.records(deployment.blueprint, deployment.environment)
+    chosen = set(steps)
+    held = [
+        line
+        for record in records
+        if record.target.step in chosen and record.status not in NOTHING_THERE
+        for line in _held(services, record)
+    ]
+    if not held:
+        return
+    listed = "".join(f"\n  {line}" for line in held)
+    unconfirmed = deployment.protected and confirmed != deployment.environment
+    also = f"; and {deployment.environment} is a protected environment" if unconfirmed else ""
+    name = f"; and add --confirm {deployment.environment}" if unconfirmed else ""
+    raise Refused(
+        "prevent_destroy",
+        f"nothing is destroyed: prevent_destroy holds {len(held)} of the objects{also}{listed}",
+        hint="leave the steps out (--exclude), or take `prevent_destroy` out of their modules and "
+        f"apply them{name}",
+    )
+
+
+def _held(services: Services, record: OperationRecord) -> list[str]:
+    """
+    One line for each object of a target that its module protects. Modules from a registry are not
+    in the snapshot: the plan of their step finds what they protect.
+    """
+    digest = record.module_digest
+    archive = services.store.blob(f"snapshots/{digest}") if digest else None
+    if archive is None:
+        return []
+    places = {item.address: item.at for item in services.workdirs.unpack(archive).protected}
+    step, module = record.target.step, record.module_ref
+    return [
+        f"{step}: {ref.address}, by {module}: {places[address]}"
+        for ref in record.resources.inventory
+        if (address := _KEYS.sub("", ref.address)) in places
+    ]

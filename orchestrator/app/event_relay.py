@@ -1,0 +1,75 @@
+"""
+Engine messages on their way to the person and to the heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from orchestrator.app.session import Session
+from orchestrator.domain.events.engine_messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Drifted,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+    Provisioning,
+    Refreshed,
+    Said,
+    StillGoing,
+    Summarised,
+)
+from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, Event, ObjectEvent
+from orchestrator.domain.record.journal import MUTATIONS
+
+
+def relay(session: Session, step: str, target: str) -> Callable[[Message], None]:
+    """
+    An observer for a mutating call: shows each message and tracks what is under way.
+    """
+    services = session.services
+    mask = services.masker.mask
+
+    def observe(message: Message) -> None:
+        event: Event | None = None
+        at = services.clock.now()
+        match message:
+            case Began(address, action, began, object_id):
+                if action not in MUTATIONS:
+                    return
+                session.took_off(target, address, action, began)
+                event = ObjectEvent(
+                    at=at, step=step, state="began", address=address, action=action, id=object_id
+                )
+            case StillGoing(address, action, _, elapsed):
+                event = ObjectEvent(
+                    at=at, step=step, state="going", address=address, action=action, elapsed=elapsed
+                )
+            case Completed(address, action, _, object_id):
+                if action not in MUTATIONS:
+                    return
+                session.landed(target, address, action)
+                shown = mask(object_id) if object_id else None
+                event = ObjectEvent(
+                    at=at, step=step, state="done", address=address, action=action, id=shown
+                )
+            case Errored(address, action, _):
+                session.landed(target, address, action)
+                event = ObjectEvent(
+                    at=at, step=step, state="failed", address=address, action=action
+                )
+            case Diagnosed(diagnostic):
+                event = EngineDiagnostic(at=at, step=step, diagnostic=diagnostic)
+            case Provisioning(address, line):
+                event = EngineLine(at=at, step=step, address=address, line=mask(line))
+            case Planned() | Refreshed() | Drifted() | OutputPlanned() | Summarised() | Said():
+                return
+            case _:
+                assert_never(message)
+        services.sink.emit(event)
+
+    return observe

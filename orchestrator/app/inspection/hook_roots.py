@@ -1,0 +1,33 @@
+"""
+The roots of the modules that steps declare as actions, from their records. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from orchestrator.app.inspection.liveness import Watch
+from orchestrator.domain.documents.json_model import ActionRoot
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.target import ACTION_KINDS, action_name
+
+
+def action_roots(
+    records: Mapping[str, OperationRecord], step: str, watch: Watch
+) -> Iterable[ActionRoot]:
+    """
+    The roots of the step's actions that are, or may be, still there.
+    """
+    for kind in ACTION_KINDS:
+        record = records.get(action_name(step, kind))
+        if record is not None and record.status not in NOTHING_THERE:
+            yield ActionRoot(
+                target=str(record.target.target),
+                status=record.status,
+                condition=watch.condition(record),
+                run_id=record.run_id,
+                last_error=record.last_error,
+                objects=tuple(ref.address for ref in record.resources.inventory),
+                in_doubt=record.resources.in_doubt,
+            )

@@ -1,0 +1,84 @@
+"""
+Whether somebody still works on a ``running`` record. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.domain.record.states import Condition, Liveness, Status
+from orchestrator.domain.target import action_kind, action_name
+
+if TYPE_CHECKING:
+    from orchestrator.domain.record.record import Identity, Lease, OperationRecord
+    from orchestrator.ports import OperationStore, Processes, RunFiles
+
+Role = Literal["run", "engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """
+    The last heartbeat of a run, and its own process (``run``) and its engine's (``engine``) with
+    what can be told of them from here; what is not known is left out.
+    """
+
+    lease: Lease | None
+    processes: Mapping[Role, tuple[Identity, Liveness]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """
+    The ports that tell who is alive; ``silence`` is the age in seconds at which a heartbeat is old.
+    """
+
+    store: OperationStore
+    files: RunFiles
+    processes: Processes
+    silence: float
+
+    def signs(self, record: OperationRecord) -> Signs:
+        """
+        What can be seen of the processes of the record's run.
+        """
+        lease = self.store.lease(record.run_id)
+        step, kind = record.target.step, action_kind(record.active_command)
+        if kind is not None:
+            step = action_name(step, kind)  # its call left its files there
+        engine = self.files.engine_identity(record.run_id, step, record.attempt)
+        known: dict[Role, Identity | None] = {
+            "run": lease.owner if lease else None,
+            "engine": engine,
+        }
+        return Signs(
+            lease=lease,
+            processes={
+                role: (identity, self.processes.liveness(identity))
+                for role, identity in known.items()
+                if identity is not None
+            },
+        )
+
+    def condition(self, record: OperationRecord) -> Condition | None:
+        """
+        The derived condition of DESIGN 3; None for a record that is not ``running``.
+
+        Owner and engine are gone only if both are proven gone from here. Where that cannot be
+        proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
+        has ended in order, and its engine with it.
+        """
+        return self.judge(self.signs(record)) if record.status is Status.RUNNING else None
+
+    def judge(self, signs: Signs) -> Condition:
+        """
+        The condition of a ``running`` record of whose run these are the signs.
+        """
+        states = {state for _, state in signs.processes.values()}
+        if Liveness.ALIVE in states:
+            return Condition.LIVE
+        if signs.lease is not None and Liveness.UNKNOWN in states:
+            return Condition.LIVE if signs.lease.age < self.silence else Condition.SILENT
+        return Condition.INTERRUPTED

@@ -1,0 +1,291 @@
+"""
+What can be seen of a blueprint in an environment: records, processes, runs, files. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from orchestrator.app.inspection.hook_roots import action_roots
+from orchestrator.app.inspection.liveness import Signs
+from orchestrator.app.inspection.read_context import Reader
+from orchestrator.app.inspection.run_history import Past
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.destroy.applied_graph import applied_graph
+from orchestrator.domain.documents.json_model import ActionRoot
+from orchestrator.domain.provider_query.scope import CREDENTIAL
+from orchestrator.domain.record.record import (
+    Fault,
+    InFlight,
+    OperationRecord,
+    UnreadableRecord,
+    parse_record,
+)
+from orchestrator.domain.record.retention import retention
+from orchestrator.domain.record.states import (
+    NOTHING_THERE,
+    READY,
+    Condition,
+    Liveness,
+    Status,
+    StepStatus,
+)
+from orchestrator.domain.recovery.context import Facts, Position, Remedy
+from orchestrator.domain.target import ActionKind, Target, action_of
+
+_ERRORED = "errored.tfstate"
+
+
+class Survey:
+    """
+    Everything that one document is made from; each thing is read once, when it is first asked for.
+
+    ``settle`` is the time in seconds for which a dead engine's request may still be under way.
+    """
+
+    def __init__(self, reader: Reader, outline: Outline, *, now: datetime, settle: float) -> None:
+        self.reader = reader
+        self.outline = outline
+        self.now = now
+        self.settle = settle
+        self.records = reader.records(outline)
+        self.waiting = reader.waiting(outline, self.records)
+        self.past = Past(reader, outline)
+        self.watch = reader.watch()
+        self.signs: dict[str, Signs] = {
+            step: self.watch.signs(record)
+            for step, record in {**self.records, **self.waiting}.items()
+            if record.status is Status.RUNNING
+        }
+
+    def newest(self, step: str) -> OperationRecord | None:
+        return self.waiting.get(step) or self.records.get(step)
+
+    def status(self, step: str) -> Status | None:
+        record = self.newest(step)
+        return record.status if record else None
+
+    def condition(self, step: str) -> Condition | None:
+        """
+        Of a running record; where it carries out a module of its own, that one's engine counts too.
+        """
+        if step not in self.signs:
+            return None
+        roots = [root.condition for root in self.roots(step)]
+        return Condition.LIVE if Condition.LIVE in roots else self.watch.judge(self.signs[step])
+
+    def position(self, step: str) -> Position:
+        graph = self.outline.graph
+        children = self._children(step)
+        needs = [up for up in graph.order if up in graph.needs(step)]
+        dependents = applied_graph(graph, self.records).dependents(step)
+        return Position(
+            unready={up: _word(self.status(up)) for up in needs if self.status(up) not in READY},
+            dependents={
+                name: _word(self.status(name))
+                for name in graph.order
+                if name in dependents and name not in children and self._alive(name)
+            },
+            children=tuple(name for name in graph.order if name in children and self._alive(name)),
+        )
+
+    def _alive(self, step: str) -> bool:
+        return self.status(step) not in (None, *NOTHING_THERE)
+
+    def _children(self, step: str) -> set[str]:
+        """
+        The steps that were made inside the step, directly or not: blueprint and record agree.
+        """
+        found: set[str] = set()
+        owners = {
+            name: item.owned_by
+            for name, item in self.outline.steps.items()
+            if item.owned_by and self._was_made_in(name, item.owned_by)
+        }
+        pending = [step]
+        while pending:
+            owner = pending.pop()
+            mine = [name for name, parent in owners.items() if parent == owner]
+            found.update(mine)
+            pending += mine
+        return found
+
+    def _was_made_in(self, step: str, parent: str) -> bool:
+        record = self.newest(step)
+        return record is not None and record.parent == str(self.outline.target(parent))
+
+    def facts(self, step: str, record: OperationRecord | None) -> Facts:
+        condition = self.condition(step)
+        outlined = self.outline.steps[step]
+        claimed_by, unproven = self.holder
+        if step in self.signs and condition is Condition.SILENT:
+            unproven = unproven or _process(self.signs[step], record)
+        fault = self.past.fault(step, record)
+        kept = retention(outlined.retain, record)
+        failed, no_retry = self.past.retry(step, record)
+        earlier, no_rollback = self.past.rollback(step, record)
+        obstacles = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
+        return Facts(
+            condition=condition,
+            claimed_by=claimed_by,
+            unproven=unproven,
+            spooled=step in self.waiting,
+            settling=self._settling(record),
+            unsaved=self._unsaved(step) if record else None,
+            unanswered=self._unanswered(record),
+            lock=fault.summary if fault is not None and fault.phase == "lock" else None,
+            vanished=_code(fault) == "vanished" != _code(record.error if record else None),
+            failed_run=failed,
+            earlier_run=earlier,
+            obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
+            given_inputs=self._given_inputs(record),
+            compensates=outlined.compensate,
+            action_doubts=self._action_doubts(step),
+            kept=kept.reason if kept else None,
+            scope=_scope(outlined.providers),
+        )
+
+    @cached_property
+    def holder(self) -> tuple[str | None, str | None]:
+        """
+        The live run that holds the claim, or the process that holds it and cannot be proven dead.
+        """
+        reader = self.reader
+        claim = reader.store.claim(self.outline.blueprint, self.outline.environment)
+        if claim is None:
+            return None, None
+        state = reader.processes.liveness(claim.owner)
+        lease = reader.store.lease(claim.run_id)
+        process = f"process {claim.owner.pid} of run {claim.run_id} on {claim.owner.host}"
+        fresh = lease is not None and lease.age < reader.silence
+        if state is Liveness.ALIVE or (state is Liveness.UNKNOWN and fresh):
+            return f"{claim.command} of run {claim.run_id} is going on ({process})", None
+        return None, process if state is Liveness.UNKNOWN else None
+
+    def roots(self, step: str) -> tuple[ActionRoot, ...]:
+        """
+        The roots of the modules of the step's actions.
+        """
+        return tuple(action_roots(self.records, step, self.watch))
+
+    def _action_doubts(self, step: str) -> dict[ActionKind, str]:
+        """
+        What is interrupted or in doubt in them, by action.
+        """
+        found: dict[ActionKind, str] = {}
+        for root in self.roots(step):
+            action = action_of(Target.parse(root.target).step)
+            doubts = ", ".join(doubt.address for doubt in root.in_doubt)
+            if action is not None and (doubts or root.status is Status.RUNNING):
+                found[action[1]] = doubts or f"run {root.run_id} was interrupted in it"
+        return found
+
+    def _settling(self, record: OperationRecord | None) -> float:
+        """
+        The seconds for which a request that left a doubt may still be under way.
+        """
+        if record is None:
+            return 0.0
+        ages = [
+            (self.now - (doubt.at or record.updated_at)).total_seconds()
+            for doubt in record.resources.in_doubt
+            if doubt.action != "forget"
+        ]
+        return round(max(self.settle - min(ages), 0.0), 1) if ages else 0.0
+
+    def _unanswered(self, record: OperationRecord | None) -> frozenset[str]:
+        """
+        The addresses of which the provider was asked when nothing could be under way any more, and
+        could not tell.
+        """
+        found = set()
+        for doubt in record.resources.in_doubt if record else ():
+            asked, since = doubt.readback, doubt.at or (record.updated_at if record else self.now)
+            late = asked is not None and (asked.at - since).total_seconds() >= self.settle
+            if asked is not None and late and asked.adopts is None:
+                found.add(doubt.address)
+        return frozenset(found)
+
+    def _directory(self, step: str) -> Path:
+        return self.reader.work / self.outline.blueprint / self.outline.environment / step
+
+    def _unsaved(self, step: str) -> str | None:
+        """
+        The provider state that the engine could not save, somewhere in the working directory.
+        """
+        for place, inside, files in os.walk(self._directory(step)):
+            inside[:] = [name for name in inside if not name.startswith(".")]
+            if _ERRORED in files:
+                return str(Path(place) / _ERRORED)
+        return None
+
+    def _given_inputs(self, record: OperationRecord | None) -> str | None:
+        if record is None:
+            return None
+        file = self.reader.files.directory(record.run_id) / "rerun-inputs.yml"
+        return str(file) if file.exists() else None
+
+    def in_flight(self, step: str) -> tuple[InFlight, ...]:
+        """
+        What was under way at the last heartbeat of the step's run.
+        """
+        signs, target = self.signs.get(step), str(self.outline.target(step))
+        flying = signs.lease.in_flight if signs and signs.lease else ()
+        return tuple(item for item in flying if item.target == target)
+
+    @cached_property
+    def late(self) -> list[tuple[OperationRecord, Path]]:
+        """
+        The outcomes that came too late to be recorded, each with its file.
+        """
+        found = []
+        for file in self.reader.files.late():
+            try:
+                outcome = parse_record(file.read_bytes())
+            except (OSError, UnreadableRecord):
+                continue  # evidence that cannot be read must not hide the rest
+            place = (outcome.target.blueprint, outcome.target.environment)
+            if place == (self.outline.blueprint, self.outline.environment):
+                found.append((outcome, file))
+        return found
+
+
+def _word(status: Status | None) -> str:
+    return str(status or StepStatus.PENDING)
+
+
+def _process(signs: Signs, record: OperationRecord | None) -> str:
+    """
+    The process of a silent run, for people.
+    """
+    named = [
+        f"{role} process {identity.pid} on {identity.host}"
+        for role, (identity, state) in signs.processes.items()
+        if state is Liveness.UNKNOWN
+    ]
+    return f"run {record.run_id if record else ''} ({', '.join(named)})"
+
+
+def _scope(providers: Mapping[str, Template]) -> str:
+    """
+    Where the providers look, as the blueprint says it: references stand for themselves, and what
+    may be a credential written out is left out.
+    """
+    shown = []
+    for name, template in providers.items():
+        raw = template.raw if isinstance(template.raw, dict) else {}
+        plain = {key: value for key, value in raw.items() if not CREDENTIAL.search(key)}
+        told = ", ".join(
+            f"{key}={value}" for key, value in plain.items() if isinstance(value, str | int)
+        )
+        shown.append(f"{name} ({told})" if told else name)
+    return ", ".join(shown)
+
+
+def _code(fault: Fault | None) -> str | None:
+    return fault.code if fault else None

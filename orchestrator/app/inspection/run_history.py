@@ -1,0 +1,143 @@
+"""
+The newest runs of a blueprint in an environment: what they tell of a step, and which of them can be
+done again. Reads only.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+
+from orchestrator.app.inspection.read_context import Reader
+from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord, StepRun
+from orchestrator.domain.recovery.rerun_rules import (
+    APPLYING,
+    LeftAlone,
+    Obstacle,
+    deployment_blob,
+    failed_run,
+    retry_obstacle,
+    rollback_obstacle,
+    run_obstacle,
+    snapshot_blob,
+)
+from orchestrator.errors import StoreUnavailable
+
+#: How many runs are looked back for the last verified one, and for one to roll back to; and how
+#: many of whatever blueprint are read for that.
+RUNS, READ = 50, 400
+
+
+class Past:
+    """
+    The runs; each is read once, when it is first asked for.
+    """
+
+    def __init__(self, reader: Reader, outline: Outline) -> None:
+        self._reader = reader
+        self._project = outline.project
+        self._place = (outline.blueprint, outline.environment)
+
+    @cached_property
+    def runs(self) -> list[RunRecord]:
+        """
+        The newest runs of the blueprint in the environment, newest first, at most `RUNS`.
+        """
+        found = []
+        for run_id in self._reader.run_ids()[:READ]:
+            try:
+                run = find_run(self._reader.files, self._reader.store, run_id)
+            except StoreUnavailable:
+                continue  # a run record that cannot be read hides no operation record
+            if run is not None and (run.blueprint, run.environment) == self._place:
+                found.append(run)
+            if len(found) == RUNS:
+                break
+        return found
+
+    def last_run(self, step: str) -> tuple[RunRecord, StepRun] | None:
+        """
+        The newest run that had the step, and what became of it there.
+        """
+        rows = ((run, row) for run in self.runs for row in run.steps if row.step == step)
+        return next(rows, None)
+
+    @cached_property
+    def _stored(self) -> frozenset[str]:
+        """
+        The names of what the operation store keeps to do runs again.
+        """
+        blobs = self._reader.store.blobs
+        return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
+
+    def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Obstacle | None:
+        blueprint, environment = self._place
+        return run_obstacle(
+            run_id,
+            run,
+            self._stored,
+            project=self._project,
+            blueprint=blueprint,
+            environment=environment,
+        )
+
+    def retry(
+        self, step: str, record: OperationRecord | None
+    ) -> tuple[str | None, Obstacle | None]:
+        """
+        The failed run that the step can be retried from, and what stands against it.
+        """
+        last = self.last_run(step)
+        run_id = failed_run(record) if record else None
+        if record is None and last is not None and last[0].command in APPLYING:
+            run_id = last[0].run_id
+        if run_id is None:
+            return None, None
+        run = self._run(run_id)
+        obstacle = self._run_obstacle(run_id, run)
+        if run is None or obstacle is not None:
+            return run_id, obstacle
+        found = retry_obstacle(run, step, record, self._stored)
+        return (None, None) if isinstance(found, LeftAlone) else (run_id, found)
+
+    def _run(self, run_id: str) -> RunRecord | None:
+        """
+        A run, however long ago; None where nobody knows it, or its record cannot be read.
+        """
+        known = next((run for run in self.runs if run.run_id == run_id), None)
+        with suppress(StoreUnavailable):
+            return known or find_run(self._reader.files, self._reader.store, run_id)
+        return None
+
+    def rollback(
+        self, step: str, record: OperationRecord | None
+    ) -> tuple[str | None, Obstacle | None]:
+        """
+        The newest earlier run that the step can be rolled back to, or what stands against the
+        newest in which it ended ok.
+        """
+        nearest = None
+        for run in self.runs:
+            if record is None or run.run_id >= record.run_id:
+                continue
+            found = self._run_obstacle(run.run_id, run)
+            found = found or rollback_obstacle(run, step, self._stored, unverified=False)
+            if found is None:
+                return run.run_id, None
+            if nearest is None and found.reason in ("unverified", "snapshot_missing"):
+                nearest = (run.run_id, found)
+        return nearest or (None, None)
+
+    def fault(self, step: str, record: OperationRecord | None) -> Fault | None:
+        """
+        The newest fault: of a run that left no entry, of the record, or of an attempt that changed
+        nothing.
+        """
+        last = self.last_run(step)
+        if last is not None and last[1].error is not None:
+            return last[1].error
+        if record is None:
+            return None
+        return record.error or (record.last_attempt.error if record.last_attempt else None)

@@ -1,0 +1,160 @@
+"""
+Runs of the past, from this machine or from the operation store, and what they meant to do.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.record.record import OperationRecord, RunRecord
+from orchestrator.domain.recovery.rerun_rules import (
+    Obstacle,
+    deployment_blob,
+    failed_run,
+    named_obstacle,
+    promotion_obstacle,
+    run_obstacle,
+    run_to_follow,
+    run_to_repeat,
+)
+from orchestrator.errors import Refused, StoreUnavailable
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.stored_deployment import FrozenDeployment
+    from orchestrator.ports import OperationStore, RunFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """
+    An applying run of the past, and what it meant to do.
+    """
+
+    run: RunRecord
+    frozen: FrozenDeployment
+
+
+def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:
+    """
+    The record of a run; None where there is none of that id.
+    """
+    local = files.read_run(run_id)
+    if local is not None:
+        return local
+    stored = store.blob(f"runs/{run_id}/run.json")
+    if stored is None:
+        return None
+    try:
+        return RunRecord.model_validate_json(stored)
+    except ValueError as exc:
+        raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
+
+
+def named_run(
+    store: OperationStore, blueprint: str, environment: str, patterns: Sequence[str]
+) -> str:
+    """
+    The run that the records of the steps name as failed; if those name none, the records of all
+    steps: a step that never ran waits for another. Refused where that is not one run.
+    """
+    records = store.records(blueprint, environment)
+    chosen = [record for record in records if _matches(record, patterns)]
+    return _certain(run_to_repeat(chosen if any(map(failed_run, chosen)) else records))
+
+
+def followed_run(
+    files: RunFiles,
+    store: OperationStore,
+    run_id: str | None,
+    *,
+    project: str,
+    blueprint: str,
+    environment: str,
+    patterns: Sequence[str],
+) -> str:
+    """
+    The run that a new attempt at the steps comes after: ``run_id``, else by their records, else by
+    those of all steps. Refused where that is not one run of the blueprint and environment.
+    """
+    if run_id is not None:
+        run = find_run(files, store, run_id)
+        stranger = named_obstacle(
+            run_id, run, project=project, blueprint=blueprint, environment=environment
+        )
+        return _certain(stranger or run_id)
+    records = store.records(blueprint, environment)
+    chosen = [record for record in records if _matches(record, patterns)]
+    return _certain(run_to_follow(chosen or records))
+
+
+def _certain(found: str | Obstacle) -> str:
+    if isinstance(found, Obstacle):
+        raise refusal([found])
+    return found
+
+
+def earlier_run(
+    files: RunFiles,
+    store: OperationStore,
+    run_id: str,
+    *,
+    project: str,
+    blueprint: str,
+    environment: str | None,
+) -> Earlier:
+    """
+    A run that can be done again. Refused where it cannot, as `lineage.run_obstacle` says;
+    StoreUnavailable where what is kept of it cannot be read.
+    """
+    from orchestrator.domain.blueprint.stored_deployment import (
+        UnreadableDeployment,
+        parse_deployment,
+    )
+
+    run = find_run(files, store, run_id)
+    stored = store.blobs("deployments/")
+    obstacle = run_obstacle(
+        run_id, run, stored, project=project, blueprint=blueprint, environment=environment
+    )
+    if obstacle is not None:
+        raise refusal([obstacle])
+    assert run is not None, "an unknown run is an obstacle"
+    assert run.deployment is not None, "so is one without a deployment"
+    text = store.blob(deployment_blob(run.deployment)) or b""
+    try:
+        return Earlier(run, parse_deployment(text, run.deployment))
+    except UnreadableDeployment as exc:
+        raise StoreUnavailable(
+            f"what run {run_id} meant to do cannot be read: {exc}",
+            hint="another version of the tool wrote it, or the operation store is damaged",
+        ) from exc
+
+
+def check_promotable(store: OperationStore, run: RunRecord, steps: Sequence[str]) -> None:
+    """
+    Refused, with all of them, where a step's module cannot be taken from the run.
+    """
+    stored = store.blobs("snapshots/")
+    found = [promotion_obstacle(run, step, stored) for step in steps]
+    obstacles = [item for item in found if item is not None]
+    if obstacles:
+        raise refusal(obstacles)
+
+
+def refusal(obstacles: Sequence[Obstacle]) -> Refused:
+    """
+    The error that says all obstacles; reason and hint are those of the first.
+    """
+    first = obstacles[0]
+    return Refused(first.reason, "\n".join(item.message for item in obstacles), hint=first.hint)
+
+
+def _matches(record: OperationRecord, patterns: Sequence[str]) -> bool:
+    """
+    Whether a step is one that the patterns name, those added by "+" aside.
+    """
+    step = record.target.step
+    return not patterns or any(fnmatch.fnmatchcase(step, p.strip("+")) for p in patterns)

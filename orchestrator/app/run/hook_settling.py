@@ -1,0 +1,126 @@
+"""
+A step whose action was interrupted: settled from what the action left, never guessed (law 7).
+"""
+
+from __future__ import annotations
+
+from orchestrator.app.run.prepared_steps import Bench
+from orchestrator.app.steps.preparation import Prepared
+from orchestrator.app.steps.recording import record_outcome
+from orchestrator.app.steps.settling import NOT_SHOWN, Recalled
+from orchestrator.domain.record.conclusion import revert
+from orchestrator.domain.record.hook_entries import (
+    Verdicted,
+    action_fault,
+    command_ended,
+    ended,
+    last_run,
+    module_ended,
+)
+from orchestrator.domain.record.record import ActionRun, Attempt, OperationRecord
+from orchestrator.domain.record.states import READY, Status
+from orchestrator.domain.target import ActionKind, action_name
+from orchestrator.errors import Busy, OrchestratorError
+from orchestrator.ports import Liveness, Site
+
+
+def settle_action(
+    bench: Bench, prepared: Prepared, kind: ActionKind, recalled: Recalled
+) -> OperationRecord:
+    """
+    Conclude a step that is ``running`` one of its actions, owner and action gone, and say what was
+    concluded. The record of a module's root is settled before.
+    """
+    services, marker = bench.services, prepared.record
+    assert marker is not None, "only a record can be settled"
+    action = last_run(marker, kind)
+    assert action is not None, "the marker tells of the action"
+    entries = services.store.history(marker.target.target)
+    before = next(entry for entry in entries if entry.sequence == marker.sequence - 1)
+    site = _site(bench, marker, kind)
+    how = (
+        _command(bench, marker, kind, action, site, recalled)
+        if action.target is None
+        else _module(bench.records.get(action_name(marker.target.step, kind)), marker, kind)
+    )
+    if how is None:
+        fault = action_fault(kind, "the run was killed before it began", code="never_started")
+        stamp = services.stamp()
+        attempt = Attempt(command=kind, run_id=marker.run_id, at=stamp.at, error=fault)
+        entry = revert(marker, before, stamp, attempt)
+    else:
+        entry = ended(marker, before, services.stamp(), kind, how)
+    entry = record_outcome(services, entry)
+    services.engine.discard(site)
+    told = how.fault.summary if how and how.fault else "it was done" if how else "it never began"
+    services.note(
+        f"run {marker.run_id} was interrupted during {kind}: {told}; "
+        f"from what it left this is `{entry.status}`",
+        level="warning",
+        step=marker.target.step,
+    )
+    return entry
+
+
+def _site(bench: Bench, marker: OperationRecord, kind: ActionKind) -> Site:
+    services = bench.services
+    root = action_name(marker.target.step, kind)
+    return Site(
+        directory=services.root,
+        evidence=services.files.attempt(marker.run_id, root, marker.attempt),
+        name="apply",
+    )
+
+
+def _command(
+    bench: Bench,
+    marker: OperationRecord,
+    kind: ActionKind,
+    action: ActionRun,
+    site: Site,
+    recalled: Recalled,
+) -> Verdicted | None:
+    """
+    How the command ended; None where it is certain that it never began.
+    """
+    services, target = bench.services, marker.target.target
+    known = recalled.secrets_known and _knows_outputs(bench, target.step)
+    masked = Site(
+        directory=site.directory,
+        evidence=site.evidence,
+        name=site.name,
+        mask=services.masker.mask if known else lambda _: NOT_SHOWN,
+    )
+    found = services.engine.recollect(masked, complete_log=known)
+    if found.liveness is Liveness.ALIVE:
+        raise Busy(
+            f"{target}: {kind} of run {marker.run_id} is still at work", hint="wait for it (--wait)"
+        )
+    if not found.began and services.files.read_run(marker.run_id) is not None:
+        return None
+    exit_code = found.answer.exit_code if found.began else None
+    return command_ended(kind, action.by, exit_code)
+
+
+def _knows_outputs(bench: Bench, step: str) -> bool:
+    """
+    Whether the secrets among the step's outputs are known, so that what it said can be masked.
+    """
+    try:
+        bench.outputs(step)
+    except OrchestratorError:
+        return False
+    return True
+
+
+def _module(
+    root: OperationRecord | None, marker: OperationRecord, kind: ActionKind
+) -> Verdicted | None:
+    """
+    How the module's own root stands; None where that run has changed nothing in it.
+    """
+    if root is None or root.run_id != marker.run_id:
+        return None
+    if root.status in READY:
+        return module_ended(kind, root, None)
+    return module_ended(kind, root, root.error) if root.status is Status.ERROR else None

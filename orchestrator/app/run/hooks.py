@@ -1,0 +1,289 @@
+"""
+A declared action of a step under the marker contract: intent, deed, answer.
+
+``compensate`` and ``before_destroy`` are carried out alike. A command runs under the wrapper that
+engines run under; a module goes through the ordinary pipeline in a root of its own, whose record
+tells all of it, while that of the step tells that it was done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from orchestrator.app.run.prepared_steps import as_it_is
+from orchestrator.app.run.run_summary import codes_of
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.steps.pipeline import Done, Pipeline
+from orchestrator.app.steps.preparation import stopped
+from orchestrator.app.steps.recording import record, record_outcome
+from orchestrator.domain.blueprint.blueprint import Action, CommandAction, ModuleAction
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
+from orchestrator.domain.events.engine_messages import Diagnosed, Message, Said
+from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, PhaseStarted
+from orchestrator.domain.record.conclusion import revert
+from orchestrator.domain.record.hook_entries import (
+    Verdicted,
+    action_fault,
+    begun,
+    command_ended,
+    described,
+    ended,
+    last_run,
+    module_ended,
+)
+from orchestrator.domain.record.record import ActionRun, Attempt, Fault, Json, OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.target import ActionKind, action_name, shown_root
+from orchestrator.errors import ApprovalMissing, EngineFailed, InDoubt, Invalid, Problem, Refused
+from orchestrator.ports import Program, Site
+
+
+class Performance:
+    """
+    One action of one prepared step, carried out once.
+
+    What is raised before the marker leaves the step's record as it was; what happens after it is in
+    the record that is returned. ``reason`` is the person's.
+    """
+
+    def __init__(
+        self, crew: Crew, name: str, kind: ActionKind, action: Action, *, reason: str | None
+    ) -> None:
+        self.crew = crew
+        self.services = crew.services
+        self.name = name
+        self.kind = kind
+        self.action = action
+        self.reason = reason
+        self.by = described(action)
+        known = crew.bench.records[name]
+        assert known is not None, "actions are of recorded steps"
+        self.before: OperationRecord = known
+        self.marker: OperationRecord | None = None
+
+    def run(self) -> Done:
+        """
+        Carry it out.
+        """
+        match self.action:
+            case CommandAction():
+                return self._command(self.action)
+            case ModuleAction():
+                return self._module(self.action)
+            case _:
+                assert_never(self.action)
+
+    # A command
+
+    def _command(self, action: CommandAction) -> Done:
+        services, session = self.services, self.crew.session
+        argv = tuple(map(scalar_text, self._resolved(action.argv)))
+        variables = self._resolved(action.environment)
+        self._agree(argv)
+        place = services.files.attempt(session.run_id, action_name(self.name, self.kind), 1)
+        site = Site(
+            directory=services.root,
+            evidence=place,
+            name="apply",
+            mask=services.masker.mask,
+            environment=self._told() | {key: scalar_text(v) for key, v in variables.items()},
+            timeout=action.timeout or services.limits.timeout,
+            grace=services.limits.grace,
+        )
+        self._mark()
+        said: list[str] = []
+
+        def observe(message: Message) -> None:
+            at = services.clock.now()
+            match message:
+                case Said(line):
+                    said.append(line)
+                    services.sink.emit(EngineLine(at=at, step=self.name, line=line))
+                case Diagnosed(diagnostic):
+                    said.append(diagnostic.summary)
+                    services.sink.emit(
+                        EngineDiagnostic(at=at, step=self.name, diagnostic=diagnostic)
+                    )
+                case _:
+                    pass
+
+        try:
+            answer = services.engine.call(Program(argv), site, stop=services.stop, observe=observe)
+        except EngineFailed as exc:
+            return self._undone(action_fault(self.kind, exc.message, code="not_started"))
+        if answer.exit_code is None and answer.whole:
+            summary = "stopped by a signal before it began"
+            return self._undone(action_fault(self.kind, summary, code="stopped"))
+        done = self._end(
+            command_ended(
+                self.kind,
+                self.by,
+                answer.exit_code,
+                said=said[-1] if said else "",
+                stopped=answer.stopped,
+                timed_out=answer.timed_out,
+            )
+        )
+        services.engine.discard(site)
+        return done
+
+    def _resolved(self, template: Template) -> Json:
+        """
+        The values of a template. What is sensitive in them is masked since it was read.
+        """
+        scope = self.crew.bench.action_scope(self.name)
+        try:
+            found = template.resolve(scope.look_up)
+            _check_scalars(found)
+        except Unresolvable as exc:
+            where = shown_root(action_name(self.name, self.kind))
+            raise Invalid([Problem(f"{where}: {exc}", scope.step.at)]) from exc
+        return found.value
+
+    def _agree(self, argv: tuple[str, ...]) -> None:
+        """
+        ApprovalMissing where a person is asked and does not agree. The approval of a destroy holds
+        for the work before it.
+        """
+        services = self.services
+        if self.kind == "compensate" and not self.crew.order.wishes.approved:
+            shown = services.masker.mask(" ".join(argv))
+            agreed = services.approver.agree(f"{self.kind} {self.name} by `{shown}`")
+            if not agreed and not services.stop.stopping:
+                raise ApprovalMissing(
+                    f"{self.name}: not approved; nothing was changed",
+                    hint="run it again and answer yes, or approve with --yes",
+                )
+        if services.stop.stopping:
+            raise stopped(services.stop)
+
+    def _told(self) -> dict[str, str]:
+        """
+        What every command finds in its environment.
+        """
+        deployment, record = self.crew.deployment, self.before
+        return {
+            "ORCHESTRATOR_ACTION": self.kind,
+            "ORCHESTRATOR_BLUEPRINT": deployment.blueprint,
+            "ORCHESTRATOR_ENVIRONMENT": deployment.environment,
+            "ORCHESTRATOR_STEP": self.name,
+            "ORCHESTRATOR_TARGET": str(record.target.target),
+            "ORCHESTRATOR_RUN_ID": self.crew.session.run_id,
+        }
+
+    # A module
+
+    def _module(self, action: ModuleAction) -> Done:
+        bench, root = self.crew.bench, action.root.name
+        bench.prepare(root, as_it_is)
+        self.crew.check_certain(root)
+        known = bench.records.get(root)
+        wishes = replace(
+            self.crew.order.wishes,
+            approved=self.crew.order.wishes.approved or self.kind == "before_destroy",
+            targets=(),
+            replace=(),
+        )
+        done = Pipeline(
+            self.crew.session,
+            bench.prepared[root],
+            bench.inputs(action.root),
+            wishes,
+            verb="apply",
+            attempt=1,
+        ).run(first=self._mark)
+        bench.know(root, done.record, done.state)
+        if self.marker is None:
+            self._check_new(known)
+            self._mark()
+        if done.fault is not None and not done.mutated:
+            return self._undone(module_ended(self.kind, done.record, done.fault).fault)
+        return self._end(module_ended(self.kind, done.record, done.fault))
+
+    def _check_new(self, known: OperationRecord | None) -> None:
+        """
+        Refused where a module has nothing to do because of what it did for an earlier apply.
+        """
+        if known is None or known.status in NOTHING_THERE or last_run(self.before, self.kind):
+            return
+        raise Refused(
+            "nothing_new",
+            f"{self.name}: {self.kind} would do nothing: what {self.by} made in run "
+            f"{known.run_id}, before the last apply, is still as it describes it",
+            hint="let one of its inputs differ from run to run, such as `${run.id}`",
+        )
+
+    # Intent and answer
+
+    def _mark(self) -> None:
+        self.crew.session.hold_claim()
+        root = action_name(self.name, self.kind)
+        is_module = isinstance(self.action, ModuleAction)
+        marker = begun(
+            self.before,
+            self.services.stamp(),
+            self.kind,
+            by=self.by,
+            run_id=self.crew.session.run_id,
+            reason=self.reason,
+            target=str(self.crew.deployment.target(root)) if is_module else None,
+        )
+        self.marker = record(self.services, marker)
+        self.crew.bench.know(self.name, self.marker)
+        self.services.sink.emit(
+            PhaseStarted(at=self.services.clock.now(), step=self.name, phase=self.kind)
+        )
+
+    def _end(self, how: Verdicted) -> Done:
+        assert self.marker is not None, "what ends has begun"
+        entry = ended(self.marker, self.before, self.services.stamp(), self.kind, how)
+        return self._record(entry, how.fault, mutated=True)
+
+    def _undone(self, fault: Fault | None) -> Done:
+        """
+        It never began, or is proven to have changed nothing: the record is that from before.
+        """
+        assert self.marker is not None, "what ends has begun"
+        stamp = self.services.stamp()
+        attempt = Attempt(command=self.kind, run_id=self.marker.run_id, at=stamp.at, error=fault)
+        return self._record(revert(self.marker, self.before, stamp, attempt), fault, mutated=False)
+
+    def _record(self, entry: OperationRecord, fault: Fault | None, *, mutated: bool) -> Done:
+        entry = record_outcome(self.services, entry)
+        self.crew.bench.know(self.name, entry)
+        return Done(record=entry, state=None, mutated=mutated, fault=fault)
+
+
+def check_known(last: ActionRun | None, name: str, again: str) -> None:
+    """
+    Refused where an action may have run to its end, and nobody can tell.
+    """
+    if last is not None and last.verdict == "unknown":
+        raise Refused(
+            "may_have_run",
+            f"{name}: `{last.by}` was ended in the middle in run {last.run_id}, and what it had "
+            "done by then is not known",
+            hint=f"look at what it did; to carry it out again: {again}",
+        )
+
+
+def exit_codes(done: Done, kind: ActionKind, stopped: int) -> list[int]:
+    """
+    The exit codes that the end of an action stands for; ``stopped`` is the run's own of a signal.
+    """
+    last = last_run(done.record, kind)
+    unknown = done.mutated and last is not None and last.verdict == "unknown"
+    codes = codes_of(done.fault, (), stopped)
+    return [InDoubt.exit_code, *codes] if unknown else codes
+
+
+def _check_scalars(found: Resolved) -> None:
+    """
+    Unresolvable where a reference brought in what is no text.
+    """
+    items = found.value.items() if isinstance(found.value, dict) else enumerate(found.value)
+    for place, value in items:
+        if value is None or isinstance(value, dict | list):
+            shape = "null" if value is None else f"a {'map' if isinstance(value, dict) else 'list'}"
+            raise Unresolvable(f"{place} is {shape}, not text", (place,))

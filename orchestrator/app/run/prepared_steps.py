@@ -1,0 +1,366 @@
+"""
+The steps of a deployment made ready to work on: records, working directories, values between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.app.inspection.ownership import check_owner
+from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import check_own_state, check_state, shared_state
+from orchestrator.app.steps.preparation import (
+    Pin,
+    Prepared,
+    check_engine,
+    initialise,
+    lay_out,
+    lock_of,
+    pull,
+    snapshot_of,
+)
+from orchestrator.app.steps.settling import Recalled, check_not_live
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.inputs import (
+    ActionScope,
+    Lookup,
+    StepInputs,
+    module_inputs,
+    provider_lookup,
+)
+from orchestrator.domain.blueprint.recorded_inputs import placeholder, recall
+from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.events.engine_messages import PulledState, StateOutput
+from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.record.conclusion import goes_with_parent
+from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.states import Status
+from orchestrator.domain.target import action_of
+from orchestrator.errors import OrchestratorError, StoreUnavailable
+from orchestrator.ports import Root, Snapshot
+
+#: Gives what a step's working directory is laid out from.
+PinOf = Callable[["Bench", Step, OperationRecord | None], Pin]
+
+
+def as_it_is(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
+    """
+    The module as it was when this command first looked at it: what an apply works from.
+    """
+    snapshot = bench.packed(step)
+    return Pin(snapshot, lock_of(bench.services, record, snapshot))
+
+
+def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
+    """
+    The snapshot that was applied, as far as the store still has it: what a destroy works from.
+
+    Where all that is to be settled is that a provider state was emptied, that state is enough.
+    """
+    if record is not None and record.status is Status.RUNNING and goes_with_parent(record):
+        return bare(bench, step, record)
+    snapshot = snapshot_of(bench.services, step, record)
+    return Pin(snapshot, lock_of(bench.services, record, snapshot))
+
+
+def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Pin:
+    """
+    Nothing but the backend: all it takes to empty the provider state of what went with its parent,
+    whose providers may need values that are gone with it too.
+    """
+    return Pin(bench.services.workdirs.nothing(), None)
+
+
+class Bench:
+    """
+    What one command knows of the steps. Methods may be called from several threads.
+
+    ``evidence`` gives the directory where the calls of a step leave their files. A placeholder
+    stands for the ``unavailable_secrets`` among recorded inputs that cannot be had any more.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        deployment: Deployment,
+        *,
+        evidence: Callable[[str], Path],
+        jobs: int,
+        allow_engine_change: bool,
+        run_id: str = "",
+        unavailable_secrets: Collection[str] = (),
+    ) -> None:
+        self.services = services
+        self.deployment = deployment
+        self.evidence = evidence
+        self.jobs = jobs
+        self.allow_engine_change = allow_engine_change
+        self.run_id = run_id
+        self.unavailable_secrets = unavailable_secrets
+        self.roots = deployment.roots()
+        self.prepared: dict[str, Prepared] = {}
+        self.records: dict[str, OperationRecord | None] = {}
+        self._outputs: dict[str, Mapping[str, StateOutput]] = {}
+        self._paths = (deployment.path, *deployment.moved_from)
+        self._packed: dict[str, Snapshot] = {}
+        self._tries: Counter[str] = Counter()
+        self._places: dict[tuple[str, str], str] = {}
+        self._output_locks = {step: threading.Lock() for step in self.roots}
+        self._prepare_locks = {step: threading.Lock() for step in self.roots}
+
+    def status(self, step: str) -> Status | None:
+        """
+        The recorded status of a step, None without a record.
+        """
+        record = self.records.get(step)
+        return record.status if record else None
+
+    def read_records(self, *, wait: bool, takeover: str | None = None) -> None:
+        """
+        Read the newest records of all steps, each of them ours and none of them live.
+        """
+        for record in self.services.store.records(
+            self.deployment.blueprint, self.deployment.environment
+        ):
+            check_owner(record, self.deployment.project, self._paths)
+            name = record.target.step
+            check_not_live(self.services, record, wait=wait, takeover=takeover)
+            self.records[name] = (
+                self.services.store.newest(record.target.target) if wait else record
+            )
+
+    def packed(self, step: Step) -> Snapshot:
+        """
+        A step's module, packed once: what is edited meanwhile is for the next command.
+        """
+        if step.name not in self._packed:
+            self._packed[step.name] = self.services.workdirs.snapshot(step.module)
+        return self._packed[step.name]
+
+    def prepare_all(self, steps: Iterable[str], pin: PinOf) -> dict[str, OrchestratorError]:
+        """
+        Prepare steps side by side; what went wrong, by step.
+        """
+        failures: dict[str, OrchestratorError] = {}
+
+        def one(name: str) -> None:
+            try:
+                self.prepare(name, pin)
+            except OrchestratorError as exc:
+                failures[name] = exc
+
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="prepare") as pool:
+            list(pool.map(one, steps))
+        return failures
+
+    def prepare(self, name: str, pin: PinOf) -> None:
+        """
+        Make one step ready, once: guards on its record, snapshot, working directory, ``init``.
+        """
+        with self._prepare_locks[name]:
+            if name not in self.prepared:
+                self.prepared[name] = self._made_ready(name, pin)
+
+    def _made_ready(self, name: str, pin: PinOf) -> Prepared:
+        services, step = self.services, self.roots[name]
+        record = self.records.get(name)
+        if record is not None:
+            check_engine(services, record, allow_change=self.allow_engine_change)
+        services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
+        taken = pin(self, step, record)
+        lookup = provider_lookup(self.deployment, step, self.outputs)
+        root = lay_out(services, self.deployment, step, taken, record, lookup)
+        self._check_own_state(step, root)
+        self._tries[name] += 1
+        evidence, serial = self.evidence(name), self._tries[name]
+        initialise(services, name, root, taken.snapshot, evidence, serial=serial)
+        return Prepared(
+            step=step,
+            record=record,
+            snapshot=taken.snapshot,
+            root=root,
+            configured={
+                key: item.resolve(lookup)
+                for key, item in step.providers.items()
+                if taken.snapshot.takes(key)
+            },
+        )
+
+    def _check_own_state(self, step: Step, root: Root) -> None:
+        # setdefault decides between two steps that are prepared side by side.
+        holder = self._places.setdefault((root.backend_type, root.location), step.name)
+        if holder != step.name:
+            raise shared_state(step, holder, root.location)
+        check_own_state(step, root.backend_type, root.location, self.records.values())
+
+    # Values that flow from step to step
+
+    def outputs(self, name: str) -> Mapping[str, StateOutput]:
+        """
+        The outputs of a step as its provider state holds them now; read once per run. Unresolvable
+        where the blueprint no longer has the step.
+        """
+        if name not in self.deployment.steps:
+            raise Unresolvable(f"there is no step {name!r} any more")
+        with self._output_locks[name]:
+            if name not in self._outputs:
+                self.prepare(name, as_recorded)
+                root = self.prepared[name].root
+                state = pull(self.services, root, self.evidence(name), "pull-outputs")
+                self._held(name, state)
+                self._outputs[name] = state.outputs
+            return self._outputs[name]
+
+    def _held(self, name: str, state: PulledState) -> None:
+        """
+        Hold a provider state that was read against the step's record (law 21).
+        """
+        target = str(self.deployment.target(name))
+        moved = check_state(target, self.records.get(name), state)
+        if moved is not None:
+            self.services.note(moved, level="warning", step=name)
+
+    def know(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
+        """
+        Remember a step's new record and, where it was read, its provider state.
+        """
+        self.records[name] = record
+        if name in self.prepared:
+            self.prepared[name] = replace(self.prepared[name], record=record)
+        if state is not None:
+            with self._output_locks[name]:
+                self._outputs[name] = state.outputs
+
+    def referred_steps(self, step: Step) -> frozenset[str]:
+        """
+        The steps whose outputs a step's inputs or providers refer to.
+        """
+        templates = (*step.inputs.values(), *step.providers.values())
+        return frozenset(_steps_in(templates))
+
+    def needs_outputs_first(self, name: str) -> bool:
+        """
+        Whether even its working directory waits for outputs: its providers refer to some.
+        """
+        return bool(_steps_in(self.roots[name].providers.values()))
+
+    def inputs(self, step: Step) -> StepInputs:
+        """
+        The values for the step's module now; what is sensitive in them is masked from here on.
+        """
+        return self._masked(module_inputs(step, self._lookup(step)))
+
+    def _lookup(self, step: Step) -> Lookup:
+        action = action_of(step.name)
+        if action is not None:
+            return self.action_scope(action[0]).look_up
+        return provider_lookup(self.deployment, step, self.outputs)
+
+    def action_scope(self, name: str) -> ActionScope:
+        """
+        What the actions of a recorded step may refer to. Outputs that a failed destroy has taken
+        out of the provider state are those that were known before.
+        """
+        self.prepare(name, as_recorded)
+        prepared = self.prepared[name]
+        known = prepared.record.outputs if prepared.record is not None else {}
+        earlier = {key: StateOutput(value, sensitive=False) for key, value in known.items()}
+        return ActionScope(
+            self.deployment,
+            prepared.step,
+            self.recorded_inputs(prepared),
+            {**earlier, **self.outputs(name)},
+            self.outputs,
+            self.run_id,
+        )
+
+    def recorded_inputs(self, prepared: Prepared) -> StepInputs:
+        """
+        The values that the step was applied with; secrets, which are never recorded, as of today.
+
+        Invalid where a secret can no longer be had.
+        """
+        recalled = self.recalled(prepared)
+        assert recalled.inputs is not None, "what cannot be had has raised"
+        return recalled.inputs
+
+    def recalled(self, prepared: Prepared) -> Recalled:
+        """
+        The same, and whether the secrets are those that it was applied with.
+        """
+        step, record = prepared.step, prepared.record
+        text = self.recorded_text(record)
+        if text is None:
+            return Recalled(self.inputs(step), secrets_known=True)
+
+        without: set[str] = set()
+
+        def today(path: PathInValue, origin: str) -> Json:
+            name, *rest = path
+            try:
+                template = step.inputs.get(str(name))
+                if template is None:
+                    raise Unresolvable(f"the blueprint no longer sets {name!r}")
+                return template.resolve(self._lookup(step)).at(tuple(rest)).value
+            except Unresolvable:
+                if origin not in self.unavailable_secrets:
+                    raise
+                without.add(origin)
+                variable = prepared.snapshot.variables.get(str(name))
+                return placeholder(None if rest or variable is None else variable.type)
+
+        found = recall(text, today)
+        changed = [origin for origin in found.changed(self.services.key) if origin not in without]
+        for secret in changed:
+            self.services.note(
+                f"the secret {secret} is not the one it was applied with", step=step.name
+            )
+        for secret in sorted(without):
+            said = f"a placeholder stands for the secret {secret}, which is not available"
+            self.services.note(said, level="warning", step=step.name)
+        known = prepared.snapshot.variables
+        values = {name: value for name, value in found.values.items() if name in known}
+        secrets = {
+            path: origin
+            for path, origin in found.secrets.items()
+            if path[0] in known and origin not in without
+        }
+        inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
+        return Recalled(self._masked(inputs), secrets_known=not changed and not without)
+
+    def recorded_text(self, record: OperationRecord | None) -> str | None:
+        """
+        The document of what a target was applied with; None where it never was.
+
+        StoreUnavailable where the store does not hold what the record names.
+        """
+        if record is None or record.resolved_inputs_file is None:
+            return None
+        stored = self.services.store.blob(record.resolved_inputs_file)
+        if stored is None:
+            raise StoreUnavailable(
+                f"{record.target.target}: the recorded inputs {record.resolved_inputs_file} are "
+                "not in the operation store",
+                hint="is it the store that the target was applied with?",
+            )
+        return stored.decode()
+
+    def _masked(self, inputs: StepInputs) -> StepInputs:
+        for path in inputs.secrets:
+            self.services.masker.add(Resolved(dict(inputs.values)).at(path).value)
+        return inputs
+
+
+def _steps_in(templates: Iterable[Template]) -> set[str]:
+    return {
+        reference.names[0]
+        for template in templates
+        for reference in template.references
+        if reference.kind == "step_output"
+    }

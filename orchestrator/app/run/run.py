@@ -1,0 +1,90 @@
+"""
+A mutating command from order to exit code: approval, session, claim, spool, work, close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.app.run.request import Order, check_approval, selection
+from orchestrator.app.run.run_summary import close
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.services import Services
+from orchestrator.app.session import open_session
+from orchestrator.app.steps.recording import replay_spool
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.inputs import digest
+from orchestrator.domain.events.events import RunStarted
+from orchestrator.errors import OrchestratorError
+
+
+def run(
+    services: Services,
+    deployment: Deployment,
+    order: Order,
+    work: Callable[[Crew, Sequence[str]], None],
+) -> int:
+    """
+    Carry out an order on the selected steps; the exit code.
+
+    Usage, ApprovalMissing and StoreUnavailable are raised before a run exists. Everything after
+    that ends in the run record and in the ``run_finished`` event.
+    """
+    selected = selection(deployment, order)
+    check_approval(deployment, order, selected)
+    started = services.clock.monotonic()
+    session = open_session(
+        services,
+        deployment,
+        command=order.verb,
+        steps=selected,
+        arguments=order.arguments(),
+        reason=order.reason or None,
+        skipped_preflight=order.skip_preflight,
+        lineage=order.lineage,
+    )
+    info = services.engine.info
+    services.sink.emit(
+        RunStarted(
+            at=services.clock.now(),
+            run_id=session.run_id,
+            command=order.verb,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            engine=f"{info.kind} {info.version}",
+            engine_why=info.why,
+            steps=selected,
+            store=services.store.url,
+            directory=str(session.directory),
+            lineage=order.lineage,
+        )
+    )
+    error: OrchestratorError | None = None
+    try:
+        if order.inputs_given:
+            session.keep_inputs()
+        services.store.probe()
+        session.take_claim(wait=order.wait, takeover=order.takeover)
+        with (
+            session.alive(),
+            services.workdirs.hold(deployment.blueprint, deployment.environment),
+        ):
+            replay_spool(services, deployment)
+            _tell_changed_secrets(services, deployment)
+            work(Crew(session, order), selected)
+            for run_id in session.succeeds:
+                services.files.sweep(run_id)
+    except OrchestratorError as exc:
+        error = exc
+    return close(session, error, started=started)
+
+
+def _tell_changed_secrets(services: Services, deployment: Deployment) -> None:
+    """
+    Say which secrets are not those that the rerun file was written with.
+    """
+    for name, item in deployment.inputs.items():
+        if item.digest is not None and item.digest != digest(item.value, services.key):
+            services.note(
+                f"the secret {name} is not the one of the run that this repeats", level="warning"
+            )

@@ -1,0 +1,319 @@
+"""
+The steps of one run on their way: settled, carried out, reported.
+
+`Crew` holds what the mutating commands share; each of them adds its own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.app.run.hook_settling import settle_action
+from orchestrator.app.run.prepared_steps import Bench, as_recorded
+from orchestrator.app.run.request import Order, named_steps
+from orchestrator.app.run.run_summary import codes_of, fault_of
+from orchestrator.app.schedule import Outcome, Unstarted
+from orchestrator.app.session import Session
+from orchestrator.app.steps.guards import check_doubts, check_not_moved
+from orchestrator.app.steps.pipeline import Done
+from orchestrator.app.steps.settling import Recalled, settle
+from orchestrator.domain.events.events import StepFinished
+from orchestrator.domain.record.doubts import Look
+from orchestrator.domain.record.record import Resources, StepRun
+from orchestrator.domain.record.states import READY, Status, StepStatus
+from orchestrator.domain.recovery.command_line import command_line, naming
+from orchestrator.domain.target import action_kind, action_name, action_of, shown_root
+from orchestrator.errors import (
+    ApprovalMissing,
+    Busy,
+    EngineFailed,
+    Fenced,
+    InDoubt,
+    Invalid,
+    OrchestratorError,
+    Refused,
+    Spooled,
+    Stopped,
+    StoreUnavailable,
+)
+
+
+class Crew:
+    """
+    The work of one run over its steps. Methods may be called from several threads.
+    """
+
+    def __init__(self, session: Session, order: Order) -> None:
+        self.session = session
+        self.services = session.services
+        self.deployment = session.deployment
+        self.order = order
+        self.bench = Bench(
+            session.services,
+            session.deployment,
+            evidence=lambda step: session.services.files.attempt(session.run_id, step, 1),
+            jobs=order.jobs,
+            allow_engine_change=order.allow_engine_change,
+            run_id=session.run_id,
+            unavailable_secrets=order.unavailable_secrets,
+        )
+
+    def read_records(self) -> None:
+        """
+        The newest records of all steps, each of them ours and none of them live; Refused where the
+        one that the order was given for has moved on since.
+        """
+        self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
+        if self.order.at is not None:
+            (name,) = named_steps(self.deployment, self.order)
+            check_not_moved(self.deployment, name, self.bench.records.get(name), self.order.at)
+
+    def settle_all(self) -> dict[str, OrchestratorError]:
+        """
+        Conclude every interrupted record among the prepared steps, upstreams first; what went
+        wrong, by step.
+        """
+        failures: dict[str, OrchestratorError] = {}
+        for name in self.deployment.graph.order:
+            if name in self.bench.prepared:
+                try:
+                    self.settle(name)
+                except (Busy, EngineFailed, Invalid, Refused) as exc:
+                    failures[name] = exc
+        return failures
+
+    def settle(self, name: str) -> None:
+        """
+        Conclude the record of a prepared step if it is interrupted.
+        """
+        if self.bench.status(name) is not Status.RUNNING:
+            return
+        prepared = self.bench.prepared[name]
+        try:
+            recalled = self.bench.recalled(prepared)
+        except Invalid as exc:
+            recalled = Recalled(None, secrets_known=False, why=exc.message.splitlines()[0])
+        kind = action_kind(prepared.record.active_command if prepared.record else None)
+        if kind is None:
+            outcome = settle(self.services, self.deployment, prepared, recalled)
+        else:
+            self._settle_root(action_name(name, kind))
+            outcome = settle_action(self.bench, prepared, kind, recalled)
+        self.bench.know(name, outcome)
+
+    def _settle_root(self, root: str) -> None:
+        """
+        Conclude the record of an action's module if it is interrupted; it is prepared anew later.
+        """
+        if self.bench.status(root) is not Status.RUNNING:
+            return
+        if root not in self.bench.roots:
+            raise Refused(
+                "action_gone",
+                f"{shown_root(root)} was interrupted, and the blueprint no longer declares it",
+                hint="put it back, so that what it left can be settled",
+            )
+        self.bench.prepare(root, as_recorded)
+        self.settle(root)
+        del self.bench.prepared[root]
+
+    def check_certain(self, name: str) -> None:
+        """
+        InDoubt where a doubt or an unsaved provider state forbids to apply a step.
+        """
+        self.check_saved(name)  # first: saved, it settles most doubts
+        look = Look(
+            at=self.services.clock.now(),
+            run_id=self.session.run_id,
+            settle=self.services.limits.settle,
+            refreshed=self.order.wishes.refreshes_all,
+            accepted=self.order.wishes.accept_vanished is not None,
+            reason=self.order.wishes.accept_vanished,
+        )
+        options = () if action_of(name) is None else ("--step", name)
+        reconcile = command_line(self.deployment, "reconcile", *options)
+        check_doubts(self.bench.records.get(name), look, reconcile)
+
+    # What is reported
+
+    def row(self, name: str, **changes: Any) -> StepRun:
+        """
+        The step's row of this run with ``changes``, written to the run record.
+        """
+        row = self.session.result(name).model_copy(update=changes)
+        self.session.report(row)
+        return row
+
+    def end(
+        self,
+        name: str,
+        started: float,
+        status: StepStatus,
+        *,
+        changed: bool = False,
+        **changes: Any,
+    ) -> StepRun:
+        """
+        Report the end of a step, to the run record and to the person.
+        """
+        prepared = self.bench.prepared.get(name)
+        if prepared is not None:
+            changes.setdefault("directory", str(prepared.root.directory))
+        row = self.row(name, status=status, **changes)
+        self.services.sink.emit(
+            StepFinished(
+                at=self.services.clock.now(),
+                step=name,
+                status=status,
+                result=row,
+                changed=changed,
+                seconds=self.services.clock.monotonic() - started,
+                error=row.error,
+            )
+        )
+        return row
+
+    def end_with_record(self, name: str, started: float, done: Done, attempts: int) -> Outcome:
+        """
+        Report the entry that a pipeline wrote.
+        """
+        record, found = done.record, done.record.resources
+        fault, restored = done.fault, done.fault is not None and done.fault != record.error
+        for code in codes_of(fault, found.in_doubt, self.services.stop.exit_code):
+            self.session.fail(code)
+        self.end(
+            name,
+            started,
+            StepStatus.ERROR if restored else StepStatus(str(record.status)),
+            changed=done.mutated,
+            attempts=attempts,
+            sequence=record.sequence,
+            error=fault,
+            last_error=record.last_error,
+            absence=record.absence,
+            verification=record.verification,
+            retained=record.retained,
+            in_doubt=found.in_doubt,
+            **(_fates(found) if done.mutated else {}),
+        )
+        gone = record.status in (Status.DESTROYED, Status.ABSENT)
+        well = record.status in READY if self.order.verb != "destroy" else gone
+        return Outcome(ready=well and not restored)
+
+    def end_with_error(
+        self, name: str, started: float, exc: OrchestratorError, attempts: int
+    ) -> Outcome:
+        """
+        Report an error that left the record as this run found it; where an outcome lies in the
+        spool the record is still ``running``.
+        """
+        self.session.fail(exc.exit_code)
+        if isinstance(exc, Stopped | ApprovalMissing):
+            self.end(name, started, StepStatus.PENDING, reason=exc.message)
+            return Outcome(ready=False, halt=True)
+        mask = self.services.masker.mask
+        said = mask(exc.message)
+        fault = fault_of(exc, self.services.masker)
+        status = StepStatus.RUNNING if isinstance(exc, Spooled) else StepStatus.ERROR
+        last_error = f"{said}\n{exc.hint}" if exc.hint else said
+        record = self.bench.records.get(name)
+        doubts = record.resources.in_doubt if record and isinstance(exc, InDoubt) else ()
+        self.end(
+            name,
+            started,
+            status,
+            attempts=attempts,
+            error=fault,
+            last_error=last_error,
+            in_doubt=doubts,
+        )
+        return Outcome(ready=False, halt=isinstance(exc, Spooled | Fenced | StoreUnavailable))
+
+    def check_saved(self, name: str) -> None:
+        """
+        InDoubt where the engine left a provider state that it could not save.
+        """
+        prepared = self.bench.prepared.get(name)
+        errored = self.services.workdirs.errored_state(prepared.root) if prepared else None
+        if errored is not None:
+            raise InDoubt(
+                f"{name}: the engine could not save its last provider state; it is in {errored}",
+                hint="save it: "
+                + command_line(
+                    self.deployment,
+                    "reconcile",
+                    *naming(self.deployment, name),
+                    "--push-errored-state",
+                )
+                + "; if the saved state is sound without it, --dismiss-errored-state REASON",
+            )
+
+    def end_skipped(self, name: str, reason: str, **changes: Any) -> None:
+        """
+        Report a step that this run leaves alone.
+        """
+        now = self.services.clock.monotonic()
+        self.end(name, now, StepStatus.SKIPPED, reason=reason, **changes)
+
+    def end_settled(self, name: str) -> None:
+        """
+        Report a step whose interrupted call turned out to have reached the run's goal.
+        """
+        record = self.bench.records[name]
+        assert record is not None, "what was settled has a record"
+        self.end(
+            name,
+            self.services.clock.monotonic(),
+            StepStatus(str(record.status)),
+            sequence=record.sequence,
+            absence=record.absence,
+            deleted=record.resources.deleted,
+        )
+
+    def end_before_work(
+        self, steps: Sequence[str], failures: Mapping[str, OrchestratorError]
+    ) -> None:
+        """
+        Report a run that ends before its first mutation: what is wrong, and all the rest pending.
+
+        What is wrong with a step outside the run that was only to be read is raised.
+        """
+        for name in steps:
+            exc = failures.get(name)
+            if exc is not None:
+                self.end_with_error(name, self.services.clock.monotonic(), exc, 0)
+        for name, exc in failures.items():
+            if name not in steps:
+                raise exc
+        told = ", ".join(failures)
+        for name in steps:
+            if name not in failures:
+                self.end(
+                    name,
+                    self.services.clock.monotonic(),
+                    StepStatus.PENDING,
+                    reason=f"nothing was started: {told} could not be made ready",
+                )
+
+    def report_unstarted(self, rows: Sequence[Unstarted]) -> None:
+        """
+        Report the steps that never ran: ``pending``, with what they wait for.
+        """
+        now = self.services.clock.monotonic()
+        for item in rows:
+            self.end(
+                item.step,
+                now,
+                StepStatus.PENDING,
+                blocked_by=item.blocked_by,
+                reason=None if item.blocked_by else item.reason or None,
+            )
+
+
+def _fates(found: Resources) -> dict[str, tuple[str, ...]]:
+    """
+    What a mutation did, for the step's row.
+    """
+    names = ("created", "updated", "replaced", "deleted", "not_attempted")
+    return {name: getattr(found, name) for name in names}

@@ -1,0 +1,78 @@
+"""
+What an applying run keeps in the operation store before it mutates: all that a later run needs to
+do the same again, of the steps that it may not get to as well (DESIGN 7, 10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.app.run.prepared_steps import Bench, PinOf
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.steps.content_blobs import keep_blob, keep_lock, keep_snapshot
+from orchestrator.domain.blueprint.stored_deployment import freeze, kept_digest
+from orchestrator.domain.record.record import StepRun
+from orchestrator.domain.recovery.rerun_rules import deployment_blob, lock_blob
+from orchestrator.errors import OrchestratorError, StoreUnavailable
+from orchestrator.ports import Snapshot
+
+
+def keep_deployment(crew: Crew) -> None:
+    """
+    Keep what the run means to do, without secrets, and name it in the run's record.
+    """
+    services = crew.services
+    text = freeze(crew.deployment, services.key).to_json().encode()
+    digest = kept_digest(text)
+    keep_blob(services, deployment_blob(digest), text)
+    crew.session.means(digest)
+
+
+def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, OrchestratorError]:
+    """
+    Keep the snapshot that each step is to be applied from, and the run's record with their digests;
+    by step, what could not be packed.
+    """
+    failures: dict[str, OrchestratorError] = {}
+    rows: dict[str, StepRun] = {}
+    for name in steps:
+        try:
+            snapshot = _snapshot(crew.bench, name, pin)
+        except StoreUnavailable:
+            raise
+        except OrchestratorError as exc:
+            failures[name] = exc
+            continue
+        keep_snapshot(crew.services, snapshot)
+        lock = None
+        prepared = crew.bench.prepared.get(name)
+        if prepared is not None:
+            lock = keep_lock(crew.services, crew.services.workdirs.lock_file(prepared.root))
+        pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
+        rows[name] = crew.session.result(name).model_copy(update=pinned)
+    crew.session.report_all(rows)
+    crew.session.publish()
+    return failures
+
+
+def _snapshot(bench: Bench, name: str, pin: PinOf) -> Snapshot:
+    if name in bench.prepared:
+        return bench.prepared[name].snapshot
+    return pin(bench, bench.deployment.steps[name], bench.records.get(name)).snapshot
+
+
+def vouched(crew: Crew, name: str) -> dict[str, Any]:
+    """
+    What the run's row says of a step that it leaves alone as ok: if that was applied from what this
+    run means too, this run stands for it as well. Nothing if it was something else.
+    """
+    record, services = crew.bench.records.get(name), crew.services
+    if record is None or record.deployment != crew.session.run.deployment:
+        return {}
+    lock = services.store.blob(lock_blob(str(record.target.target), str(record.module_digest)))
+    return {
+        "module_digest": record.module_digest,
+        "lock_digest": keep_lock(services, lock),
+        "verification": record.verification,
+    }

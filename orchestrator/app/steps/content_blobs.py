@@ -1,0 +1,34 @@
+"""
+Blobs named by their content: each is written once, whoever needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from orchestrator.app.services import Services
+from orchestrator.domain.recovery.rerun_rules import lock_file_blob, snapshot_blob
+from orchestrator.ports import Snapshot
+
+
+def keep_snapshot(services: Services, snapshot: Snapshot) -> None:
+    keep_blob(services, snapshot_blob(snapshot.digest), snapshot.archive)
+
+
+def keep_lock(services: Services, lock: bytes | None) -> str | None:
+    """
+    Keep a lock file by its content; the digest.
+    """
+    if lock is None:
+        return None
+    digest = "sha256:" + hashlib.sha256(lock).hexdigest()
+    keep_blob(services, lock_file_blob(digest), lock)
+    return digest
+
+
+def keep_blob(services: Services, name: str, data: bytes) -> None:
+    """
+    Store what is named by its content, once.
+    """
+    if name not in services.store.blobs(name):
+        services.store.put_blob(name, data)

@@ -1,0 +1,228 @@
+"""
+A plan on disk and what it says: made the same way by ``plan``, ``apply`` and ``destroy``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import check_state, check_vanished
+from orchestrator.app.steps.preparation import Prepared, call, failure, make_site, patiently, pull
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.events import PlanReady
+from orchestrator.domain.provider_query.refresh import sight
+from orchestrator.domain.record.doubts import (
+    Look,
+    left_behind,
+    open_doubts,
+    settle_doubts,
+    unconfirmed,
+)
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import AbsenceMethod, Doubt, Json, OperationRecord, Settled
+from orchestrator.errors import OrchestratorError, Refused
+from orchestrator.ports import Answer, Plan
+
+Direction = Literal["apply", "destroy"]
+
+#: Holds a provider state against a record: Refused, or a note, or None.
+Hold = Callable[[str, OperationRecord | None, PulledState], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """
+    What the person asked for, as far as plan and mutation of a step are concerned.
+
+    ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
+    engine's own texts.
+    """
+
+    approved: bool = False
+    refresh: bool = True
+    replace: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+    accept_vanished: str | None = None
+    verify_absence: AbsenceMethod | None = None
+
+    @property
+    def refreshes_all(self) -> bool:
+        """
+        Whether the plan asks the provider of every object; a targeted one does not.
+        """
+        return self.refresh and not self.targets
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """
+    A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
+    open when it is carried out, ``settled`` those that its refresh has answered.
+    """
+
+    direction: Direction
+    file: Path
+    journal: Journal
+    before: PulledState
+    shown: PlanReady
+    doubts: tuple[Doubt, ...] = ()
+    settled: tuple[Settled, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """
+        Whether carrying it out would change nothing. A destroy of what has vanished still has its
+        provider state to empty.
+        """
+        forgets = self.direction == "destroy" and self.before.objects
+        return not self.journal.changes and not self.journal.outputs and not forgets
+
+
+def write_variables(
+    services: Services, file: Path, inputs: StepInputs, extra: Mapping[str, Json]
+) -> None:
+    """
+    Write the variable file of a call: 0600, and removed when the call ends. One value a line: the
+    engine quotes the line of a value that it rejects.
+    """
+    services.files.write(file, json.dumps({**inputs.values, **extra}, indent=0))
+
+
+def propose(
+    services: Services,
+    prepared: Prepared,
+    inputs: StepInputs,
+    wishes: Wishes,
+    *,
+    target: str,
+    direction: Direction,
+    evidence: Path,
+    run_id: str = "",
+    hold: Hold = check_state,
+) -> Proposal:
+    """
+    Plan a step to ``evidence``/plan.tfplan, and hold it against the record (law 21).
+
+    EngineFailed(phase="plan") or Busy where it cannot be planned, Refused where the provider state
+    is not the one that the record knows (``hold`` decides) or all of it has vanished.
+    """
+    file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
+    request = Plan(
+        out=file,
+        mode="destroy" if direction == "destroy" else "normal",
+        var_file=var_file,
+        refresh=wishes.refresh,
+        replace=wishes.replace,
+        targets=wishes.targets,
+        parallelism=wishes.parallelism,
+        lock_timeout=wishes.lock_timeout,
+    )
+
+    def attempt(number: int) -> Answer:
+        write_variables(services, var_file, inputs, prepared.root.variables)
+        site = make_site(
+            services, prepared.root, evidence, f"plan-{number}", delete_after=(var_file,)
+        )
+        return call(services, request, site, stop=services.stop)
+
+    step = prepared.step.name
+    answer = patiently(services, step, "plan", attempt)
+    if answer.exit_code != 0 or services.stop.stopping:
+        raise failure(answer, "plan", services.stop)
+    try:
+        journal = Journal.of(answer.messages, whole=answer.whole)
+        before = services.engine.state_before(file)
+        if before is None:
+            before = pull(services, prepared.root, evidence, "pull-before")
+        return _held(
+            services,
+            prepared,
+            inputs,
+            wishes,
+            _Planned(direction, target, file, journal, before, run_id),
+            hold,
+        )
+    except OrchestratorError:
+        file.unlink(missing_ok=True)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """
+    A plan that the engine has made and nobody has judged yet.
+    """
+
+    direction: Direction
+    target: str
+    file: Path
+    journal: Journal
+    before: PulledState
+    run_id: str
+
+
+def _held(
+    services: Services,
+    prepared: Prepared,
+    inputs: StepInputs,
+    wishes: Wishes,
+    made: _Planned,
+    hold: Hold,
+) -> Proposal:
+    """
+    The plan held against the record: refused, or shown with the doubts that stay open.
+    """
+    record, step = prepared.record, prepared.step.name
+    journal, before = made.journal, made.before
+    accepted = wishes.accept_vanished
+    destroying = made.direction == "destroy"
+    try:
+        moved = hold(made.target, record, before)
+    except Refused as exc:
+        if accepted is None or exc.reason != "state_missing":
+            raise
+        moved = exc.message
+    if moved is not None:
+        services.note(moved, level="warning", step=step)
+    seen = sight(journal, before, destroying=destroying, targeted=bool(wishes.targets))
+    check_vanished(made.target, record, before, seen, accepted=accepted)
+    look = Look(
+        at=services.clock.now(),
+        run_id=made.run_id,
+        settle=services.limits.settle,
+        held=before.ids,
+        refreshed=wishes.refreshes_all,
+        accepted=accepted is not None,
+        reason=accepted,
+    )
+    doubts = open_doubts(record, look)
+    if destroying and accepted is None:
+        known = {doubt.address for doubt in doubts}
+        fresh = unconfirmed(left_behind(record, before))
+        doubts = (*doubts, *(doubt for doubt in fresh if doubt.address not in known))
+    shown = PlanReady(
+        at=services.clock.now(),
+        step=step,
+        actions=journal.changes,
+        outputs=journal.outputs,
+        drifted=journal.drifted,
+        inputs=inputs.masked(),
+    )
+    services.sink.emit(shown)
+    return Proposal(
+        made.direction,
+        file=made.file,
+        journal=journal,
+        before=before,
+        shown=shown,
+        doubts=doubts,
+        settled=settle_doubts(record, look),
+    )

@@ -1,0 +1,3 @@
+"""
+Changes of provider state without changes of remote objects, as reconcile, import and exec ask for.
+"""

@@ -1,0 +1,218 @@
+"""
+Readback of created objects in doubt: the provider is asked for all of a target in one plan.
+
+It runs in a private copy of the step's root, so that aliases, ``for_each``, child modules and
+provider configuration are those of the step, and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from orchestrator.app.run.prepared_steps import Bench
+from orchestrator.app.steps.planned_step import write_variables
+from orchestrator.app.steps.preparation import Prepared, call, make_site, patiently, stopped
+from orchestrator.app.steps.scratch_root import private_root
+from orchestrator.domain.addresses import parse_address
+from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
+from orchestrator.domain.blueprint.recorded_inputs import recall
+from orchestrator.domain.blueprint.references import Lookup, Unresolvable
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.provider_query.query import Inquiry, declared, import_id, inquire
+from orchestrator.domain.provider_query.query_plan import Answers, Questions, read_answers
+from orchestrator.domain.provider_query.readback import Moment, judge, known_of
+from orchestrator.domain.provider_query.scope import (
+    differing,
+    fingerprint,
+    scope,
+    without_credentials,
+)
+from orchestrator.domain.record.doubts import settling_left
+from orchestrator.domain.record.record import Doubt, OperationRecord, Whereabouts
+from orchestrator.errors import EngineFailed, Invalid
+from orchestrator.ports import Answer, Plan
+
+
+@dataclass(frozen=True)
+class Readback:
+    """
+    One step's readback: ``inputs`` are those that it was applied with, ``state`` its provider
+    state now.
+    """
+
+    bench: Bench
+    prepared: Prepared
+    record: OperationRecord
+    inputs: StepInputs
+    state: PulledState
+    evidence: Path
+
+    def ask(self, doubts: Iterable[Doubt]) -> OperationRecord:
+        """
+        The record with what the provider says of the creates among ``doubts``.
+
+        Whatever keeps the provider from being asked leaves them unknown, and says why. Stopped
+        where a signal came.
+        """
+        services, step = self.bench.services, self.prepared.step
+        questions, inquiries = inquire(step, doubts, self._lookup, self.state)
+        if not inquiries:
+            return self.record
+        answers = Answers()
+        if questions.targets:
+            services.sink.emit(
+                PhaseStarted(at=services.clock.now(), step=step.name, phase="readback")
+            )
+            try:
+                answers = self._answers(questions)
+            except (EngineFailed, Invalid) as exc:
+                answers = Answers(other=(services.masker.mask(exc.message).splitlines()[0],))
+        at = services.clock.now()
+        asked = judge(
+            inquiries,
+            questions,
+            answers,
+            known_of(self.record, self._others(), self.state),
+            Moment(at, lambda d: settling_left(d, self.record, at, services.limits.settle)),
+            named=self._named,
+            astray=self._astray,
+            look=self._whereabouts,
+        )
+        return self._with(asked)
+
+    def _answers(self, questions: Questions) -> Answers:
+        services, prepared = self.bench.services, self.prepared
+        snapshot = prepared.snapshot
+        sources = {
+            name: source
+            for name, source in (snapshot.provider_uses or {}).items()
+            if name not in snapshot.provider_sources
+        }
+        with private_root(
+            services,
+            prepared,
+            self.evidence,
+            state=self.state.raw,
+            extra=questions.files(sources),
+        ) as root:
+            var_file = root.directory / "readback.tfvars.json"
+            request = Plan(
+                out=root.directory / "readback.tfplan",
+                var_file=var_file,
+                refresh=False,
+                targets=questions.targets,
+            )
+
+            def attempt(number: int) -> Answer:
+                write_variables(services, var_file, self.inputs, root.variables)
+                name = f"readback-{number}"
+                site = make_site(services, root, self.evidence, name, delete_after=(var_file,))
+                return call(services, request, site, stop=services.stop)
+
+            answer = patiently(services, prepared.step.name, "readback", attempt)
+        if services.stop.stopping:
+            raise stopped(services.stop)
+        return read_answers(questions, answer.messages)
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return self._lookup_with(self.inputs)
+
+    def _lookup_with(self, inputs: StepInputs) -> Lookup:
+        return own_lookup(self.bench.deployment, self.prepared.step, inputs, {})
+
+    def _others(self) -> list[OperationRecord]:
+        """
+        The records of all other targets in the store, also of other blueprints: what these have is
+        not what is missing here.
+        """
+        records = self.bench.services.store.records()
+        return [item for item in records if item.target != self.record.target]
+
+    def _named(self, inquiry: Inquiry) -> bool:
+        """
+        Whether the same identity has been the id of an object of this target, with the inputs that
+        it had then.
+        """
+        step = self.prepared.step
+        key = declared(step.identity, inquiry.address)
+        lookups: dict[str | None, Lookup | None] = {}
+        for entry in self.bench.services.store.history(self.record.target.target):
+            for ref in entry.resources.inventory:
+                address = parse_address(ref.address)
+                if ref.id is None or declared(step.identity, address) != key:
+                    continue
+                file = entry.resolved_inputs_file
+                if file not in lookups:
+                    lookups[file] = self._lookup_of(file)
+                then = lookups[file]
+                try:
+                    if then is not None and import_id(step, address, then) == ref.id:
+                        return True
+                except Unresolvable:
+                    continue
+        return False
+
+    def _lookup_of(self, file: str | None) -> Lookup | None:
+        """
+        A lookup in recorded inputs, secrets left out; None where they are not in the store.
+        """
+        text = self.bench.services.store.blob(file) if file else None
+        if text is None:
+            return None
+        found = recall(text.decode(), lambda _path, _origin: None)
+        return self._lookup_with(StepInputs(found.values, found.secrets))
+
+    def _astray(self, provider: str) -> str | None:
+        """
+        Why a provider may ask elsewhere than it created, None where nothing says so.
+        """
+        services, snapshot = self.bench.services, self.prepared.snapshot
+        if snapshot.may_reach_objects(provider):
+            return f"{provider} is configured from other objects of the module"
+        if self.record.scope is None:
+            return f"where {provider} created is not recorded"
+        source = snapshot.sources.get(provider, provider)
+        now = scope({source}, services.environ, self.prepared.configured, fingerprint)
+        moved = ", ".join(differing(self.record.scope, now, {source}))
+        return f"this is not the scope it was applied in ({moved} differ)" if moved else None
+
+    def _whereabouts(self, doubt: Doubt, provider: str) -> Whereabouts:
+        return Whereabouts(
+            since=doubt.started_at or self.record.started_at,
+            until=doubt.at or self.record.updated_at,
+            inputs=self.inputs.masked(),
+            provider=self._provider(provider),
+        )
+
+    def _provider(self, name: str) -> dict[str, str]:
+        """
+        A provider's configuration in the blueprint, masked; empty where it has none there.
+        """
+        step, deployment = self.prepared.step, self.bench.deployment
+        template = step.providers.get(name)
+        if template is None:
+            return {}
+        try:
+            found = template.resolve(provider_lookup(deployment, step, self.bench.outputs))
+        except Unresolvable:
+            return {}
+        value = without_credentials(found.value)
+        if isinstance(value, dict):
+            return StepInputs(value, found.secrets).masked()
+        secrets = {(name, *path): origin for path, origin in found.secrets.items()}
+        return StepInputs({name: value}, secrets).masked()
+
+    def _with(self, asked: Iterable[Doubt]) -> OperationRecord:
+        known = {(doubt.address, doubt.action, doubt.started_at): doubt for doubt in asked}
+        resources = self.record.resources
+        doubts = tuple(
+            known.get((d.address, d.action, d.started_at), d) for d in resources.in_doubt
+        )
+        return self.record.model_copy(
+            update={"resources": resources.model_copy(update={"in_doubt": doubts})}
+        )

@@ -1,0 +1,294 @@
+"""
+The surgery that ``reconcile`` was asked for, step by step, before it looks for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.steps.preparation import Prepared, pull
+from orchestrator.app.surgery.state_locks import check_breakable
+from orchestrator.app.surgery.state_operation import Operated, Operation, operate
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.record import OperationRecord, PlannedAction
+from orchestrator.domain.record.state_operations import foreign_id, same_content
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.recovery.command_line import command_line, naming
+from orchestrator.errors import Invalid, Problem, Refused
+from orchestrator.ports import Import, Push, Unlock, Untaint
+
+
+def check_asked(crew: Crew, steps: Sequence[str]) -> None:
+    """
+    Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
+    reason is missing. Their records are settled.
+    """
+    order = crew.order
+    records = {s: r for s in steps if (r := crew.bench.records.get(s)) is not None}
+    for wanted, option, done in (
+        (order.forget, "--forget", "forgotten"),
+        (order.unlock, "--unlock", "released"),
+    ):
+        if wanted and not order.reason:
+            raise Refused(
+                "reason_missing",
+                f"{option} needs a reason",
+                hint=f"add --reason 'why it may be {done}'",
+            )
+    problems = [
+        *_misplaced(records, order.forget, _in_doubt, "in doubt"),
+        *_misplaced(records, [item.address for item in order.adopt], _missing, "in doubt"),
+        *_misplaced(records, order.untaint, _tainted, "tainted"),
+    ]
+    if problems:
+        raise Invalid(problems)
+    if order.unlock and len(steps) != 1:
+        named = ", ".join(steps) or "none"
+        raise Invalid(
+            [Problem(f"--unlock is for one step, not {named}", hint="name it with --step")]
+        )
+    errored = order.push_errored_state or order.dismiss_errored_state
+    if order.push_errored_state and order.dismiss_errored_state:
+        raise Invalid([Problem("errored.tfstate is either pushed or dismissed, not both")])
+    if errored and not any(_errored(crew, step) for step in steps):
+        raise Refused(
+            "no_errored_state",
+            "no provider state waits to be saved: there is no errored.tfstate",
+        )
+
+
+def perform(crew: Crew, name: str) -> Operated | None:
+    """
+    Carry out what was asked for on a step: the last surgery, which is the first that failed where
+    one did; None for nothing to do.
+    """
+    done: Operated | None = None
+    for prepare in _asked(crew, name):
+        done = prepare()
+        if done is not None and done.fault is not None:
+            break
+    return done
+
+
+def _asked(crew: Crew, name: str) -> Sequence[Callable[[], Operated | None]]:
+    """
+    In the order in which one makes way for the next: the lock, the unsaved state, the objects.
+    """
+    order, record = crew.order, crew.bench.records.get(name)
+    found: list[Callable[[], Operated | None]] = []
+    if order.unlock:
+        found.append(partial(_unlock, crew, name, order.unlock))
+    if _errored(crew, name) is not None:
+        if order.push_errored_state:
+            found.append(partial(_push, crew, name))
+        elif order.dismiss_errored_state:
+            found.append(partial(_dismiss, crew, name))
+    known = (*_missing(record), *_tainted(record)) if record else ()
+    objects: list[Callable[[], Operated | None]] = [
+        partial(import_object, crew, name, item.address, item.object_id)
+        for item in order.adopt
+        if item.address in known
+    ]
+    objects += [partial(_untaint, crew, name, item) for item in order.untaint if item in known]
+    if objects:  # on a state that lacks what is unsaved they would leave that behind
+        found.append(partial(crew.check_saved, name))
+    return (*found, *objects)
+
+
+def import_object(
+    crew: Crew, name: str, address: str, object_id: str, inputs: StepInputs | None = None
+) -> Operated:
+    """
+    Import an object that exists at an address of a prepared step; with the recorded inputs unless
+    others are given.
+
+    Refused where the address, or the object at another one, is managed already, and where the
+    provider was found to have another object for this address.
+    """
+    _check_found(crew, name, address, object_id)
+    if inputs is None:
+        inputs = crew.bench.recorded_inputs(crew.bench.prepared[name])
+    lock_timeout = crew.order.wishes.lock_timeout
+    return operate(
+        crew,
+        name,
+        Operation(
+            command="import",
+            shown=f"import {object_id} as {address}",
+            request=lambda file: Import(address, object_id, file, lock_timeout),
+            planned=(PlannedAction(address=address, action="import"),),
+            inputs=inputs,
+            check=partial(_check_unmanaged, address, object_id),
+        ),
+    )
+
+
+def _check_found(crew: Crew, name: str, address: str, object_id: str) -> None:
+    record = crew.bench.prepared[name].record
+    for doubt in record.resources.in_doubt if record else ():
+        found = doubt.readback
+        if doubt.address != address or found is None or found.verdict != "exists":
+            continue
+        if object_id not in found.ids:
+            forget = (*naming(crew.deployment, name), "--forget", address, "--reason", "WHY")
+            raise Refused(
+                "not_the_one_found",
+                f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "
+                "that one would be nobody's then",
+                hint=f"if it is {object_id} all the same, forget what was found first: "
+                + command_line(crew.deployment, "reconcile", *forget)
+                + "; then `orchestrator import`",
+            )
+
+
+def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
+    twin = foreign_id(state, address, object_id)
+    if twin is None and address not in state.ids:
+        return
+    what = f"{object_id} is managed at {twin}"
+    if twin is None:
+        what = f"{address} manages {state.ids[address] or 'an object'}"
+    raise Refused(
+        "managed_already",
+        f"{what} already: it cannot be imported again",
+        hint="`orchestrator reconcile` looks at what is there",
+    )
+
+
+def _untaint(crew: Crew, name: str, address: str) -> Operated:
+    return operate(
+        crew,
+        name,
+        Operation(
+            command="untaint",
+            shown=f"call {address} sound: it is not replaced",
+            request=lambda _: Untaint(address, crew.order.wishes.lock_timeout),
+            planned=(PlannedAction(address=address, action="noop"),),
+        ),
+    )
+
+
+def _unlock(crew: Crew, name: str, lock_id: str) -> Operated:
+    lock = check_breakable(crew, name, lock_id)
+    step = crew.deployment.steps[name]
+    there = crew.bench.status(name) not in (None, *NOTHING_THERE)
+    return operate(
+        crew,
+        name,
+        Operation(
+            command="unlock",
+            shown=f"release the lock of its provider state ({lock})",
+            request=lambda _: Unlock(lock_id),
+            inputs=None if there else crew.bench.inputs(step),
+        ),
+    )
+
+
+def _push(crew: Crew, name: str) -> Operated | None:
+    """
+    Save the provider state that the engine could not save, and put its file aside.
+    """
+    services, prepared = crew.services, crew.bench.prepared[name]
+    file = _errored(crew, name)
+    assert file is not None, "there is one to push"
+    lost = services.engine.state_in(file)
+    held = pull(services, prepared.root, crew.bench.evidence(name), "pull-errored")
+    done: Operated | None = None
+    if not same_content(lost, held):  # it is the same where a push was killed on its last way
+        _check_pushable(prepared, file, lost, held)
+        done = operate(
+            crew,
+            name,
+            Operation(
+                command="push",
+                shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
+                f"{len(lost.objects)} objects, over serial {held.serial} with {len(held.objects)}",
+                request=lambda _: Push(file, crew.order.wishes.lock_timeout),
+            ),
+        )
+        if done.fault is not None:
+            return done
+    _set_aside(crew, name, f"saved as serial {lost.serial} with {len(lost.objects)} objects")
+    return done
+
+
+def _check_pushable(prepared: Prepared, file: Path, lost: PulledState, held: PulledState) -> None:
+    """
+    Refused where the state in the file is not a later one of the same lineage. Where nothing was
+    ever written the record may know the lineage.
+    """
+    bound = prepared.record.provider_state if prepared.record else None
+    known = held.lineage or (bound.lineage if bound else None)
+    if known is not None and lost.lineage != known:
+        raise Refused(
+            "lineage",
+            f"{file} has lineage {lost.lineage}, the provider state {known}: it is another state",
+            hint="look where it comes from; --dismiss-errored-state REASON puts it aside",
+        )
+    if held.lineage is not None and lost.serial < held.serial:
+        raise Refused(
+            "serial_back",
+            f"{file} has serial {lost.serial}, the provider state has gone on to "
+            f"{held.serial}: what has been saved since would be lost",
+            hint="compare the two; --dismiss-errored-state REASON puts it aside",
+        )
+
+
+def _dismiss(crew: Crew, name: str) -> None:
+    _set_aside(crew, name, f"dismissed: {crew.order.dismiss_errored_state}")
+
+
+def _set_aside(crew: Crew, name: str, why: str) -> None:
+    services = crew.services
+    place = services.workdirs.set_aside(crew.bench.prepared[name].root, crew.bench.evidence(name))
+    services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
+
+
+def _errored(crew: Crew, step: str) -> Path | None:
+    prepared = crew.bench.prepared.get(step)
+    return crew.services.workdirs.errored_state(prepared.root) if prepared else None
+
+
+def _in_doubt(record: OperationRecord) -> tuple[str, ...]:
+    return tuple(doubt.address for doubt in record.resources.in_doubt)
+
+
+def _missing(record: OperationRecord) -> tuple[str, ...]:
+    """
+    The addresses in doubt that an import could fill.
+    """
+    doubts = record.resources.in_doubt
+    return tuple(doubt.address for doubt in doubts if doubt.action in ("create", "forget"))
+
+
+def _tainted(record: OperationRecord) -> tuple[str, ...]:
+    return record.resources.tainted
+
+
+def _misplaced(
+    records: Mapping[str, OperationRecord],
+    wanted: Sequence[str],
+    known_of: Callable[[OperationRecord], Sequence[str]],
+    what: str,
+) -> list[Problem]:
+    """
+    The addresses that are so in no step, or in several.
+    """
+    known: dict[str, list[str]] = {}
+    for step, record in records.items():
+        for address in dict.fromkeys(known_of(record)):
+            known.setdefault(address, []).append(step)
+    problems = []
+    for address in wanted:
+        steps = known.get(address, [])
+        if not steps:
+            listed = ", ".join(sorted(known)) or "nothing"
+            problems.append(Problem(f"{address} is not {what}", hint=f"{what}: {listed}"))
+        elif len(steps) > 1:
+            hint = "name the one with --step"
+            problems.append(Problem(f"{address} is {what} in {', '.join(steps)}", hint=hint))
+    return problems

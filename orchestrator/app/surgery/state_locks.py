@@ -1,0 +1,161 @@
+"""
+The lock of a step's provider state: who holds it, and whether a killed run of ours left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.services import Services
+from orchestrator.app.steps.preparation import Prepared, call, failure, make_site
+from orchestrator.domain.record.record import Identity, OperationRecord
+from orchestrator.domain.record.state_lock import PastRun, StateLock, objection, run_at
+from orchestrator.domain.record.states import Status
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.errors import Refused
+from orchestrator.ports import Exec, Liveness
+
+#: Takes the lock for a moment, changes nothing, and loads no provider.
+_ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_data.nobody")
+_EMPTY = "No state file was found"
+
+#: Backends whose locks end with what holds them, and what that is.
+_PASSING = {"pg": "the session", "local": "the process"}
+
+
+def holder(services: Services, prepared: Prepared, step: str, run_id: str) -> StateLock | None:
+    """
+    Who holds the lock of a step's provider state now; None for nobody.
+    """
+    number = services.ids.entry_id()[:8]
+    evidence = services.files.attempt(run_id, step, 1)
+    site = make_site(services, prepared.root, evidence, f"lock-{number}")
+    answer = call(services, Exec(_ASK), site, stop=services.stop)
+    if answer.lock is None and answer.exit_code != 0 and _EMPTY not in answer.stderr_text:
+        raise failure(answer, "lock", services.stop)
+    return answer.lock
+
+
+def way_out(crew: Crew, name: str, lock_id: str | None) -> str:
+    """
+    What ends a lock that keeps a step from being looked at.
+    """
+    owner = _PASSING.get(crew.bench.prepared[name].root.backend_type)
+    if owner is not None:
+        return f"it ends with {owner} that holds it"
+    options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
+    command = command_line(crew.deployment, "reconcile", *options)
+    return f"if a run of ours left it that is dead: {command}"
+
+
+def check_breakable(crew: Crew, name: str, wanted: str) -> StateLock:
+    """
+    The lock with the id ``wanted``, which a run of ours left and nobody needs.
+
+    Refused where there is no such lock, somebody else's, or where something of ours may be alive.
+    """
+    services, prepared = crew.services, crew.bench.prepared[name]
+    target = str(crew.deployment.target(name))
+    owner = _PASSING.get(prepared.root.backend_type)
+    if owner is not None:
+        raise Refused(
+            "no_lock_to_break",
+            f"{target}: a lock of the backend {prepared.root.backend_type!r} ends with {owner} "
+            "that holds it, and what it leaves behind blocks nobody: there is nothing to unlock",
+            hint=f"end {owner}, or wait for it",
+        )
+    lock = holder(services, prepared, name, crew.session.run_id)
+    if lock is None:
+        raise Refused(
+            "no_lock_to_break",
+            f"{target}: the provider state is not locked: there is nothing to unlock",
+        )
+    runs = tuple(_past_runs(crew, name, lock))
+    objects = objection(lock, wanted, runs)
+    if objects is not None:
+        raise _foreign(target, lock, objects)
+    run = run_at(runs, lock.since) if lock.since else None
+    assert run is not None, "a lock that nothing speaks against is of a run"
+    _check_dead(crew, name, run, lock)
+    return lock
+
+
+def _past_runs(crew: Crew, name: str, lock: StateLock) -> Iterable[PastRun]:
+    """
+    The earlier runs of ours that are known here and in the store.
+    """
+    here = list(_from_files(crew, lock))
+    known = {crew.session.run_id, *(run.run_id for run in here)}
+    entries = crew.services.store.history(crew.deployment.target(name))
+    there = (run for run in _from_entries(entries) if run.run_id not in known)
+    return (_bounded(crew.services, run) for run in (*here, *there))
+
+
+def _bounded(services: Services, run: PastRun) -> PastRun:
+    """
+    The run with its end. One that was killed ended with its last sign of life: what its user locked
+    later, by hand on the same machine, is not its lock.
+    """
+    lease, grace = services.store.lease(run.run_id), timedelta(seconds=services.limits.silence)
+    if lease is not None:
+        last = services.clock.now() - timedelta(seconds=lease.age) + grace
+        return replace(run, ended=min(run.ended or last, last))
+    return replace(run, ended=run.ended or run.began + grace)
+
+
+def _from_files(crew: Crew, lock: StateLock) -> Iterable[PastRun]:
+    """
+    The last run on this machine that began before the lock was taken: there may be thousands.
+    """
+    ours = (crew.deployment.project, crew.deployment.blueprint, crew.deployment.environment)
+    for run_id in crew.services.files.runs():
+        run = crew.services.files.read_run(run_id)
+        if run is None or (run.project, run.blueprint, run.environment) != ours:
+            continue
+        if run_id == crew.session.run_id:
+            continue
+        if lock.since is not None and run.started_at <= lock.since:
+            yield PastRun(run_id, run.actor, run.started_at, run.ended_at)
+            return
+
+
+def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[PastRun]:
+    """
+    The runs that left a marker, also those of other machines.
+    """
+    after: datetime | None = None
+    for entry in entries:
+        if entry.status is Status.RUNNING:
+            yield PastRun(entry.run_id, entry.actor, entry.updated_at, after)
+        after = entry.updated_at
+
+
+def _check_dead(crew: Crew, name: str, run: PastRun, lock: StateLock) -> None:
+    services = crew.services
+    lease = services.store.lease(run.run_id)
+    known: list[Identity] = services.files.engine_identities(run.run_id, name)
+    if lease is not None:
+        known.append(lease.owner)
+    states = {services.processes.liveness(identity) for identity in known}
+    target = str(crew.deployment.target(name))
+    if Liveness.ALIVE in states:
+        raise _foreign(target, lock, f"run {run.run_id} or its engine is still at work")
+    if Liveness.UNKNOWN in states and crew.order.takeover is None:
+        raise _foreign(
+            target,
+            lock,
+            f"from here nobody can tell whether run {run.run_id} is dead; if you know that it is, "
+            "add --takeover REASON",
+        )
+
+
+def _foreign(target: str, lock: StateLock, why: str) -> Refused:
+    return Refused(
+        "foreign_lock",
+        f"{target}: the provider state is locked ({lock}), and {why}",
+        hint="ask its holder, or wait (--lock-timeout); one that is dead for certain is released "
+        f"with `orchestrator exec {target} -- force-unlock -force {lock.id or 'LOCK_ID'}`",
+    )

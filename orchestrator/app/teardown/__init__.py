@@ -1,3 +1,0 @@
-"""
-What a destroy heeds beside the steps themselves.
-"""

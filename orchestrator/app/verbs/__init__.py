@@ -1,3 +1,0 @@
-"""
-The verbs: one use case a file.
-"""

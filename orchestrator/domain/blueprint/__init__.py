@@ -1,0 +1,3 @@
+"""
+A blueprint: its inputs, references, steps and graph, as loaded and as stored with a run.
+"""

@@ -1,0 +1,276 @@
+"""
+A blueprint in an environment, checked and ready to run: what the use cases start from.
+
+Everything here was validated when it was loaded; nothing in it refers to a file format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.record.record import AbsenceMethod, Json
+from orchestrator.domain.target import ACTION_KINDS, ActionKind, Target
+from orchestrator.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """
+    An input variable that a module declares. ``type`` is its type expression as text.
+    """
+
+    name: str
+    type: str | None = None
+    required: bool = True
+    sensitive: bool = False
+    ephemeral: bool = False
+    nullable: bool = True
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    name: str
+    sensitive: bool = False
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """
+    A ``required_version`` and the place that states it.
+    """
+
+    text: str
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """
+    What the configuration of a provider is made from: the variables that it may depend on, and
+    whether it refers to managed objects of the module.
+    """
+
+    variables: frozenset[str] = frozenset()
+    objects: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """
+    A resource with ``prevent_destroy``: its address without keys; ``at`` is relative to the module.
+    """
+
+    address: str
+    at: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """
+    What a module's configuration says of itself, read without an engine.
+
+    ``directory`` is absolute; ``local_modules`` are the absolute directories of the modules it
+    calls by relative path, transitively. ``backend`` is the type of its backend block ("cloud" for
+    a cloud block). ``provider_blocks`` are the local names it configures itself.
+    ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
+    and sources of every provider that it or its local modules use, None where modules from
+    elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
+    referred to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its
+    local modules configure as "module.aws"); ``protected`` are the resources in all of them.
+    """
+
+    directory: str
+    variables: Mapping[str, Variable]
+    outputs: Mapping[str, Output]
+    required_versions: tuple[Constraint, ...] = ()
+    local_modules: tuple[str, ...] = ()
+    provider_sources: Mapping[str, str] = field(default_factory=dict)
+    provider_blocks: tuple[str, ...] = ()
+    backend: str | None = None
+    provider_uses: Mapping[str, str] | None = None
+    package: str | None = None
+    provider_reach: Mapping[str, Reach] = field(default_factory=dict)
+    protected: tuple[Protected, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """
+    One ``verify`` check: its kind and its settings as written (they may hold references).
+    """
+
+    kind: Literal["http", "tcp", "command"]
+    settings: Template
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """
+    Which errors of an apply are retried: regular expressions on the diagnostics; tries in all.
+    """
+
+    on: tuple[str, ...]
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    type: str
+    config: Template
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    reason: str
+    owner: str
+    review_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWish:
+    """
+    The engine that the blueprint asks for; a version constraint like Terraform's.
+    """
+
+    kind: Literal["terraform", "tofu"] | None = None
+    version: Constraint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAction:
+    """
+    An action that is a program: its argument vector and what its environment holds beside ours, as
+    written. ``timeout`` in seconds. No shell ever sees it.
+    """
+
+    argv: Template
+    environment: Template
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleAction:
+    """
+    An action that is a Terraform root with a state of its own; ``root`` is named by `action_name`.
+    """
+
+    root: Step
+
+
+#: What a step declares as ``compensate`` or ``before_destroy``.
+Action = CommandAction | ModuleAction
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """
+    One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` and
+    ``absence_timeout`` seconds.
+
+    ``compensate_after`` are the steps whose compensations come before its own; None: those of its
+    dependents do. ``given`` are the inputs of the blueprint as this step was applied with, where
+    they are not those of the deployment.
+    """
+
+    name: str
+    module_ref: str
+    module: Module
+    inputs: Mapping[str, Template]
+    needs: frozenset[str]
+    backend: Backend
+    providers: Mapping[str, Template]
+    verify: tuple[CheckSpec, ...] = ()
+    retry: RetryRule | None = None
+    refused_on: tuple[str, ...] = ()
+    timeout: float | None = None
+    identity: Mapping[str, Template] = field(default_factory=dict)
+    search: Mapping[str, Template] = field(default_factory=dict)
+    owned_by: str | None = None
+    retain: Retain | None = None
+    verify_absence: AbsenceMethod | None = None
+    absence_timeout: float | None = None
+    compensate: Action | None = None
+    compensate_after: tuple[str, ...] | None = None
+    before_destroy: Action | None = None
+    given: Mapping[str, InputValue] | None = None
+    at: Location | None = None
+
+    def action(self, kind: ActionKind) -> Action | None:
+        """
+        What it declares of this kind.
+        """
+        return self.compensate if kind == "compensate" else self.before_destroy
+
+
+@dataclass(frozen=True, slots=True)
+class InputValue:
+    """
+    A blueprint input with its value. ``origin`` says where it came from, for people;
+    ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping);
+    ``digest`` is what the rerun file it came from says that the value was; ``type`` is the type
+    expression that the blueprint declares.
+    """
+
+    value: Json
+    sensitive: bool
+    origin: str
+    reference: Json = None
+    digest: str | None = None
+    type: str = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """
+    A blueprint in an environment, with its inputs: the unit that is claimed, applied, destroyed.
+
+    ``root`` is the absolute project directory, ``path`` the blueprint file relative to it with "/".
+    ``moved_from`` are former paths of this blueprint whose records are still ours. ``env`` holds
+    the environment variables that the blueprint refers to and that are set. ``orphans`` are steps
+    that the blueprint no longer has: they are as they were applied. ``unavailable`` says why an
+    input has no value whose source gave none.
+    """
+
+    project: str
+    blueprint: str
+    environment: str
+    root: str
+    path: str
+    inputs: Mapping[str, InputValue]
+    steps: Mapping[str, Step]
+    graph: Graph
+    engine: EngineWish
+    operations_url: str | None = None
+    protected: bool = False
+    moved_from: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    orphans: frozenset[str] = frozenset()
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+    def target(self, step: str) -> Target:
+        """
+        The target of one of its steps.
+        """
+        return Target(self.blueprint, self.environment, step)
+
+    def roots(self) -> Mapping[str, Step]:
+        """
+        Every Terraform root by its name: those of the steps, and those of actions that are modules.
+        """
+        actions = (step.action(kind) for step in self.steps.values() for kind in ACTION_KINDS)
+        found = [action.root for action in actions if isinstance(action, ModuleAction)]
+        return {**self.steps, **{root.name: root for root in found}}
+
+    def secrets(self) -> list[Json]:
+        """
+        The values that must never be shown: sensitive inputs, and environment variables.
+        """
+        given = [self.inputs, *(step.given for step in self.steps.values() if step.given)]
+        inputs = [item.value for each in given for item in each.values() if item.sensitive]
+        return [*inputs, *self.env.values()]

@@ -1,0 +1,254 @@
+"""
+The settings of the ``verify`` checks, read into values.
+
+All kinds take ``within`` (how long to keep trying; default: one try), ``interval`` (between tries;
+default: growing from 0.2 s to 2 s) and ``timeout`` (of one try; 10 s, for a command 60 s).
+Durations are those of `orchestrator.domain.blueprint.durations`.
+
+- ``http``: ``url``, ``method`` (GET), ``status`` (200; a number or a list), ``contains``,
+  ``headers``. Redirects are not followed: they are answers like any other.
+- ``tcp``: ``host`` and ``port``, or ``address`` as ``host:port``; holds when it can be connected.
+- ``command``: ``argv`` (a list; there is no shell), ``cwd`` (within the project), ``exit_code``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from orchestrator.domain.blueprint.durations import seconds
+from orchestrator.domain.record.record import Json
+
+T = TypeVar("T")
+
+_URL = re.compile(
+    r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:?#\[\]@]+)(?::(?P<port>\d{1,5}))?(?:[/?#]\S*)?"
+)
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
+_COMMON = frozenset({"within", "interval", "timeout"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """
+    How long and how often to try, in seconds; with ``interval`` 0 pauses grow.
+    """
+
+    within: float
+    interval: float
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCheck:
+    pacing: Pacing
+    url: str
+    method: str
+    statuses: tuple[int, ...]
+    contains: str
+    headers: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return f"http {self.url}"
+
+
+@dataclass(frozen=True, slots=True)
+class TcpCheck:
+    pacing: Pacing
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp {host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCheck:
+    pacing: Pacing
+    argv: tuple[str, ...]
+    cwd: str
+    exit_code: int
+
+    @property
+    def name(self) -> str:
+        return f"command {' '.join(self.argv)}"
+
+
+AnyCheck = HttpCheck | TcpCheck | CommandCheck
+
+
+class BadSettings(ValueError):
+    """
+    Settings that make no check; ``problems`` are pairs of key and message, all of them.
+    """
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(message for _, message in problems))
+
+
+def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
+    """
+    The check of these settings, every reference in them resolved; BadSettings where it is none.
+    """
+    reader = _Reader(settings)
+    check: AnyCheck
+    if kind == "http":
+        check = HttpCheck(
+            pacing=reader.pacing(timeout=10.0),
+            url=reader.url("url"),
+            method=reader.text("method", default="GET").upper(),
+            statuses=reader.statuses("status"),
+            contains=reader.text("contains", default=""),
+            headers=reader.headers("headers"),
+        )
+    elif kind == "tcp":
+        host, port = reader.address()
+        check = TcpCheck(pacing=reader.pacing(timeout=10.0), host=host, port=port)
+    elif kind == "command":
+        check = CommandCheck(
+            pacing=reader.pacing(timeout=60.0),
+            argv=reader.argv("argv"),
+            cwd=reader.text("cwd", default="."),
+            exit_code=reader.number("exit_code", default=0, highest=255),
+        )
+    else:
+        raise BadSettings([("", f"there is no check {kind!r}; there are http, tcp and command")])
+    reader.finish()
+    return check
+
+
+def validate_check(kind: str, settings: Mapping[str, Json]) -> list[str]:
+    """
+    What is wrong with settings as written; what holds a reference is taken to be right.
+    """
+    try:
+        read_check(kind, settings)
+    except BadSettings as exc:
+        return [message for key, message in exc.problems if not _refers(settings.get(key))]
+    return []
+
+
+def _refers(value: Json) -> bool:
+    return "${" in json.dumps(value, default=str)
+
+
+class _Reader:
+    """
+    Takes settings out one by one and notes what is wrong with them.
+    """
+
+    def __init__(self, settings: Mapping[str, Json]) -> None:
+        self._settings = settings
+        self._known = set(_COMMON)
+        self._problems: list[tuple[str, str]] = []
+
+    def finish(self) -> None:
+        for key in self._settings:
+            if key not in self._known:
+                known = ", ".join(sorted(self._known))
+                self._problems.append((key, f"unknown setting {key!r}; known are {known}"))
+        if self._problems:
+            raise BadSettings(self._problems)
+
+    def pacing(self, *, timeout: float) -> Pacing:
+        return Pacing(
+            within=self._seconds("within", default=0.0),
+            interval=self._seconds("interval", default=0.0),
+            timeout=self._seconds("timeout", default=timeout),
+        )
+
+    def text(self, key: str, *, default: str) -> str:
+        value = self._take(key, default)
+        if isinstance(value, str):
+            return value
+        return self._wrong(key, "must be a text", default)
+
+    def url(self, key: str) -> str:
+        value = self._take(key, "")
+        match = _URL.fullmatch(value) if isinstance(value, str) else None
+        if match is not None and _is_port(match["port"] or 80):
+            return match[0]
+        return self._wrong(key, f"must be an http:// or https:// address, not {value!r}", "")
+
+    def number(self, key: str, *, default: int, highest: int) -> int:
+        value = _whole(self._take(key, default))
+        if value is not None and 0 <= value <= highest:
+            return value
+        return self._wrong(key, f"must be a whole number from 0 to {highest}", default)
+
+    def statuses(self, key: str) -> tuple[int, ...]:
+        value = self._take(key, 200)
+        found = [_whole(item) for item in (value if isinstance(value, list) else [value])]
+        statuses = tuple(item for item in found if item is not None and 100 <= item <= 599)
+        if statuses and len(statuses) == len(found):
+            return statuses
+        return self._wrong(key, "must be an HTTP status such as 200, or a list of them", ())
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        value = self._take(key, {})
+        if isinstance(value, dict) and all(isinstance(item, str | int) for item in value.values()):
+            return {str(name): str(item) for name, item in value.items()}
+        return self._wrong(key, "must be a mapping of names to texts", {})
+
+    def argv(self, key: str) -> tuple[str, ...]:
+        value = self._take(key, [])
+        if isinstance(value, list) and value and all(isinstance(x, str | int) for x in value):
+            return tuple(str(item) for item in value)
+        return self._wrong(key, "must be a list: the program and its arguments, no shell", ())
+
+    def address(self) -> tuple[str, int]:
+        self._known |= {"host", "port", "address"}
+        if "address" in self._settings:
+            value = self._settings["address"]
+            match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+            alone = self._settings.keys().isdisjoint({"host", "port"})
+            if match is not None and alone and _is_port(match["port"]):
+                return match["v6"] or match["host"], int(match["port"])
+            return self._wrong("address", "must be host:port, without host and port", ("", 0))
+        host = self._settings.get("host")
+        if not isinstance(host, str) or not host:
+            self._wrong("host", "must be given, with port, or address as host:port", "")
+        port = _whole(self._settings.get("port"))
+        if not _is_port(port):
+            self._wrong("port", "must be a number from 1 to 65535", 0)
+        return str(host), port or 0
+
+    def _seconds(self, key: str, *, default: float) -> float:
+        self._known.add(key)
+        if key not in self._settings:
+            return default
+        try:
+            return seconds(self._settings[key])
+        except ValueError as exc:
+            return self._wrong(key, f"is wrong: {exc}", default)
+
+    def _take(self, key: str, default: Json) -> Json:
+        self._known.add(key)
+        return self._settings.get(key, default)
+
+    def _wrong(self, key: str, message: str, instead: T) -> T:
+        self._problems.append((key, f"{key} {message}"))
+        return instead
+
+
+def _whole(value: Json) -> int | None:
+    """
+    A whole number, also where a reference within a text made it a text.
+    """
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+        return int(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_port(value: Json) -> bool:
+    number = _whole(value)
+    return number is not None and 0 < number < 65536

@@ -1,0 +1,332 @@
+"""
+The values that a step's module is given, where the secrets in them are, and how they are shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from orchestrator.domain.blueprint.blueprint import Deployment, InputValue, Step
+from orchestrator.domain.blueprint.references import (
+    Lookup,
+    Path,
+    Reference,
+    Resolved,
+    Unresolvable,
+    scalar_text,
+)
+from orchestrator.domain.blueprint.yaml_text import to_yaml
+from orchestrator.domain.events.engine_messages import StateOutput
+from orchestrator.domain.record.record import SENSITIVE, Json
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.target import shown_root, step_of
+from orchestrator.errors import Invalid, Problem
+
+__all__ = [
+    "ActionScope",
+    "Lookup",
+    "StepInputs",
+    "Upstream",
+    "digest",
+    "module_inputs",
+    "own_lookup",
+    "provider_lookup",
+    "rerun_inputs",
+    "rerun_text",
+    "static_lookup",
+    "step_inputs",
+    "target_id",
+]
+
+_SHOWN_LENGTH = 200
+
+Upstream = Callable[[str], Mapping[str, StateOutput]]
+
+
+def digest(value: Json, key: bytes) -> str:
+    """
+    The keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON values.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "hmac-sha256:" + hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def target_id(deployment: Deployment, step: str) -> str:
+    """
+    The stable identity of a target, for tags and client tokens: at most 63 of ``[a-z0-9_-]``.
+
+    It depends on project, blueprint, environment and step only.
+    """
+    target = str(deployment.target(step))
+    short = hashlib.sha256(f"{deployment.project}/{target}".encode()).hexdigest()[:16]
+    words = re.sub(r"[^a-z0-9_-]+", "-", step).rstrip("-")
+    return f"{words[:46]}-{short}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """
+    Values for a module's variables. ``secrets`` maps each sensitive leaf to where it came from;
+    ``unavailable`` names the secrets that a placeholder stands for.
+    """
+
+    values: Mapping[str, Json] = field(default_factory=dict)
+    secrets: Mapping[Path, str] = field(default_factory=dict)
+    unavailable: tuple[str, ...] = ()
+
+    def masked(self) -> dict[str, str]:
+        """
+        Each value as one line of text for people, without the sensitive leaves; long ones cut.
+        """
+        hidden = _replaced(self.values, self.secrets, lambda _value, _origin: SENSITIVE)
+        return {name: _shown(value) for name, value in hidden.items()}
+
+    def digest(self, key: bytes) -> str:
+        """
+        The keyed digest of all values.
+        """
+        return digest(dict(self.values), key)
+
+    def resolved(self, key: bytes) -> dict[str, Json]:
+        """
+        The values with ``{secret: origin, digest: ...}`` in place of each sensitive leaf.
+        """
+
+        def stand_in(value: Json, origin: str) -> Json:
+            return {"secret": origin, "digest": digest(value, key)}
+
+        return _replaced(self.values, self.secrets, stand_in)
+
+    def documents(self, deployment: Deployment, key: bytes) -> tuple[str, str]:
+        """
+        The texts of ``resolved.inputs.yml`` and ``rerun-inputs.yml``.
+        """
+        name = f"{deployment.blueprint} in {deployment.environment}"
+        resolved = to_yaml(
+            self.resolved(key),
+            header=f"What a module of {name} was given. Secrets are named, never held.",
+        )
+        return resolved, rerun_text(deployment, key)
+
+
+def rerun_text(deployment: Deployment, key: bytes) -> str:
+    """
+    The text of ``rerun-inputs.yml``.
+    """
+    name = f"{deployment.blueprint} in {deployment.environment}"
+    return to_yaml(
+        rerun_inputs(deployment, key),
+        header=f"The inputs of {name}. Give them again with --input-file.",
+    )
+
+
+def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
+    """
+    The blueprint's inputs as an input file takes them: a sensitive one as the place it comes from,
+    with its digest.
+    """
+    found: dict[str, Json] = {}
+    for name, item in deployment.inputs.items():
+        if not item.sensitive:
+            found[name] = item.value
+        elif item.value is not None:
+            reference = item.reference or {"from": {"env": f"ORCHESTRATOR_INPUT_{name}"}}
+            found[name] = {**reference, "digest": digest(item.value, key)}
+    return found
+
+
+def static_lookup(deployment: Deployment, step: Step) -> Lookup:
+    """
+    Resolves what is known without any step: names, inputs, environment variables.
+    """
+    return partial(_static, deployment, step)
+
+
+def provider_lookup(deployment: Deployment, step: Step, upstream: Upstream) -> Lookup:
+    """
+    Resolves what inputs and providers of a step may refer to; ``upstream`` gives a step's outputs.
+
+    Unresolvable where an upstream step has no such output.
+    """
+
+    def look_up(reference: Reference) -> Resolved:
+        if reference.kind != "step_output":
+            return _static(deployment, step, reference)
+        name, output = reference.names
+        return _output(upstream(name), output, f"steps.{name}.outputs.{output}")
+
+    return look_up
+
+
+def own_lookup(
+    deployment: Deployment,
+    step: Step,
+    inputs: StepInputs,
+    outputs: Mapping[str, StateOutput],
+) -> Lookup:
+    """
+    Resolves what a step's own ``verify``, ``identity`` and ``search`` may refer to: its inputs and
+    outputs.
+    """
+
+    def look_up(reference: Reference) -> Resolved:
+        match reference.kind:
+            case "input":
+                return _own_input(step, inputs, reference.names[0])
+            case "own_output":
+                return _output(outputs, reference.names[0], f"outputs.{reference.names[0]}")
+            case _:
+                return _static(deployment, step, reference)
+
+    return look_up
+
+
+@dataclass(frozen=True, slots=True)
+class ActionScope:
+    """
+    What the actions of a step may refer to: the values that its module was given, its outputs, the
+    outputs of the steps it needs, and the run that carries the action out.
+    """
+
+    deployment: Deployment
+    step: Step
+    inputs: StepInputs
+    outputs: Mapping[str, StateOutput]
+    upstream: Upstream
+    run_id: str
+
+    def look_up(self, reference: Reference) -> Resolved:
+        """
+        The value of a reference; Unresolvable where it has none.
+        """
+        match reference.kind:
+            case "run_id":
+                return Resolved(self.run_id)
+            case "step_output":
+                return provider_lookup(self.deployment, self.step, self.upstream)(reference)
+            case _:
+                return own_lookup(self.deployment, self.step, self.inputs, self.outputs)(reference)
+
+
+def step_inputs(deployment: Deployment, step: Step, upstream: Upstream) -> StepInputs:
+    """
+    The values for the step's module. Invalid, with all problems, where one cannot be had.
+    """
+    return module_inputs(step, provider_lookup(deployment, step, upstream))
+
+
+def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
+    """
+    The values for a root's module by what ``look_up`` gives. Invalid, with all problems, where one
+    cannot be had.
+
+    What a variable that the module calls sensitive is given is a secret, wherever it came from.
+    """
+    values: dict[str, Json] = {}
+    secrets: dict[Path, str] = {}
+    problems: list[Problem] = []
+    for name, template in step.inputs.items():
+        try:
+            resolved = template.resolve(look_up)
+        except Unresolvable as exc:
+            problems.append(Problem(f"input {name!r} of {shown_root(step.name)}: {exc}", step.at))
+            continue
+        values[name] = resolved.value
+        found = dict(resolved.secrets)
+        variable = step.module.variables.get(name)
+        if variable is not None and variable.sensitive and resolved.value is not None:
+            whole = Resolved(resolved.value, {(): f"variable {name}"})
+            found = {**whole.leaves(), **found}
+        secrets.update({(name, *path): origin for path, origin in found.items()})
+    if problems:
+        raise Invalid(problems)
+    return StepInputs(values, secrets)
+
+
+def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolved:
+    match reference.kind:
+        case "input":
+            given = deployment.inputs if step.given is None else step.given
+            return _input(given, reference.names[0], deployment.unavailable)
+        case "env":
+            name = reference.names[0]
+            return Resolved(_variable(deployment, name), {(): f"env.{name}"})
+        case "blueprint_name":
+            return Resolved(deployment.blueprint)
+        case "environment":
+            return Resolved(deployment.environment)
+        case "step_name":
+            return Resolved(step_of(step.name))
+        case "target_id":
+            return Resolved(target_id(deployment, step.name))
+        case "step_output" | "own_output" | "each_key" | "run_id":
+            raise Unresolvable(f"${{{reference}}} has no value here")
+
+
+def _input(given: Mapping[str, InputValue], name: str, why: Mapping[str, str]) -> Resolved:
+    if name not in given:
+        reason = f": {why[name]}" if name in why else ""
+        raise Unresolvable(f"the input {name!r} has no value{reason}")
+    item = given[name]
+    return Resolved(item.value, {(): f"inputs.{name}"} if item.sensitive else {})
+
+
+def _variable(deployment: Deployment, name: str) -> str:
+    if name not in deployment.env:
+        raise Unresolvable(f"the environment variable {name} is not set")
+    return deployment.env[name]
+
+
+def _own_input(step: Step, inputs: StepInputs, name: str) -> Resolved:
+    if name not in inputs.values:
+        raise Unresolvable(f"step {step.name!r} does not set {name!r}: only its module knows it")
+    return Resolved(dict(inputs.values), inputs.secrets).at((name,))
+
+
+def _output(outputs: Mapping[str, StateOutput], name: str, shown: str) -> Resolved:
+    if name not in outputs:
+        hint = did_you_mean(name, outputs)
+        raise Unresolvable(
+            f"${{{shown}}} has no value: not in the provider state; {hint}".rstrip("; ")
+        )
+    item = outputs[name]
+    return Resolved(item.value, {(): shown} if item.sensitive else {})
+
+
+def _replaced(
+    values: Mapping[str, Json], secrets: Mapping[Path, str], stand_in: Callable[[Json, str], Json]
+) -> dict[str, Json]:
+    """
+    The values with what ``stand_in`` gives for each sensitive leaf and its origin.
+    """
+
+    def walk(value: Json, path: Path) -> Json:
+        if path in secrets:
+            return stand_in(value, secrets[path])
+        match value:
+            case Mapping():
+                return {key: walk(item, (*path, key)) for key, item in value.items()}
+            case list():
+                return [walk(item, (*path, number)) for number, item in enumerate(value)]
+            case _:
+                return value
+
+    return {name: walk(value, (name,)) for name, value in values.items()}
+
+
+def _shown(value: Json) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str) and "\n" not in value:
+        text = value
+    elif isinstance(value, str | dict | list):
+        text = json.dumps(value, ensure_ascii=False)
+    else:
+        text = scalar_text(value)
+    return text if len(text) <= _SHOWN_LENGTH else text[: _SHOWN_LENGTH - 1] + "…"

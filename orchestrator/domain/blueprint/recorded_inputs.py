@@ -1,0 +1,97 @@
+"""
+``resolved.inputs.yml`` read back: the values of an earlier run, its secrets fetched anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orchestrator.domain.blueprint.inputs import digest
+from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
+from orchestrator.domain.blueprint.references import Resolved, Unresolvable
+from orchestrator.domain.record.record import Json
+from orchestrator.errors import Invalid, Problem
+
+_STAND_IN = frozenset({"secret", "digest"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """
+    The values with today's secrets in place. ``secrets`` maps each sensitive leaf to where it came
+    from, ``digests`` to the digest it was recorded with.
+    """
+
+    values: Mapping[str, Json]
+    secrets: Mapping[PathInValue, str]
+    digests: Mapping[PathInValue, str]
+
+    def changed(self, key: bytes) -> list[str]:
+        """
+        Where the secrets came from that are not what they were, sorted.
+        """
+        whole = Resolved(dict(self.values))
+        return sorted(
+            {
+                self.secrets[path]
+                for path, known in self.digests.items()
+                if digest(whole.at(path).value, key) != known
+            }
+        )
+
+
+def placeholder(type_: str | None) -> Json:
+    """
+    What stands for a secret that no longer exists, in a destroy that was told to go without it: of
+    the type of its variable, where that is a simple one.
+    """
+    match type_:
+        case "number":
+            return 0
+        case "bool":
+            return False
+        case _:
+            return "unavailable-secret"
+
+
+def recall(text: str, today: Callable[[PathInValue, str], Json]) -> Recalled:
+    """
+    Read the document; ``today`` gives a secret's present value for its path and origin.
+
+    Invalid, with all of them, where the document is damaged or ``today`` raises Unresolvable.
+    """
+    import yaml
+
+    try:
+        document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as exc:
+        raise Invalid([Problem(f"recorded inputs that cannot be read: {exc}")]) from exc
+    secrets: dict[PathInValue, str] = {}
+    digests: dict[PathInValue, str] = {}
+    problems: list[Problem] = []
+
+    def walk(value: Json, path: PathInValue) -> Json:
+        if isinstance(value, dict) and value.keys() == _STAND_IN:
+            secrets[path], digests[path] = str(value["secret"]), str(value["digest"])
+            try:
+                return today(path, secrets[path])
+            except Unresolvable as exc:
+                name = secrets[path]
+                problems.append(
+                    Problem(
+                        f"the secret {name} of input {path[0]!r} cannot be had: {exc} (a destroy "
+                        f"can do without one that is gone for good: --unavailable-secret {name})"
+                    )
+                )
+                return None
+        if isinstance(value, dict):
+            return {key: walk(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [walk(item, (*path, number)) for number, item in enumerate(value)]
+        return value
+
+    values = {str(name): walk(value, (str(name),)) for name, value in (document or {}).items()}
+    if problems:
+        raise Invalid(problems)
+    return Recalled(values, secrets, digests)

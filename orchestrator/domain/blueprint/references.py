@@ -1,0 +1,289 @@
+"""
+References ``${...}`` in blueprint values: parsed once, resolved against a scope.
+
+``${inputs.x}``, ``${steps.s.outputs.o}``, ``${outputs.o}``, ``${env.NAME}``, ``${blueprint.name}``,
+``${environment}``, ``${step.name}``, ``${target.id}``, ``${each.key}`` and ``${run.id}``; inputs
+and outputs may go on with a path such as ``.subnets[0]``. ``$${`` stands for the text ``${``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.domain.blueprint.reference_syntax import (
+    Issue,
+    Path,
+    Reference,
+    Text,
+    parse_text,
+    path_text,
+)
+from orchestrator.domain.record.record import Json
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+__all__ = [
+    "BadTemplate",
+    "Issue",
+    "Lookup",
+    "Path",
+    "Reference",
+    "Resolved",
+    "Template",
+    "Unresolvable",
+    "Use",
+    "scalar_text",
+]
+
+
+class BadTemplate(ValueError):
+    """
+    A value holds references that cannot be parsed; all of them in ``issues``.
+    """
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        self.issues = tuple(issues)
+        super().__init__("; ".join(f"{i.message} (character {i.offset + 1})" for i in issues))
+
+
+class Unresolvable(ValueError):
+    """
+    A reference is well-formed but its value does not fit the place; ``path`` is the place.
+    """
+
+    def __init__(self, message: str, path: Path = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """
+    A reference at a place: path in the value, offset of its ``${`` in the text there. ``whole``
+    tells that the text is nothing but the reference.
+    """
+
+    reference: Reference
+    path: Path
+    offset: int
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """
+    A value, and for each sensitive leaf in it the text that says where it came from.
+
+    The path ``()`` is the value itself; a path to a map or list covers all below it.
+    """
+
+    value: Json
+    secrets: Mapping[Path, str] = field(default_factory=dict)
+
+    def at(self, path: Path) -> Resolved:
+        """
+        What stands at ``path``, with its share of the secrets; Unresolvable where nothing does.
+        """
+        value = self.value
+        for number, part in enumerate(path):
+            try:
+                if isinstance(value, str) or isinstance(part, int) != isinstance(value, list):
+                    raise TypeError
+                value = value[part]
+            except (LookupError, TypeError):
+                so_far = path_text(path[:number]) or "the value"
+                raise Unresolvable(f"{so_far} has nothing at {path_text((part,))}") from None
+        secrets: dict[Path, str] = {}
+        for place, origin in self.secrets.items():
+            if place[: len(path)] == path:
+                secrets[place[len(path) :]] = origin
+            elif path[: len(place)] == place:
+                secrets[()] = origin
+        return Resolved(value, secrets)
+
+    def leaves(self) -> Mapping[Path, str]:
+        """
+        The secrets by leaf: where a structure is sensitive as a whole, each of its leaves is.
+        """
+        found: dict[Path, str] = {}
+        for place, origin in self.secrets.items():
+            for leaf in _leaves(self.at(place).value):
+                found[place + leaf] = origin
+        return found
+
+
+Lookup = Callable[[Reference], Resolved]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """
+    A JSON-like value whose texts may hold references; BadTemplate where one is malformed.
+
+    >>> t = Template({"name": "${inputs.name}-assets"})
+    >>> t.resolve(lambda reference: Resolved("acme")).value
+    {'name': 'acme-assets'}
+    """
+
+    raw: Json
+    _parsed: Json = field(init=False, repr=False, compare=False)
+    uses: tuple[Use, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        issues: list[Issue] = []
+        parsed = _parse(self.raw, (), issues)
+        if issues:
+            raise BadTemplate(issues)
+        object.__setattr__(self, "_parsed", parsed)
+        object.__setattr__(self, "uses", tuple(_uses(parsed, ())))
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """
+        The references in it, each once, in order.
+        """
+        return tuple(dict.fromkeys(use.reference for use in self.uses))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: type, _handler: Any) -> CoreSchema:
+        """
+        In documents a template is what it was made from.
+        """
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            lambda given: given if isinstance(given, cls) else cls(given),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda made: made.raw),
+        )
+
+    def resolve(self, lookup: Lookup) -> Resolved:
+        """
+        The value with every reference replaced by what ``lookup`` gives for it.
+
+        ``lookup`` answers for the reference without its path. A value that is one whole reference
+        keeps its type. Text around a reference takes text, numbers and bools; Unresolvable for
+        anything else. Secrets are by leaf.
+        """
+        secrets: dict[Path, str] = {}
+        return Resolved(_resolve(self._parsed, (), lookup, secrets), secrets)
+
+
+def scalar_text(value: Json) -> str:
+    """
+    A scalar as text, as Terraform converts it: true, 12, 1.5; "" for None.
+
+    >>> scalar_text(True), scalar_text(12.0)
+    ('true', '12')
+    """
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float() if value.is_integer():
+            return str(int(value))
+        case _:
+            return str(value)
+
+
+def _parse(raw: Json, path: Path, issues: list[Issue]) -> Json:
+    match raw:
+        case str() if "${" in raw:
+            return parse_text(raw, path, issues)
+        case Mapping():
+            parsed = {}
+            for key, value in raw.items():
+                name = key
+                if isinstance(key, str) and "${" in key:
+                    name = key.replace("$${", "${")
+                    if "${" in key.replace("$${", ""):
+                        issues.append(Issue((*path, key), 0, "a key cannot hold a reference"))
+                parsed[name] = _parse(value, (*path, key), issues)
+            return parsed
+        case list() | tuple():
+            return [_parse(item, (*path, number), issues) for number, item in enumerate(raw)]
+        case _:
+            return raw
+
+
+def _uses(parsed: Json, path: Path) -> Iterator[Use]:
+    match parsed:
+        case Text(parts, offsets):
+            for part, offset in zip(parts, offsets, strict=True):
+                if isinstance(part, Reference):
+                    yield Use(part, path, offset, whole=len(parts) == 1)
+        case dict():
+            for key, value in parsed.items():
+                yield from _uses(value, (*path, key))
+        case list():
+            for number, item in enumerate(parsed):
+                yield from _uses(item, (*path, number))
+
+
+def _resolve(parsed: Json, path: Path, lookup: Lookup, secrets: dict[Path, str]) -> Json:
+    match parsed:
+        case Text((Reference() as reference,)):
+            resolved = _look_up(reference, path, lookup)
+            for leaf, origin in resolved.leaves().items():
+                secrets[path + leaf] = origin
+            return resolved.value
+        case Text(parts):
+            return _join(parts, path, lookup, secrets)
+        case dict():
+            return {k: _resolve(v, (*path, k), lookup, secrets) for k, v in parsed.items()}
+        case list():
+            return [_resolve(v, (*path, n), lookup, secrets) for n, v in enumerate(parsed)]
+        case _:
+            return parsed
+
+
+def _join(
+    parts: Sequence[str | Reference], path: Path, lookup: Lookup, secrets: dict[Path, str]
+) -> str:
+    texts: list[str] = []
+    origins: dict[str, None] = {}
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        resolved = _look_up(part, path, lookup)
+        if resolved.value is None or isinstance(resolved.value, dict | list):
+            raise Unresolvable(f"${{{part}}} is {_shape(resolved.value)} inside text", path)
+        texts.append(scalar_text(resolved.value))
+        origins.update(dict.fromkeys(resolved.leaves().values()))
+    if origins:
+        secrets[path] = ", ".join(origins)
+    return "".join(texts)
+
+
+def _shape(value: Json) -> str:
+    match value:
+        case dict():
+            return "a map"
+        case list():
+            return "a list"
+        case _:
+            return "null"
+
+
+def _look_up(reference: Reference, path: Path, lookup: Lookup) -> Resolved:
+    resolved = lookup(Reference(reference.kind, reference.names))
+    try:
+        return resolved.at(reference.path)
+    except Unresolvable as exc:
+        raise Unresolvable(f"${{{reference}}}: {exc}", path) from None
+
+
+def _leaves(value: Json) -> Iterator[Path]:
+    match value:
+        case dict() if value:
+            for key, item in value.items():
+                yield from ((key, *rest) for rest in _leaves(item))
+        case list() if value:
+            for number, item in enumerate(value):
+                yield from ((number, *rest) for rest in _leaves(item))
+        case _:
+            yield ()

@@ -1,0 +1,265 @@
+"""
+What an applying run meant to do, kept in the operation store: a deployment without its secrets.
+
+A later run makes the same deployment from it again, whatever has become of blueprint and modules
+since. Equal deployments have equal texts, so one text serves every run that meant the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.domain.blueprint.blueprint import (
+    Action,
+    Deployment,
+    EngineWish,
+    InputValue,
+    Module,
+    ModuleAction,
+    Step,
+)
+from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
+from orchestrator.domain.blueprint.references import Resolved, Template
+from orchestrator.domain.record.record import Json
+
+SCHEMA = "orchestrator.deployment/1"
+
+
+class _Kept(BaseModel):
+    """
+    A value that is kept. What a version does not know it does not read: to do a part of what was
+    meant would be to guess.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+
+class FrozenInput(_Kept):
+    """
+    A blueprint input: its value; of a sensitive one the place it comes from, with its digest, as an
+    input file takes it (None: it was null). ``type`` is the type expression.
+    """
+
+    type: str = "any"
+    sensitive: bool = False
+    value: Json = None
+
+
+class FrozenDeployment(_Kept):
+    """
+    A deployment as data. ``env`` holds the digests of the environment variables that it refers to,
+    ``withheld`` those of step inputs that are secret and stood in the blueprint as they are.
+    ``key_id`` tells which project key the digests were made with.
+    """
+
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    project: str
+    blueprint: str
+    environment: str
+    path: str
+    moved_from: tuple[str, ...] = ()
+    protected: bool = False
+    engine: EngineWish
+    key_id: str
+    inputs: dict[str, FrozenInput]
+    env: dict[str, str]
+    withheld: dict[str, dict[str, str]]
+    steps: dict[str, Step]
+
+    def to_json(self) -> str:
+        """
+        The one text of this deployment.
+        """
+        return json.dumps(self.model_dump(by_alias=True), default=_listed, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """
+    A step that is alive and no longer in the blueprint: what it was applied from, and by which run.
+    """
+
+    step: str
+    run_id: str
+    frozen: FrozenDeployment
+
+
+class UnreadableDeployment(Exception):
+    """
+    A stored deployment that is damaged, or of another version of the tool.
+    """
+
+
+def kept_digest(text: bytes) -> str:
+    """
+    The digest by which a deployment is named.
+    """
+    return "sha256:" + hashlib.sha256(text).hexdigest()
+
+
+def key_id(key: bytes) -> str:
+    """
+    A name for a project key that says nothing about it.
+    """
+    return digest("key", key)
+
+
+def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
+    """
+    The deployment as data, every secret replaced by where it comes from and its keyed digest.
+    """
+    given = rerun_inputs(deployment, key)
+    withheld = {name: _literals(root, key) for name, root in deployment.roots().items()}
+    return FrozenDeployment(
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        path=deployment.path,
+        moved_from=deployment.moved_from,
+        protected=deployment.protected,
+        engine=_nowhere(deployment.engine),
+        key_id=key_id(key),
+        inputs={
+            name: FrozenInput(
+                type=item.type,
+                sensitive=item.sensitive,
+                value=_movable(given.get(name), deployment.root)
+                if item.sensitive
+                else given.get(name),
+            )
+            for name, item in deployment.inputs.items()
+        },
+        env={name: digest(value, key) for name, value in deployment.env.items()},
+        withheld={name: found for name, found in withheld.items() if found},
+        steps={name: _without(step, withheld) for name, step in deployment.steps.items()},
+    )
+
+
+def parse_deployment(text: bytes, digest: str) -> FrozenDeployment:
+    """
+    The deployment in ``text``, kept under its digest; UnreadableDeployment where it is damaged, of
+    another version, or says more than this version of the tool understands: nothing of it may be
+    left out.
+    """
+    if kept_digest(text) != digest:
+        raise UnreadableDeployment("its content does not have the digest that it is named by")
+    try:
+        found = FrozenDeployment.model_validate_json(text)
+    except ValidationError as exc:
+        fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
+        raise UnreadableDeployment(f"damaged or unknown fields: {fields}") from exc
+    if found.schema_ != SCHEMA:
+        raise UnreadableDeployment(f"schema {found.schema_!r}; this version reads {SCHEMA!r}")
+    return found
+
+
+def changed_secrets(frozen: FrozenDeployment, now: Deployment, key: bytes) -> tuple[str, ...]:
+    """
+    The secrets that are not what they were, or of which that cannot be told because the project key
+    is another: inputs by name, others as ``env.NAME`` and ``steps.STEP.inputs.NAME``; sorted. A
+    variable that is not set any more is none: no step needs it.
+    """
+    then: dict[str, str] = {}
+    today: dict[str, Json] = {}
+    for name, item in frozen.inputs.items():
+        if item.sensitive and item.value is not None:
+            then[name], today[name] = str(item.value.get("digest")), _value(now.inputs.get(name))
+    for name, known in frozen.env.items():
+        if name in now.env:
+            then[f"env.{name}"], today[f"env.{name}"] = known, now.env[name]
+    roots = now.roots()
+    for root, inputs in frozen.withheld.items():
+        for name, known in inputs.items():
+            secret = f"steps.{root}.inputs.{name}"
+            then[secret], today[secret] = known, roots[root].inputs[name].raw
+    return tuple(sorted(name for name in then if digest(today[name], key) != then[name]))
+
+
+def on_roots(step: Step, change: Callable[[Step], Step]) -> Step:
+    """
+    The step with a change made to the roots of its actions.
+    """
+
+    def changed(action: Action | None) -> Action | None:
+        if isinstance(action, ModuleAction):
+            return replace(action, root=change(action.root))
+        return action
+
+    return replace(
+        step, compensate=changed(step.compensate), before_destroy=changed(step.before_destroy)
+    )
+
+
+def _nowhere(wish: EngineWish) -> EngineWish:
+    version = replace(wish.version, at=None) if wish.version else None
+    return replace(wish, version=version)
+
+
+def _movable(reference: Json, root: str) -> Json:
+    """
+    The place of a secret; a file in the project by its path from there, so that it is found on
+    another machine.
+    """
+    if reference is None or "file" not in reference["from"]:
+        return reference
+    file = reference["from"]["file"].removeprefix(f"{root}/")
+    return {**reference, "from": {"file": file}}
+
+
+def _value(item: InputValue | None) -> Json:
+    return item.value if item else None
+
+
+def _without(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
+    """
+    The step and the roots of its actions without secrets, without what depends on this machine,
+    and without places in files: a comment more does not make another deployment.
+    """
+    module = Module(
+        directory="",
+        variables={name: replace(item, at=None) for name, item in step.module.variables.items()},
+        outputs={name: replace(item, at=None) for name, item in step.module.outputs.items()},
+        required_versions=tuple(replace(c, at=None) for c in step.module.required_versions),
+    )
+    hidden = withheld[step.name]
+    inputs = {name: template for name, template in step.inputs.items() if name not in hidden}
+    return on_roots(
+        replace(step, inputs=inputs, module=module, given=None, at=None),
+        lambda root: _without(root, withheld),
+    )
+
+
+def _literals(step: Step, key: bytes) -> Mapping[str, str]:
+    """
+    The inputs for sensitive variables whose values stand in the blueprint, with their digests.
+    """
+    variables = step.module.variables
+    return {
+        name: digest(template.raw, key)
+        for name, template in step.inputs.items()
+        if name in variables and variables[name].sensitive and _holds_literal(template)
+    }
+
+
+def _holds_literal(template: Template) -> bool:
+    """
+    Whether a part of the template is anything but one whole reference.
+    """
+    whole = {use.path for use in template.uses if use.whole}
+    everything = Resolved(template.raw, {(): ""})
+    literal = (everything.at(path).value for path in everything.leaves() if path not in whole)
+    return any(isinstance(value, str | int | float) and value != "" for value in literal)
+
+
+def _listed(value: object) -> Json:
+    """
+    Sets in one order, whichever process wrote them.
+    """
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} is no part of a deployment")

@@ -1,0 +1,63 @@
+"""
+A blueprint in an environment as far as reading commands need it: names, order, places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.blueprint.blueprint import Backend, InputValue, Retain
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.target import Target
+from orchestrator.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class OutlinedStep:
+    """
+    A step without its module: what it is called, uses and needs, which actions it declares, and
+    the provider configuration that the blueprint gives it, unresolved.
+    """
+
+    name: str
+    module_ref: str
+    needs: frozenset[str]
+    owned_by: str | None = None
+    retain: Retain | None = None
+    compensate: bool = False
+    before_destroy: bool = False
+    providers: Mapping[str, Template] = field(default_factory=dict)
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """
+    What is known of a blueprint without reading modules or asking for values.
+
+    ``backend`` is the one that the blueprint sets for all steps: it decides where the operation
+    store lies. ``inputs`` holds only those that this backend refers to. ``environments`` are all
+    that the blueprint declares, ("default",) if it declares none.
+    """
+
+    project: str
+    blueprint: str
+    environment: str
+    environments: tuple[str, ...]
+    root: str
+    path: str
+    steps: Mapping[str, OutlinedStep]
+    graph: Graph
+    backend: Backend
+    inputs: Mapping[str, InputValue] = field(default_factory=dict)
+    operations_url: str | None = None
+    protected: bool = False
+    moved_from: tuple[str, ...] = ()
+
+    def target(self, step: str) -> Target:
+        """
+        The target of one of its steps.
+        """
+        return Target(self.blueprint, self.environment, step)

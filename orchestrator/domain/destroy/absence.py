@@ -1,0 +1,243 @@
+"""
+Absence: what a provider says of the objects that a destroy removed, and what that adds up to.
+
+A delete request is not absence (DESIGN 10): an object is gone once the provider configuration that
+managed it was asked for it and did not find it. What cannot be told is not gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from orchestrator.domain.events.engine_messages import StateObject
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import (
+    Absence,
+    AbsenceMethod,
+    CheckedObject,
+    CheckedState,
+    Doubt,
+    ObjectRef,
+    OperationRecord,
+    SavedState,
+    Settled,
+)
+
+#: Seconds in which an accepted delete may still be under way, where a step does not say.
+PATIENCE = 300.0
+
+#: Providers whose objects live in provider state only: nobody else could be asked for them.
+_LOCAL = re.compile(r"(?:^|/)(?:builtin/terraform|hashicorp/(?:null|random|time|tls))$")
+
+#: States of objects that nobody needs to be asked for again.
+OVER: tuple[CheckedState, ...] = ("gone", "forgotten")
+
+#: An object: its address and its id. A deposed one and its successor share the address.
+Key = tuple[str, str | None]
+
+
+def has_remote_side(provider: str) -> bool:
+    """
+    Whether the objects of a provider, by its source address, exist anywhere but in state.
+
+    >>> has_remote_side("registry.terraform.io/hashicorp/random")
+    False
+    """
+    return _LOCAL.search(provider) is None
+
+
+def method(
+    asked: AbsenceMethod | None, declared: AbsenceMethod | None, record: OperationRecord | None
+) -> AbsenceMethod:
+    """
+    How absence is to be confirmed: as the command says, else the blueprint, else as the record says
+    that it was declared when the target was applied.
+    """
+    return asked or declared or (record.verify_absence if record else None) or "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    What is known of the absence of one object, and ``why`` it is no more. ``saved`` is the provider
+    state that knows it.
+    """
+
+    ref: ObjectRef
+    state: CheckedState
+    why: str = ""
+    saved: SavedState | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.ref.address, self.ref.id
+
+
+def answers(
+    journal: Journal,
+    names: Mapping[str, StateObject],
+    *,
+    ended_well: bool,
+    blind: Collection[str] = (),
+) -> dict[Key, tuple[CheckedState, str]]:
+    """
+    What a refresh says of each object, asked for under a name of its own: gone; terminating where
+    the provider still has it; unknown, and why.
+
+    ``blind`` are provider configurations that are made from objects of the step: what they say once
+    those are gone proves nothing.
+    """
+    lost = {item.address for item in journal.drifted if item.action == "delete"}
+    found: dict[Key, tuple[CheckedState, str]] = {}
+    for name, item in names.items():
+        key = (item.address, item.id)
+        if item.configuration in blind:
+            found[key] = "unknown", "its provider is configured from objects of this step"
+        elif name in lost:
+            found[key] = "gone", ""
+        elif name in journal.refreshed or ended_well:
+            found[key] = "terminating", ""
+        else:
+            found[key] = "unknown", _error(journal, name, item.configuration)
+    return found
+
+
+def _error(journal: Journal, name: str, configuration: str) -> str:
+    """
+    The error that stands for an object's missing answer: its own, that of its provider
+    configuration, else the first.
+    """
+    for address in (name, configuration):
+        for error in journal.errors:
+            if error.address == address:
+                return error.summary
+    return journal.errors[0].summary if journal.errors else "the engine did not ask for it"
+
+
+def explained(finding: Finding) -> Finding:
+    """
+    The finding in its final words.
+    """
+    match finding.state:
+        case "gone":
+            why = finding.why
+        case "requested":
+            why = "its delete was requested, and nobody has asked yet whether it is gone"
+        case "terminating":
+            why = "its delete was accepted, and the provider still has it"
+        case "remaining":
+            why = "its delete was reported done, and the provider still has it"
+        case "unknown":
+            why = f"whether it is gone could not be told: {finding.why}"
+    return replace(finding, why=why)
+
+
+def weigh(
+    doubts: Sequence[Doubt], findings: Iterable[Finding], *, run_id: str, at: datetime
+) -> tuple[tuple[Doubt, ...], tuple[Settled, ...]]:
+    """
+    The doubts with what was found in their place, and those that are none any more.
+    """
+    found = list(findings)
+    asked = {item.key for item in found}
+    known = {(d.address, d.id): d for d in doubts if d.action == "forget"}
+    weighed = [d for d in doubts if d.action != "forget" or (d.address, d.id) not in asked]
+    settled = []
+    for item in found:
+        earlier = known.get(item.key)
+        if item.state != "gone":
+            since = earlier.at if earlier else at
+            weighed.append(
+                Doubt(
+                    address=item.ref.address,
+                    action="forget",
+                    at=since,
+                    id=item.ref.id,
+                    why=item.why,
+                    saved=item.saved,
+                )
+            )
+        elif earlier is not None:
+            settled.append(Settled(doubt=earlier, how="gone", run_id=run_id, at=at))
+    return tuple(weighed), tuple(settled)
+
+
+def absence(
+    findings: Sequence[Finding],
+    remaining: Iterable[ObjectRef],
+    at: datetime,
+    *,
+    earlier: Absence | None = None,
+) -> Absence:
+    """
+    What the provider's answers add up to, with what was known ``earlier`` to be gone; ``remaining``
+    are objects that provider state still holds.
+    """
+    asked = {item.key for item in findings}
+    before = earlier.checked if earlier and earlier.method == "provider" else ()
+    checked = [c for c in before if c.state in OVER and (c.address, c.id) not in asked]
+    checked += [
+        CheckedObject(
+            address=item.ref.address, id=item.ref.id, state=item.state, why=item.why or None
+        )
+        for item in findings
+    ]
+    checked += [
+        CheckedObject(address=ref.address, id=ref.id, state="remaining")
+        for ref in remaining
+        if (ref.address, ref.id) not in asked
+    ]
+    sure = all(item.state in OVER for item in checked)
+    return Absence(
+        verdict="confirmed" if sure else "unconfirmed",
+        method="provider",
+        checked=tuple(checked),
+        at=at,
+    )
+
+
+def without_forgotten(
+    earlier: Absence | None, settled: Iterable[Settled], at: datetime
+) -> Absence | None:
+    """
+    What was known ``earlier`` with the objects that a person has forgotten told as such: nobody
+    but they say that these are gone.
+    """
+    doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
+    if not doubts:
+        return earlier
+    known = earlier.checked if earlier else ()
+    told = (
+        CheckedObject(address=address, id=id_, state="forgotten", why=item.reason)
+        for (address, id_), item in doubts.items()
+    )
+    return Absence(
+        verdict="unconfirmed",
+        method=earlier.method if earlier else "state",
+        checked=(*(c for c in known if (c.address, c.id) not in doubts), *told),
+        at=at,
+    )
+
+
+def still_there(findings: Iterable[Finding]) -> str:
+    """
+    What the provider still has, with ids; empty for nothing.
+    """
+    return ", ".join(
+        f"{item.ref.address} ({item.ref.id})" if item.ref.id else item.ref.address
+        for item in findings
+        if item.state in ("remaining", "terminating")
+    )
+
+
+def kept_in_sight(record: OperationRecord | None, doubts: Iterable[Doubt]) -> tuple[ObjectRef, ...]:
+    """
+    The objects of a record that a destroy removed from provider state and that the provider has not
+    confirmed: the record must not lose sight of them.
+    """
+    known = {(doubt.address, doubt.id) for doubt in doubts if doubt.saved is not None}
+    inventory = record.resources.inventory if record else ()
+    return tuple(ref for ref in inventory if (ref.address, ref.id) in known)

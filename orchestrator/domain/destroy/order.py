@@ -1,0 +1,172 @@
+"""
+What a destroy does with each step, and in which order: what is kept, what is taken down by the
+engine, and what goes with the parent that owns it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.graph import CycleFound, Graph
+from orchestrator.domain.destroy.applied_graph import applied_graph
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.retention import retention
+from orchestrator.domain.record.states import NOTHING_THERE
+
+Records = Mapping[str, OperationRecord | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Teardown:
+    """
+    ``kept`` are the selected steps that stay, with the reason; ``todo`` those to take down.
+
+    ``follows`` maps each step of ``todo`` that goes with its parent to that parent. ``order`` is
+    the graph of ``todo``: each step needs what must be confirmed gone before it.
+    """
+
+    kept: Mapping[str, str]
+    todo: tuple[str, ...]
+    follows: Mapping[str, str]
+    order: Graph
+
+
+def teardown(
+    deployment: Deployment,
+    records: Records,
+    selected: Sequence[str],
+    *,
+    skip_before_destroy: bool = False,
+) -> Teardown:
+    """
+    The teardown of the selected steps, as their records are now.
+
+    What is to do something before it is destroyed is taken down by itself while its parent is
+    there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
+    """
+    deployment = replace(deployment, graph=applied_graph(deployment.graph, records))
+    kept = kept_steps(deployment, records, selected)
+    alive = {name for name in selected if _exists(records.get(name))}
+    todo = [name for name in selected if name in alive and name not in kept]
+    gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
+    parents = {
+        child: parent
+        for child, parent in owners(deployment, records).items()
+        if parent in gone or skip_before_destroy or deployment.steps[child].before_destroy is None
+    }
+    follows = going_along(deployment.graph, parents, todo, gone)
+    return Teardown(kept, tuple(todo), follows, down(deployment.graph, follows, todo))
+
+
+def kept_steps(
+    deployment: Deployment, records: Records, selected: Collection[str]
+) -> dict[str, str]:
+    """
+    The selected steps that are not destroyed because something is retained, and why.
+    """
+    kept: dict[str, str] = {}
+    for name, step in deployment.steps.items():
+        record = records.get(name)
+        held = retention(step.retain, record)
+        if held is None or not _exists(record):
+            continue
+        if name in selected:
+            kept[name] = f"retained: {held.reason}"
+        for upstream in deployment.graph.upstreams(name):
+            if upstream in selected:
+                kept.setdefault(upstream, f"needed by {name}, which is retained")
+    return kept
+
+
+def owners(deployment: Deployment, records: Records) -> dict[str, str]:
+    """
+    The parent of each step that was made inside one: blueprint and record must agree.
+
+    A step that is only declared to be owned, and was not applied so, is taken down by itself: it
+    may outlive the parent.
+    """
+    found: dict[str, str] = {}
+    for name, step in deployment.steps.items():
+        record = records.get(name)
+        parent = step.owned_by
+        if record and parent and record.parent == str(deployment.target(parent)):
+            found[name] = parent
+    return found
+
+
+def going_along(
+    graph: Graph, parents: Mapping[str, str], todo: Collection[str], gone: Collection[str]
+) -> dict[str, str]:
+    """
+    The steps of ``todo`` that go with their parent, which is in ``todo`` too or gone already.
+
+    Where that would make steps wait for each other, such as for something that needs the parent and
+    that the child needs, the child is taken down by itself, first.
+
+    >>> graph = Graph({"host": [], "disk": ["host"], "files": ["disk"]})
+    >>> going_along(graph, {"disk": "host", "files": "disk"}, ["disk", "files"], [])
+    {'files': 'disk'}
+    """
+    follows: dict[str, str] = {}
+    for step in graph.order:
+        parent = parents.get(step)
+        if step not in todo or parent is None or (parent not in gone and parent not in todo):
+            continue
+        with_it = {**follows, step: parent}
+        with contextlib.suppress(CycleFound):
+            down(graph, with_it, todo)
+            follows = with_it
+    return follows
+
+
+def lineage(follows: Mapping[str, str], step: str) -> list[str]:
+    """
+    The steps with which ``step`` goes, the nearest first.
+    """
+    found: list[str] = []
+    while step in follows:
+        step = follows[step]
+        found.append(step)
+    return found
+
+
+def down(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Graph:
+    """
+    The graph for taking down: each step needs its dependents to be gone, but for those that go
+    with it, and what goes with a parent needs that parent to be gone.
+    """
+    wanted = set(todo)
+    needs: dict[str, set[str]] = {}
+    for step in reversed(graph.order):
+        if step not in wanted:
+            continue
+        needs[step] = {
+            dependent
+            for dependent in graph.dependents(step) & wanted
+            if step not in lineage(follows, dependent)
+        }
+        parent = follows.get(step)
+        if parent in wanted:
+            needs[step].add(str(parent))
+    return Graph(needs)
+
+
+def with_children(deployment: Deployment, selected: Sequence[str]) -> tuple[str, ...]:
+    """
+    The selected steps and all that they own, in the order of the blueprint.
+    """
+    found = set(selected)
+    for name in deployment.graph.order:
+        if deployment.steps[name].owned_by in found:
+            found.add(name)
+    return tuple(name for name in deployment.graph.order if name in found)
+
+
+def _exists(record: OperationRecord | None) -> bool:
+    """
+    Whether a target is potentially alive (law 10).
+    """
+    return record is not None and record.status not in NOTHING_THERE

@@ -1,0 +1,3 @@
+"""
+The JSON documents of reading commands.
+"""

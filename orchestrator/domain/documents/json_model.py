@@ -1,0 +1,45 @@
+"""
+What the JSON documents of reading commands are made of.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.record.record import Doubt
+from orchestrator.domain.record.states import Condition, Status
+
+
+class Part(BaseModel):
+    """
+    A value inside a document.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+
+class Document(Part):
+    """
+    A whole document; its ``schema`` field names it and its major version.
+    """
+
+    def to_json(self) -> str:
+        """
+        The document as indented JSON, without a final newline.
+        """
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+class ActionRoot(Part):
+    """
+    The root of a module that a step declares as one of its actions, as its newest record tells it.
+    What it made stays when the step is destroyed: ``objects`` are alive.
+    """
+
+    target: str
+    status: Status
+    condition: Condition | None = None
+    run_id: str
+    last_error: str | None = None
+    objects: tuple[str, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()

@@ -1,0 +1,187 @@
+"""
+The document of ``recover``: facts, and what may be done about them. Every text is masked already.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.domain.documents.json_model import ActionRoot, Document, Part
+from orchestrator.domain.record.record import (
+    Action,
+    Attempt,
+    Command,
+    Fault,
+    InFlight,
+    Lineage,
+    NextCommand,
+    Readback,
+    Retained,
+    Verification,
+)
+from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
+from orchestrator.domain.recovery.context import Remedy, Situation
+
+
+class OfferReason(Part):
+    """
+    Why an action can or cannot be taken: a stable code, and a sentence.
+    """
+
+    code: str
+    message: str
+
+
+class OfferedAction(Part):
+    """
+    An action with the exact command for it, quoted for a shell; words in capitals are the reader's
+    to fill in. ``command`` is None where the action is not available.
+    """
+
+    action: Remedy
+    available: bool
+    reason: OfferReason
+    command: str | None = None
+
+
+class UncertainObject(Part):
+    """
+    An object in doubt. What was done to it was done between ``after`` (None: nothing tells) and
+    ``before``; ``id`` is known where the engine or an earlier state told it; ``readback`` is what
+    the provider answered, where it was asked.
+    """
+
+    address: str
+    action: Action
+    after: datetime | None = None
+    before: datetime
+    id: str | None = None
+    why: str
+    readback: Readback | None = None
+
+
+class ProcessSeen(Part):
+    """
+    The run's own process, or its engine's, and what can be told of it from here.
+    """
+
+    role: Literal["run", "engine"]
+    host: str
+    pid: int
+    state: Liveness
+
+
+class LastRun(Part):
+    """
+    What the newest run of the blueprint and environment that had the step made of it.
+    """
+
+    run_id: str
+    command: str
+    status: StepStatus
+    error: Fault | None = None
+    lineage: Lineage | None = None
+
+
+class LateOutcome(Part):
+    """
+    The outcome of a run that had lost the target to another one: evidence, never the record.
+    """
+
+    run_id: str
+    status: Status
+    sequence: int
+    file: str
+
+
+class Evidence(Part):
+    """
+    The facts about a step, as far as they are known here.
+
+    ``objects`` counts what the provider state held when it was last read. ``lock`` is what was last
+    said of a state lock. ``errored_state`` and ``inputs`` are files. ``settling`` are the seconds
+    for which a request of a dead engine may still be under way. ``heartbeat_age`` is in seconds.
+    ``scope`` is where the step's providers look, as the blueprint says it.
+    """
+
+    command: Command | None = None
+    error: Fault | None = None
+    in_doubt: tuple[UncertainObject, ...] = ()
+    journal: Literal["complete", "partial", "missing"] | None = None
+    objects: int = 0
+    tainted: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    not_attempted: tuple[str, ...] = ()
+    last_attempt: Attempt | None = None
+    last_run: LastRun | None = None
+    lock: str | None = None
+    errored_state: str | None = None
+    settling: float = 0.0
+    processes: tuple[ProcessSeen, ...] = ()
+    heartbeat_age: float | None = None
+    in_flight: tuple[InFlight, ...] = ()
+    spooled: bool = False
+    late: tuple[LateOutcome, ...] = ()
+    verification: Verification | None = None
+    retained: Retained | None = None
+    lineage: Lineage | None = None
+    inputs: str | None = None
+    scope: str = ""
+    action_roots: tuple[ActionRoot, ...] = ()
+    parent: str | None = None
+    children: tuple[str, ...] = ()
+
+
+class RecoveryStep(Part):
+    """
+    A step: ``situation`` is the row of the documented table that it is in. ``recommended`` is None
+    where nothing needs to be done, or where what ``blocked_by`` names must be recovered first.
+    ``hint`` says what to do first about the fault.
+    """
+
+    step: str
+    target: str
+    status: StepStatus
+    condition: Condition | None = None
+    sequence: int | None = None
+    run_id: str | None = None
+    updated_at: datetime | None = None
+    situation: Situation
+    last_error: str | None = None
+    hint: str | None = None
+    blocked_by: tuple[str, ...] = ()
+    evidence: Evidence
+    actions: tuple[OfferedAction, ...]
+    recommended: Remedy | None = None
+
+
+class ManualGap(Part):
+    """
+    What no record tells: no run is known to which everything could be rolled back as verified.
+    ``steps`` are those that were not verified in the newest run that ended ok.
+    """
+
+    code: Literal["no_run", "unverified"]
+    message: str
+    steps: tuple[str, ...] = ()
+
+
+class RecoveryDocument(Document):
+    """
+    What ``recover`` tells of a blueprint in an environment. Either ``last_verified_run`` (the
+    newest run in which every step it had ended ok and verified) or ``manual_gap`` is set.
+    """
+
+    schema_: Literal["orchestrator.recovery/1"] = Field("orchestrator.recovery/1", alias="schema")
+    project: str
+    blueprint: str
+    environment: str
+    verdict: Verdict
+    steps: tuple[RecoveryStep, ...]
+    last_verified_run: str | None = None
+    manual_gap: ManualGap | None = None
+    orphaned: tuple[str, ...] = ()
+    next: tuple[NextCommand, ...] = ()

@@ -1,0 +1,158 @@
+"""
+What ``runs show`` tells of one run: its record, its evidence, and of a destroy how it is known of
+each target that it is gone.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.domain.documents.json_model import Document, Part
+from orchestrator.domain.record.record import (
+    Absence,
+    Doubt,
+    ObjectRef,
+    Retained,
+    RunRecord,
+    StepRun,
+)
+from orchestrator.domain.record.retention import is_overdue
+from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+
+GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
+
+
+class EvidenceFile(Part):
+    """
+    A file of an attempt: name relative to the attempt's directory, size in bytes.
+    """
+
+    name: str
+    size: int
+
+
+class AttemptEvidence(Part):
+    """
+    The evidence of one attempt of a step, numbered from 1.
+    """
+
+    step: str
+    number: int
+    directory: str
+    files: tuple[EvidenceFile, ...] = ()
+
+
+class GoneTarget(Part):
+    """
+    A target that is confirmed gone: by which method, when, and for which objects. ``now`` tells
+    that this run established it, not an earlier one.
+    """
+
+    step: str
+    target: str
+    now: bool
+    absence: Absence
+
+
+class KeptTarget(Part):
+    """
+    A target that is kept: ``retained`` on purpose, or (None) because something retained needs it.
+    """
+
+    step: str
+    target: str
+    reason: str | None = None
+    retained: Retained | None = None
+    review_overdue: bool = False
+    objects: tuple[ObjectRef, ...] = ()
+
+
+class LeftTarget(Part):
+    """
+    A target that was to go and is not confirmed gone, with what may be alive of it.
+    """
+
+    step: str
+    target: str
+    status: StepStatus
+    reason: str | None = None
+    blocked_by: tuple[str, ...] = ()
+    objects: tuple[ObjectRef, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+
+
+class TeardownReport(Part):
+    """
+    What a destroy came to, target by target. ``untouched`` are targets that were never applied and
+    of which nothing is recorded, ``orphaned`` those alive that are no longer in the blueprint.
+    """
+
+    gone: tuple[GoneTarget, ...] = ()
+    retained: tuple[KeptTarget, ...] = ()
+    left: tuple[LeftTarget, ...] = ()
+    untouched: tuple[str, ...] = ()
+    orphaned: tuple[str, ...] = ()
+
+
+class RunDocument(Document):
+    """
+    What ``runs show`` tells: the run record, where its evidence lies, and of a destroy the report.
+    """
+
+    schema_: Literal["orchestrator.run_details/1"] = Field(
+        "orchestrator.run_details/1", alias="schema"
+    )
+    run: RunRecord
+    directory: str
+    attempts: tuple[AttemptEvidence, ...] = ()
+    teardown: TeardownReport | None = None
+
+
+def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | None:
+    """
+    The report of a destroy; None of any other command.
+    """
+    if run.command != "destroy":
+        return None
+    gone, kept, left, untouched = [], [], [], []
+    for row in run.steps:
+        if row.absence is not None and row.absence.verdict == "confirmed":
+            now = row.status in GONE
+            gone.append(GoneTarget(step=row.step, target=row.target, now=now, absence=row.absence))
+        elif row.status is not StepStatus.SKIPPED:
+            left.append(_left(row))
+        elif row.sequence is not None:
+            kept.append(
+                KeptTarget(
+                    step=row.step,
+                    target=row.target,
+                    reason=row.reason,
+                    retained=row.retained,
+                    review_overdue=is_overdue(row.retained, today),
+                    objects=row.remaining,
+                )
+            )
+        else:
+            untouched.append(row.target)
+    return TeardownReport(
+        gone=tuple(gone),
+        retained=tuple(kept),
+        left=tuple(left),
+        untouched=tuple(untouched),
+        orphaned=run.orphaned,
+    )
+
+
+def _left(row: StepRun) -> LeftTarget:
+    return LeftTarget(
+        step=row.step,
+        target=row.target,
+        status=row.status,
+        reason=row.last_error or row.reason,
+        blocked_by=row.blocked_by,
+        objects=row.remaining,
+        in_doubt=row.in_doubt,
+    )

@@ -1,0 +1,40 @@
+"""
+Every document by the name that ``schema NAME`` takes. Apart from them: it loads them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from orchestrator.domain.documents.documents import (
+    EngineDocument,
+    ErrorDocument,
+    GraphDocument,
+    HistoryDocument,
+    PlanDocument,
+    RunsDocument,
+    StatusDocument,
+    StatusListDocument,
+    ValidationDocument,
+)
+from orchestrator.domain.documents.recovery import RecoveryDocument
+from orchestrator.domain.documents.run import RunDocument
+from orchestrator.domain.record.record import OperationRecord, RunRecord
+
+DOCUMENTS: Mapping[str, type[BaseModel]] = {
+    "operation": OperationRecord,
+    "run": RunRecord,
+    "status": StatusDocument,
+    "status_list": StatusListDocument,
+    "recovery": RecoveryDocument,
+    "history": HistoryDocument,
+    "runs": RunsDocument,
+    "run_details": RunDocument,
+    "plan": PlanDocument,
+    "validation": ValidationDocument,
+    "graph": GraphDocument,
+    "engine": EngineDocument,
+    "error": ErrorDocument,
+}

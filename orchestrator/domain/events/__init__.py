@@ -1,0 +1,3 @@
+"""
+What the tool and the engine report while they work.
+"""

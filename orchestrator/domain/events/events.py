@@ -1,0 +1,189 @@
+"""
+What the core reports while it works. Views turn events into text; ``--json`` prints them as lines.
+
+Every text in an event is masked already. Field names are part of the JSON contract.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from orchestrator.domain.record.record import (
+    Action,
+    Diagnostic,
+    Doubt,
+    Fault,
+    Lineage,
+    NextCommand,
+    PlannedAction,
+    StepRun,
+)
+from orchestrator.domain.record.states import StepStatus
+
+
+class Event(BaseModel):
+    """
+    Something happened. ``at`` is UTC; ``step`` is empty for events of the whole run.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    type: str
+    at: datetime
+    step: str = ""
+
+
+class RunStarted(Event):
+    type: Literal["run_started"] = "run_started"
+    run_id: str
+    command: str
+    blueprint: str
+    environment: str
+    engine: str
+    engine_why: str
+    steps: tuple[str, ...]
+    store: str
+    directory: str
+    lineage: Lineage | None = None
+
+
+class Note(Event):
+    """
+    Something a person should know: a stripped variable, a settled record, a moved serial.
+    """
+
+    type: Literal["note"] = "note"
+    level: Literal["info", "warning", "error"] = "info"
+    message: str
+    hint: str = ""
+
+
+class PhaseStarted(Event):
+    """
+    A step entered a phase: prepare, init, plan, apply, destroy, verify, readback.
+    """
+
+    type: Literal["phase_started"] = "phase_started"
+    phase: str
+
+
+class PlanReady(Event):
+    """
+    The actions that the step's plan holds (empty: no changes), and outputs that change.
+    """
+
+    type: Literal["plan_ready"] = "plan_ready"
+    actions: tuple[PlannedAction, ...]
+    outputs: tuple[str, ...] = ()
+    drifted: tuple[PlannedAction, ...] = ()
+    inputs: dict[str, str] = {}  # as shown: sensitive ones masked
+
+
+class StepDeferred(Event):
+    """
+    A plan that cannot be made yet: an upstream step has never been applied.
+    """
+
+    type: Literal["step_deferred"] = "step_deferred"
+    reason: str
+    waits_for: tuple[str, ...]
+
+
+class ObjectEvent(Event):
+    """
+    The engine works on an object.
+    """
+
+    type: Literal["object"] = "object"
+    state: Literal["began", "going", "done", "failed"]
+    address: str
+    action: Action
+    id: str | None = None
+    elapsed: float | None = None
+
+
+class EngineLine(Event):
+    """
+    A line of a provisioner or of the engine itself.
+    """
+
+    type: Literal["line"] = "line"
+    address: str | None = None
+    line: str
+
+
+class EngineDiagnostic(Event):
+    type: Literal["diagnostic"] = "diagnostic"
+    diagnostic: Diagnostic
+
+
+class CheckEvent(Event):
+    type: Literal["check"] = "check"
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class StepRetried(Event):
+    """
+    A phase is tried again: ``attempt`` is the number of the next one.
+    """
+
+    type: Literal["step_retried"] = "step_retried"
+    phase: str
+    attempt: int
+    reason: str
+
+
+class StepFinished(Event):
+    """
+    A step ended, or will not run (``pending`` with ``blocked_by``, ``skipped`` with a reason).
+    """
+
+    type: Literal["step_finished"] = "step_finished"
+    status: StepStatus
+    result: StepRun
+    changed: bool = False
+    seconds: float = 0.0
+    error: Fault | None = None
+
+
+class SignalSeen(Event):
+    type: Literal["signal"] = "signal"
+    signal: str
+    message: str
+
+
+class Alive(BaseModel):
+    """
+    Objects of a step that exist according to its provider state.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    step: str
+    objects: tuple[str, ...]
+    tainted: tuple[str, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+
+
+class RunFinished(Event):
+    """
+    The last event of a run: the whole story in one place.
+    """
+
+    type: Literal["run_finished"] = "run_finished"
+    run_id: str
+    command: str
+    exit_code: int
+    verdict: str
+    steps: tuple[StepRun, ...]
+    alive: tuple[Alive, ...] = ()
+    next: tuple[NextCommand, ...] = ()
+    error: str | None = None
+    hint: str = ""
+    seconds: float = 0.0
+    directory: str = ""

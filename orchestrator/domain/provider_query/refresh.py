@@ -1,0 +1,65 @@
+"""
+Which objects of a provider state a refresh saw, and which provider configurations saw nothing: in
+another region or account, or with other credentials, every object reads as gone (law 21).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from orchestrator.domain.events.engine_messages import PulledState, StateObject
+from orchestrator.domain.record.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """
+    What a refresh made of the objects of a state. ``vanished`` are those that it could not find;
+    ``unseen`` are those among them that nobody vouches for: the scope may be the wrong one.
+    """
+
+    vanished: tuple[StateObject, ...] = ()
+    unseen: tuple[StateObject, ...] = ()
+
+
+def sight(journal: Journal, state: PulledState, *, destroying: bool, targeted: bool) -> Sight:
+    """
+    What the plan of a step saw of ``state``, the one before its refresh.
+
+    The plan of a destroy tells of no drift, and no plan does of deposed objects: what these would
+    not delete has vanished. A ``targeted`` plan asks only for what it says it has found or lost.
+    """
+    lost = {item.address for item in journal.drifted if item.action == "delete"}
+    planned = {item.address for item in journal.planned}
+    gone, found = [], []
+    for item in state.objects:
+        if item.deposed is None and not destroying:
+            missing = item.address in lost
+        else:
+            missing = not targeted and item.address not in planned
+        if missing:
+            gone.append(item)
+        elif not targeted or item.address in journal.refreshed:
+            found.append(item)
+    return Sight(tuple(gone), unseen(gone, found))
+
+
+def unseen(
+    gone: Collection[StateObject], found: Collection[StateObject]
+) -> tuple[StateObject, ...]:
+    """
+    Those of ``gone`` whose provider configuration is not believed: it found nothing at all, or lost
+    two objects or more of whose types it found none.
+
+    In a wrong region a provider still finds what has no region (roles, policies, buckets): that
+    does not vouch for objects of other types. A single object may be gone.
+    """
+    seeing = {item.configuration for item in found}
+    kinds = {(item.configuration, item.type) for item in found}
+    lost = [item for item in gone if (item.configuration, item.type) not in kinds]
+    count = Counter(item.configuration for item in lost)
+    return tuple(
+        item for item in lost if item.configuration not in seeing or count[item.configuration] > 1
+    )

@@ -1,0 +1,124 @@
+"""
+Where a provider is asked: what can be told of region, account and endpoint without asking it.
+
+An object that is not found proves something only where the provider is asked in the scope that the
+object was destroyed in. What configures a provider is compared by digest; of credentials, which are
+renewed all the time, nothing is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from orchestrator.domain.blueprint.references import Path, Resolved
+from orchestrator.domain.record.record import SENSITIVE, Json
+
+#: Names of what may be a credential, written out, in a provider's configuration.
+CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
+
+#: Name and digest of everything that was looked at, sorted.
+Scope = tuple[tuple[str, str], ...]
+
+#: How the variables begin that providers read, where it is not the provider's name.
+_PREFIXES: Mapping[str, tuple[str, ...]] = {
+    "google": ("GOOGLE_", "GCLOUD_", "CLOUDSDK_"),
+    "google-beta": ("GOOGLE_", "GCLOUD_", "CLOUDSDK_"),
+    "azurerm": ("ARM_", "AZURE_"),
+    "azuread": ("ARM_", "AZURE_"),
+    "azapi": ("ARM_", "AZURE_"),
+    "kubernetes": ("KUBE",),
+    "helm": ("KUBE", "HELM_"),
+    "openstack": ("OS_",),
+}
+_USER = re.compile(r"://[^/@\s\"]*@")
+_RENEWED = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|EXPIR")
+
+
+def scope(
+    providers: Iterable[str],
+    environ: Mapping[str, str],
+    configured: Mapping[str, Resolved],
+    digest: Callable[[Json], str],
+) -> Scope:
+    """
+    The scope of these providers (source addresses): their environment variables, and the provider
+    configuration of the blueprint, ``configured``, both without credentials.
+
+    >>> scope(["hashicorp/aws"], {"AWS_REGION": "x", "AWS_SECRET_KEY": "y", "HOME": "z"}, {}, str)
+    (('AWS_REGION', 'x'),)
+    """
+    prefixes = tuple(prefix for provider in providers for prefix in _prefixes(provider))
+    found = {
+        name: digest(value)
+        for name, value in environ.items()
+        if name.startswith(prefixes) and not _RENEWED.search(name)
+    }
+    found |= {
+        f"providers.{name}": digest(_open(item.value, frozenset(item.secrets)))
+        for name, item in configured.items()
+    }
+    return tuple(sorted(found.items()))
+
+
+def fingerprint(value: Json) -> str:
+    """
+    A digest that is the same on every machine, for what is no secret; who is named in a URL does
+    not count.
+
+    >>> fingerprint("https://ann:secret@host/x") == fingerprint("https://host/x")
+    True
+    """
+    text = _USER.sub("://", json.dumps(value, sort_keys=True))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differing(then: Scope, now: Scope, providers: Iterable[str]) -> list[str]:
+    """
+    The names of what configures ``providers`` otherwise than then, sorted.
+    """
+    prefixes = ("providers.", *(prefix for item in providers for prefix in _prefixes(item)))
+    changed = {name for name, _ in {*then} ^ {*now}}
+    return sorted(name for name in changed if name.startswith(prefixes))
+
+
+def _prefixes(provider: str) -> tuple[str, ...]:
+    name = provider.rpartition("/")[2]
+    return _PREFIXES.get(name, (f"{name.upper().replace('-', '_')}_",))
+
+
+def _open(value: Json, secrets: frozenset[Path], path: Path = ()) -> Json:
+    """
+    The value without its sensitive leaves.
+    """
+    if path in secrets:
+        return None
+    match value:
+        case dict():
+            return {key: _open(item, secrets, (*path, key)) for key, item in value.items()}
+        case list():
+            return [_open(item, secrets, (*path, number)) for number, item in enumerate(value)]
+        case _:
+            return value
+
+
+def without_credentials(value: Json, *, named: bool = False) -> Json:
+    """
+    A provider's configuration for people: what stands under the name of a credential, also one that
+    is written out in a blueprint, is left out. ``named``: it all does.
+
+    >>> without_credentials({"region": "eu", "assume": [{"token": "x", "role": "y"}]})
+    {'region': 'eu', 'assume': [{'token': '(sensitive)', 'role': 'y'}]}
+    """
+    match value:
+        case dict():
+            return {
+                key: without_credentials(item, named=named or CREDENTIAL.search(key) is not None)
+                for key, item in value.items()
+            }
+        case list():
+            return [without_credentials(item, named=named) for item in value]
+        case _:
+            return SENSITIVE if named else value

@@ -1,0 +1,248 @@
+"""
+What a mutation did and left in doubt, computed from plan, journal and provider state.
+
+The same function judges a call that we lived through and one that is found on disk later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.journal import PARTS, Journal, Part
+from orchestrator.domain.record.provider_refusals import is_refusal
+from orchestrator.domain.record.record import Action, Doubt, ObjectRef, PlannedAction, Resources
+
+
+def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
+    """
+    The objects of a provider state, without their attributes.
+    """
+    return tuple(
+        ObjectRef(
+            address=item.address,
+            type=item.type,
+            provider=item.provider,
+            id=item.id,
+            deposed=item.deposed,
+        )
+        for item in state.objects
+    )
+
+
+def undeleted(
+    inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
+) -> tuple[ObjectRef, ...]:
+    """
+    What a destroy has left of ``inventory`` as far as its journal tells, where provider state is
+    not to be had. Of two objects at one address it does not tell which is gone, unless all are.
+    """
+    addresses = [ref.address for ref in inventory]
+    return tuple(
+        ref
+        for ref in inventory
+        if (ref.address, "delete") not in journal.completed
+        or (addresses.count(ref.address) > 1 and not ended_well)
+    )
+
+
+def assess(
+    planned: Sequence[PlannedAction],
+    journal: Journal,
+    before: Sequence[ObjectRef],
+    state: PulledState | None,
+    refused_on: Sequence[str] = (),
+    *,
+    ended_well: bool = False,
+) -> Resources:
+    """
+    Sort every planned object by its fate (DESIGN 10).
+
+    ``ended_well``: the engine said that it did everything. Then an end that its journal does not
+    tell is no doubt: of a deposed and a new object at one address it may report only one.
+    ``before`` is the inventory the plan was made on; ``state`` the provider state afterwards, None
+    where it cannot be had: then the journal alone speaks, and the inventory is the one from before.
+    """
+    fates = _Fates(planned, journal, before, state, refused_on, ended_well=ended_well)
+    return fates.sort()
+
+
+#: What the engine says where it did not wait for what was under way.
+_CUT = "operation canceled"
+_FATES = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
+
+
+class _Fates:
+    def __init__(
+        self,
+        planned: Sequence[PlannedAction],
+        journal: Journal,
+        before: Sequence[ObjectRef],
+        state: PulledState | None,
+        refused_on: Sequence[str],
+        *,
+        ended_well: bool,
+    ) -> None:
+        self.planned = tuple(planned)
+        self.changes = [item for item in planned if item.action in PARTS]
+        self.journal = journal
+        self.before = tuple(before)
+        self.state = state
+        self.refused_on = refused_on
+        self.ended_well = ended_well
+        live = state.objects if state is not None else ()
+        self.present = {item.address for item in live if item.deposed is None}
+        self.tainted = tuple(item.address for item in live if item.tainted)
+        self.ids_before = {item.address: item.id for item in before if item.deposed is None}
+        self.ids_after = {item.address: item.id for item in live if item.deposed is None}
+        self.kept = {(item.address, item.id) for item in live}
+        self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
+        self.doubts: dict[Part, Doubt] = {}
+        cut = any(_CUT in error.summary for error in journal.errors)
+        self.orderly = journal.extent == "complete" and not cut
+
+    def sort(self) -> Resources:
+        fates: dict[str, dict[str, None]] = {name: {} for name in _FATES}
+        for item in self.changes:
+            address, parts = item.address, PARTS[item.action]
+            keys = [(address, part) for part in parts]
+            done = {part for part in parts if self._done(item, part)}
+            if any(key in self.journal.errored or self._silent(key, done) for key in keys):
+                fates["failed"][address] = None
+            if item.action == "replace" and done == {"create", "delete"}:
+                fates["replaced"][address] = None
+            else:
+                for part in done:
+                    fates[f"{part}d"][address] = None
+            began = any(key in self.journal.began for key in keys)
+            if not began and not done and self.journal.extent == "complete":
+                fates["not_attempted"][address] = None
+            for part in parts:
+                self._doubt(item, part)
+            self._doubt_left(item)
+        return Resources(
+            planned=self.planned,
+            journal=self.journal.extent,
+            tainted=self.tainted,
+            in_doubt=tuple(self.doubts.values()),
+            inventory=inventory(self.state) if self.state is not None else self.before,
+            **{name: tuple(addresses) for name, addresses in fates.items()},
+        )
+
+    def _silent(self, key: Part, done: Collection[Action]) -> bool:
+        """
+        Whether it ended in an error of which no event tells, as the delete of a deposed object
+        does: an engine that ended in order has waited for it.
+        """
+        return (
+            self.orderly
+            and not self.ended_well
+            and key in self.journal.unended
+            and key[1] not in done
+        )
+
+    def _done(self, item: PlannedAction, part: Action) -> bool:
+        """
+        Whether it is known to have happened: the provider state outranks the journal.
+        """
+        address = item.address
+        reported = (address, part) in self.journal.completed
+        if self.state is None or part == "update":
+            return reported
+        if part == "delete":
+            return self._deleted(item, reported=reported)
+        known = address in self.ids_before
+        other = reported or self.ids_after.get(address) != self.ids_before.get(address)
+        return address in self.present and (not known or other)
+
+    def _deleted(self, item: PlannedAction, *, reported: bool) -> bool:
+        meant = self._meant(item)
+        if item.action == "replace":
+            if meant & self.deposed:
+                return False
+            return bool(meant) and (reported or not meant & self.kept)
+        if not meant & self.kept:
+            return bool(meant)
+        return reported and (item.address, "delete") not in self.journal.unended
+
+    def _meant(self, item: PlannedAction) -> set[tuple[str, str | None]]:
+        """
+        The objects that a planned delete is about. Beside another action at its address it is
+        about the deposed ones; alone it may be about all that there are.
+        """
+        at = [ref for ref in self.before if ref.address == item.address]
+        if item.action == "delete" and any(
+            other.address == item.address and other.action != "delete" for other in self.changes
+        ):
+            at = [ref for ref in at if ref.deposed is not None]
+        elif item.action == "replace":
+            at = [ref for ref in at if ref.deposed is None]
+        return {(ref.address, ref.id) for ref in at}
+
+    def _doubt(self, item: PlannedAction, part: Action) -> None:
+        address, key = item.address, (item.address, part)
+        if self._done(item, part):
+            return
+        why = self._doubtful_create(address) if part == "create" else self._doubtful(address, part)
+        if why is None:
+            return
+        known_id = self.journal.completed.get(key) if part == "create" else None
+        if part != "create":
+            kept = sorted(id_ for _, id_ in self._meant(item) & self.kept if id_ is not None)
+            known_id = kept[0] if kept else self.ids_before.get(address)
+        self.doubts.setdefault(
+            key,
+            Doubt(
+                address=address,
+                action=part,
+                started_at=self.journal.began.get(key),
+                id=known_id,
+                why=why,
+            ),
+        )
+
+    def _doubt_left(self, item: PlannedAction) -> None:
+        """
+        An object that was to be updated and has left the provider state is alive, for all we know.
+        """
+        address = item.address
+        if item.action != "update" or self.state is None or address not in self.ids_before:
+            return
+        if address not in self.present:
+            doubt = Doubt(
+                address=address,
+                action="forget",
+                id=self.ids_before[address],
+                why="it was to be updated, and the provider state does not hold it any more",
+            )
+            self.doubts[address, "forget"] = doubt
+
+    def _doubtful_create(self, address: str) -> str | None:
+        key: Part = (address, "create")
+        unseen = (
+            "the provider state could not be read"
+            if self.state is None
+            else "the provider state does not hold it"
+        )
+        if key in self.journal.completed:
+            return f"it was created, and {unseen}"
+        if key in self.journal.errored:
+            own = [d for d in self.journal.errors if d.address == address]
+            if is_refusal(own, self.refused_on):
+                return None
+            said = own[0].summary if own else "no error names it"
+            return f"its create ended in an error and {unseen}: {said}"
+        if key in self.journal.began:
+            return f"its create began and never ended, and {unseen}"
+        if self.journal.extent != "complete":
+            return "its create was planned, and what is left of the journal does not tell its end"
+        return None
+
+    def _doubtful(self, address: str, part: Action) -> str | None:
+        if self.ended_well or self.orderly:
+            return None
+        if (address, part) in self.journal.unended:
+            return f"its {part} began and never ended"
+        if self.journal.extent == "missing" and (address, part) not in self.journal.began:
+            return f"its {part} was planned, and nothing is left that tells whether it began"
+        return None

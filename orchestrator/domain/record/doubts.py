@@ -1,0 +1,144 @@
+"""
+Doubts from earlier mutations: which of them evidence has answered since, and which stay open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.record import Answer, Doubt, ObjectRef, OperationRecord, Settled
+from orchestrator.domain.record.states import NOTHING_THERE
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """
+    A look at the provider state: when, by which run, which addresses it holds, and whether the
+    objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead
+    engine may still be under way.
+
+    ``held`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
+    person says for ``reason``: these objects do not matter, or whatever has left the provider state
+    is gone.
+    """
+
+    at: datetime
+    run_id: str
+    settle: float
+    held: Mapping[str, str | None] = field(default_factory=dict)
+    refreshed: bool = False
+    forgotten: Collection[str] = ()
+    accepted: bool = False
+    reason: str | None = None
+
+
+def open_doubts(record: OperationRecord | None, look: Look) -> tuple[Doubt, ...]:
+    """
+    The doubts that the look does not answer.
+    """
+    doubts = record.resources.in_doubt if record else ()
+    return tuple(d for d in doubts if record and _answer(d, record, look) is None)
+
+
+def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, ...]:
+    """
+    The doubts that the look answers, and how.
+
+    A create is answered by a state that holds an object at its address which it did not hold
+    before, and by a readback that proves it absent; one that left the state by the same object; an
+    update or delete by a refresh of what the state holds, once nothing can be under way any more.
+    """
+    if record is None:
+        return ()
+    found = []
+    for doubt in record.resources.in_doubt:
+        how = _answer(doubt, record, look)
+        if how is None:
+            continue
+        reason = look.reason if how in ("forgotten", "accepted") else None
+        found.append(Settled(doubt=doubt, how=how, reason=reason, run_id=look.run_id, at=look.at))
+    return tuple(found)
+
+
+def _answer(doubt: Doubt, record: OperationRecord, look: Look) -> Answer | None:
+    """
+    How the look answers a doubt of the record; None where it does not.
+    """
+    if doubt.address in look.forgotten:
+        return "forgotten"
+    if doubt.action == "forget" and look.accepted:
+        return "accepted"
+    if doubt.address in look.held and _came(doubt, record, look.held[doubt.address]):
+        return "in_state"
+    if doubt.action in ("update", "delete") and look.refreshed and is_old(doubt, record, look):
+        return "refreshed"
+    if doubt.readback is not None and doubt.readback.verdict == "absent":
+        return "absent"
+    return None
+
+
+def _came(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:
+    """
+    Whether the object at the doubt's address is the one in doubt.
+    """
+    if doubt.action == "forget":
+        return held == doubt.id
+    if doubt.action != "create":
+        return False
+    if doubt.id is not None:
+        return held == doubt.id
+    before = [
+        ref.id
+        for ref in record.resources.inventory
+        if ref.address == doubt.address and ref.deposed is None
+    ]
+    return not before or (held is not None and held not in before)
+
+
+def is_old(doubt: Doubt, record: OperationRecord, look: Look) -> bool:
+    """
+    Whether nothing of the call that left the doubt can be under way any more.
+    """
+    return settling_left(doubt, record, look.at, look.settle) <= 0
+
+
+def settling_left(doubt: Doubt, record: OperationRecord, at: datetime, settle: float) -> float:
+    """
+    For how many seconds more a request of the call that left the doubt may be under way.
+    """
+    since = doubt.at or record.updated_at
+    return settle - (at - since).total_seconds()
+
+
+def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
+    """
+    The objects that the record knows and the provider state no longer holds, under no address.
+    """
+    if record is None or record.status in NOTHING_THERE:
+        return ()
+    ids = {(item.type, item.id) for item in state.objects if item.id is not None}
+    return tuple(
+        ref
+        for ref in record.resources.inventory
+        if ref.deposed is None
+        and ref.address not in state.addresses
+        and (ref.type, ref.id) not in ids
+    )
+
+
+def unconfirmed(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
+    """
+    What has left the provider state without a destroy: nobody may call it gone (DESIGN 10).
+    """
+    return tuple(
+        Doubt(
+            address=ref.address,
+            action="forget",
+            id=ref.id,
+            why="it left the provider state, and not by a delete of this tool",
+        )
+        for ref in left
+    )

@@ -1,0 +1,141 @@
+"""
+The journal of an engine call: its messages folded into what was planned, began and ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from orchestrator.domain.events.engine_messages import (
+    Began,
+    Completed,
+    Diagnosed,
+    Drifted,
+    Errored,
+    Message,
+    OutputPlanned,
+    Planned,
+    Refreshed,
+)
+from orchestrator.domain.record.record import Action, Diagnostic, InFlight, PlannedAction
+
+#: The actions that change remote objects; everything else in a plan does not.
+MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace"})
+
+#: What the engine does, in its journal, for one planned action.
+PARTS: Mapping[Action, tuple[Action, ...]] = {
+    "create": ("create",),
+    "update": ("update",),
+    "delete": ("delete",),
+    "replace": ("delete", "create"),
+}
+
+Part = tuple[str, Action]
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """
+    What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
+    (address, create | update | delete); an address with a deposed object has two that may be
+    deleted. ``unended`` began more often than it completed or errored.
+
+    ``moved`` are the addresses that the plan moves in provider state: planned as a no-op, they are
+    a change all the same; ``refreshed`` those at which the provider found an object. ``extent`` is
+    "complete" only where answer file and whole event file are there.
+    """
+
+    extent: Literal["complete", "partial", "missing"]
+    planned: tuple[PlannedAction, ...]
+    drifted: tuple[PlannedAction, ...]
+    outputs: tuple[str, ...]
+    began: Mapping[Part, datetime]
+    completed: Mapping[Part, str | None]
+    errored: frozenset[Part]
+    unended: frozenset[Part]
+    diagnostics: tuple[Diagnostic, ...]
+    moved: frozenset[str] = frozenset()
+    refreshed: frozenset[str] = frozenset()
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """
+        The diagnostics that are errors, in order, each once.
+        """
+        return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "error"))
+
+    @property
+    def changes(self) -> tuple[PlannedAction, ...]:
+        """
+        The planned actions that change remote objects or what provider state knows of them.
+        """
+        changing = MUTATIONS | {"forget", "import"}
+        return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
+
+    def with_flights(self, flights: Iterable[InFlight]) -> Journal:
+        """
+        What the last heartbeat told was under way began too, where the messages do not tell it.
+        """
+        heard = {(item.address, item.action): item.started_at for item in flights}
+        unheard = heard.keys() - self.began.keys()
+        return replace(self, began={**heard, **self.began}, unended=self.unended | unheard)
+
+    @classmethod
+    def of(cls, messages: Iterable[Message], *, whole: bool) -> Journal:
+        """
+        Fold ``messages``; ``whole`` tells that nothing of them can be missing.
+        """
+        planned: dict[Part, PlannedAction] = {}
+        drifted: dict[str, PlannedAction] = {}
+        outputs: dict[str, None] = {}
+        began: dict[Part, datetime] = {}
+        completed: dict[Part, str | None] = {}
+        errored: set[Part] = set()
+        going: Counter[Part] = Counter()
+        diagnostics: list[Diagnostic] = []
+        moved: set[str] = set()
+        refreshed: set[str] = set()
+        seen = False
+        for message in messages:
+            seen = True
+            match message:
+                case Planned(address, action, _, reason):
+                    if reason == "move":
+                        moved.add(address)
+                    planned[address, action] = PlannedAction(address=address, action=action)
+                case Refreshed(address):
+                    refreshed.add(address)
+                case Drifted(address, action):
+                    drifted[address] = PlannedAction(address=address, action=action)
+                case OutputPlanned(name, action) if action != "noop":
+                    outputs[name] = None
+                case Began(address, action, at) if action in MUTATIONS:
+                    began[address, action] = at
+                    going[address, action] += 1
+                case Completed(address, action, _, object_id) if action in MUTATIONS:
+                    completed[address, action] = object_id
+                    going[address, action] -= 1
+                case Errored(address, action) if action in MUTATIONS:
+                    errored.add((address, action))
+                    going[address, action] -= 1
+                case Diagnosed(diagnostic):
+                    diagnostics.append(diagnostic)
+                case _:
+                    pass
+        return cls(
+            extent="complete" if whole else "partial" if seen else "missing",
+            planned=tuple(planned.values()),
+            drifted=tuple(drifted.values()),
+            outputs=tuple(outputs),
+            began=began,
+            completed=completed,
+            errored=frozenset(errored),
+            unended=frozenset(part for part, count in going.items() if count > 0),
+            diagnostics=tuple(diagnostics),
+            moved=frozenset(moved),
+            refreshed=frozenset(refreshed),
+        )

@@ -1,0 +1,67 @@
+"""
+Errors by which a provider says that it made nothing.
+
+A create that began and is not in provider state is in doubt unless its error is such a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from orchestrator.domain.record.record import Diagnostic
+
+#: Never a refusal, whatever else the text says: the object may exist, or the answer was lost.
+UNCLEAR = re.compile(
+    r"already\s*exists|AlreadyExist|EntityExists|BucketAlreadyOwned|Duplicate|in use"
+    r"|time[d]?[ -]?out|deadline exceeded|connection (reset|refused|closed)|broken pipe|\bEOF\b"
+    r"|RequestError|request send failed|no such host|i/o timeout|unreachable"
+    r"|\b5\d\d\b|Internal ?(Server ?)?Error|InternalFailure|Service ?Unavailable|Bad Gateway"
+    r"|did not respond|Request cancelled|operation canceled|inconsistent result|interrupted"
+    # It was made, and what came after the create was refused.
+    r"|\b(waiting|reading|describing|polling|refreshing)\b|\bafter creat",
+    re.IGNORECASE,
+)
+
+#: Validation, permission and quota errors of the common providers and of HTTP APIs; a request that
+#: was throttled was not carried out either.
+SHIPPED = (
+    r"\bInvalid(Parameter|ParameterValue|ParameterCombination|Request|Input|Argument)\w*",
+    r"\bInvalid[A-Z]\w*\.(NotFound|Malformed)\b",
+    r"\bValidation(Error|Exception|Failed)\b",
+    r"\bMalformed(PolicyDocument|QueryString|Input)\b",
+    r"\bMissingParameter\b",
+    r"\bAccess ?Denied(Exception)?\b",
+    r"\bUnauthorizedOperation\b|\bUnauthorized\b|\bNotAuthorized\b",
+    r"\bAuthorization(Failed|Error|_RequestDenied)\b|\bAuthFailure\b",
+    r"\bPermission ?Denied\b|\bForbidden\b|\bPERMISSION_DENIED\b|\bINVALID_ARGUMENT\b",
+    r"\bExpiredToken(Exception)?\b|\bInvalidClientTokenId\b|\bUnrecognizedClientException\b",
+    r"\b\w*(Limit|Quota)Exceeded(Exception)?\b",
+    r"\bThrottling(Exception)?\b|\bThrottledException\b|\bTooManyRequests(Exception)?\b",
+    r"\bQuota\w* exceeded\b|\bRESOURCE_EXHAUSTED\b.*quota",
+    r"\bStatusCode: ?(400|401|403|422|429)\b|\bError (40[013]|429)\b",
+)
+
+
+def is_refusal(diagnostics: Iterable[Diagnostic], patterns: Iterable[str] = ()) -> bool:
+    """
+    Whether the diagnostics of one object prove that the provider made nothing.
+
+    ``patterns`` are the step's own ``refused_on``: they win over the shipped caution, because
+    their author knows the provider.
+
+    >>> is_refusal([Diagnostic(summary="creating: InvalidParameterValue: no such zone")])
+    True
+    >>> is_refusal([Diagnostic(summary="bucket already exists")])
+    False
+    """
+    own = [re.compile(pattern) for pattern in patterns]
+    shipped = [re.compile(pattern) for pattern in SHIPPED]
+    texts = [f"{d.summary}\n{d.detail}" for d in diagnostics if d.severity == "error"]
+    if not texts:
+        return False
+    return all(
+        any(p.search(text) for p in own)
+        or (UNCLEAR.search(text) is None and any(p.search(text) for p in shipped))
+        for text in texts
+    )

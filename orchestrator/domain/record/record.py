@@ -1,0 +1,543 @@
+"""
+The operation record of a target: wire format ``orchestrator.operation/1`` and domain value in one.
+
+Every entry carries the whole record. Unknown fields of a newer minor version survive a round trip.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.domain.record.states import Status, StepStatus
+from orchestrator.domain.target import Target
+
+SCHEMA = "orchestrator.operation/1"
+
+Json = Any  # what json.loads returns; only ever carried, never looked into
+
+Phase = Literal[
+    "settings", "blueprint", "module", "engine", "init", "plan", "lock",
+    "apply", "verify", "destroy", "readback", "record", "surgery",
+]  # fmt: skip
+Command = Literal[
+    "apply", "destroy", "verify", "import", "adopt", "untaint", "push", "unlock",
+    "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
+]  # fmt: skip
+CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown", "forgotten"]
+AbsenceMethod = Literal["state", "provider"]
+#: Stands for a value that nobody is shown.
+SENSITIVE = "(sensitive)"
+#: Commands that change provider state and no remote object.
+SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
+
+Answer = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted", "gone"]
+Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
+
+
+class Frozen(BaseModel):
+    """
+    A value that is also a wire format: immutable, unknown fields kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, defer_build=True)
+
+
+class TargetRef(Frozen):
+    blueprint: str
+    environment: str
+    step: str
+
+    @property
+    def target(self) -> Target:
+        return Target(self.blueprint, self.environment, self.step)
+
+
+class Diagnostic(Frozen):
+    """
+    One diagnostic of the engine, masked. ``address`` is None where the engine names none.
+    """
+
+    severity: Literal["error", "warning"] = "error"
+    summary: str
+    detail: str = ""
+    address: str | None = None
+    at: str | None = None  # "file:line" within the module
+
+
+class Fault(Frozen):
+    """
+    Why a target is in ``error``: stable code, phase (DESIGN 6) and one-line summary.
+    """
+
+    code: str
+    phase: Phase
+    summary: str
+    resources: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    retriable: bool = False
+
+
+class Attempt(Frozen):
+    """
+    An attempt that left the status alone, kept beside it: one that changed nothing, or surgery,
+    which changes provider state and no remote object.
+    """
+
+    command: Command
+    run_id: str
+    at: datetime
+    mutated: bool = False
+    error: Fault | None = None
+
+
+class Actor(Frozen):
+    user: str
+    host: str
+    ci: str | None = None  # name and job address of the CI system, where there is one
+
+
+class Origin(Frozen):
+    """
+    The run that a known output comes from.
+    """
+
+    run_id: str
+    at: datetime
+
+
+class Source(Frozen):
+    revision: str | None = None
+    dirty: bool = False
+    blueprint_path: str  # relative to the project, with "/"
+
+
+class EngineRef(Frozen):
+    kind: Literal["terraform", "tofu"]
+    version: str
+
+
+class ProviderState(Frozen):
+    """
+    Which provider state the target is bound to. ``location`` is the backend's address of it.
+    """
+
+    backend: str
+    location: str
+    workspace: str = "default"
+    lineage: str | None = None
+    serial: int | None = None
+
+
+class PlannedAction(Frozen):
+    address: str
+    action: Action
+
+
+class ObjectRef(Frozen):
+    """
+    An object of the provider state: never its attributes, only what names it.
+    """
+
+    address: str
+    type: str
+    provider: str
+    id: str | None = None
+    deposed: str | None = None
+
+
+class Whereabouts(Frozen):
+    """
+    Where a person may look for an object that nobody can ask the provider for. ``inputs`` and
+    ``provider`` (its configuration as the blueprint gives it) are masked.
+    """
+
+    since: datetime | None = None
+    until: datetime
+    inputs: dict[str, str] = {}
+    provider: dict[str, str] = {}
+
+
+class Readback(Frozen):
+    """
+    What the provider answered when it was asked for an object in doubt, and ``why`` that means no
+    more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
+    create returned) or by a ``search``; ``ids`` are what was found, or the candidates.
+    ``adoptable`` is False where the address of the object in doubt holds another one.
+    """
+
+    verdict: Literal["exists", "absent", "unknown"]
+    method: Literal["identity", "id", "search", "none"]
+    ids: tuple[str, ...] = ()
+    adoptable: bool = True
+    why: str
+    at: datetime
+    look: Whereabouts | None = None
+
+    @property
+    def adopts(self) -> str | None:
+        """
+        The id under which the object may be adopted; None where none was found, more than one, or
+        where its address is taken.
+        """
+        sure = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
+        return self.ids[0] if sure else None
+
+
+class SavedState(Frozen):
+    """
+    A provider state from before a destroy, kept beside the attempt that made it on that host until
+    the provider has confirmed what was destroyed. ``scope`` is where the provider was asked then
+    (`domain.scope`): names and keyed digests.
+    """
+
+    run_id: str
+    attempt: int = 1
+    host: str
+    scope: tuple[tuple[str, str], ...] = ()
+
+
+class Doubt(Frozen):
+    """
+    An object of which evidence does not tell whether the last mutation made, changed or removed it.
+    The action ``forget`` means that it left the provider state without being known to be gone: not
+    by a delete of this tool, or by one that the provider has not confirmed; ``saved`` knows it.
+    """
+
+    address: str
+    action: Action
+    started_at: datetime | None = None
+    at: datetime | None = None  # when it was found
+    id: str | None = None
+    why: str
+    readback: Readback | None = None
+    saved: SavedState | None = None
+
+
+class Settled(Frozen):
+    """
+    A doubt that is none any more, and how it was settled: by a person, or by evidence.
+    """
+
+    doubt: Doubt
+    how: Answer
+    reason: str | None = None
+    run_id: str
+    at: datetime
+
+
+class Resources(Frozen):
+    """
+    What the last mutation planned, what its journal proves, and what the provider state holds.
+    """
+
+    planned: tuple[PlannedAction, ...] = ()
+    journal: Literal["complete", "partial", "missing"] | None = None
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    not_attempted: tuple[str, ...] = ()
+    tainted: tuple[str, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+    inventory: tuple[ObjectRef, ...] = ()
+
+
+class Retained(Frozen):
+    reason: str
+    owner: str
+    review_by: str
+    was: Status | None = None
+
+
+class Check(Frozen):
+    """
+    The result of one ``verify`` check.
+    """
+
+    name: str
+    passed: bool
+    detail: str = ""
+
+
+class Verification(Frozen):
+    verdict: Literal["verified", "failed", "unverified"]
+    checks: tuple[Check, ...] = ()
+    at: datetime
+
+
+class CheckedObject(Frozen):
+    """
+    An object whose absence was asked for: its delete was requested and nobody has asked since; the
+    provider has it, and may still be deleting it; it is gone; it remains; or nothing can be told.
+    A forgotten one is gone by the word of a person, and ``why`` is their reason.
+    """
+
+    address: str
+    id: str | None = None
+    state: CheckedState
+    why: str | None = None
+
+
+class Absence(Frozen):
+    """
+    How absence was established: ``method`` is state, provider, parent or never_applied.
+    """
+
+    verdict: Literal["confirmed", "unconfirmed"]
+    method: str
+    checked: tuple[CheckedObject, ...] = ()
+    at: datetime
+
+
+class Standing(Frozen):
+    """
+    How a target stood before an action of it began: what an action that ends well goes back to.
+    """
+
+    status: Status
+    run_id: str
+    run_record: str | None = None
+    attempt: int = 1
+    failed_command: Command | None = None
+    last_error: str | None = None
+    error: Fault | None = None
+
+
+class ActionRun(Frozen):
+    """
+    What became of a declared action of a step, ``compensate`` or ``before_destroy``, the last time.
+
+    ``unknown``: it may have run to its end or not. ``by`` is what the blueprint says of it, without
+    values; ``target`` the target of its module. ``on`` are the objects that it was carried out for.
+    """
+
+    verdict: Literal["running", "done", "failed", "unknown", "skipped"]
+    by: str
+    run_id: str
+    at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    target: str | None = None
+    on: tuple[str, ...] = ()
+    was: Standing | None = None
+
+
+class Lineage(Frozen):
+    """
+    The run that this one comes from: by retry, redeploy, rollback or promotion.
+    """
+
+    kind: str
+    from_run: str
+    reason: str | None = None
+
+
+class OperationRecord(Frozen):
+    """
+    One entry: the whole record of a target as of ``sequence`` (from 1, without gaps).
+    """
+
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    module_ref: str
+    status: Status
+    active_command: Command | None = None
+    failed_command: Command | None = None
+    last_error: str | None = None
+    outputs: dict[str, Json] = {}
+    run_id: str
+    resolved_inputs_file: str | None = None
+    rerun_inputs_file: str | None = None
+    run_record: str | None = None
+
+    project: str
+    target: TargetRef
+    sequence: int = Field(ge=1)
+    entry_id: str
+    previous_status: Status | None = None
+    updated_at: datetime
+    started_at: datetime | None = None
+    attempt: int = 1
+    actor: Actor
+    error: Fault | None = None
+    last_attempt: Attempt | None = None
+    sensitive_outputs: tuple[str, ...] = ()
+    outputs_from: dict[str, Origin] = {}
+    module_digest: str | None = None
+    source: Source
+    inputs_digest: str | None = None
+    engine: EngineRef | None = None
+    providers: dict[str, str] = {}
+    scope: tuple[tuple[str, str], ...] | None = None  # where they were asked (`domain.scope`)
+    provider_state: ProviderState | None = None
+    resources: Resources = Resources()
+    parent: str | None = None
+    retained: Retained | None = None
+    verification: Verification | None = None
+    absence: Absence | None = None
+    lineage: Lineage | None = None
+    compensation: ActionRun | None = None  # until the next apply, like the other
+    before_destroy: ActionRun | None = None
+    settled: tuple[Settled, ...] = ()
+    needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
+    deployment: str | None = None  # the digest of what was applied (`domain.frozen`)
+    verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done
+    saved_state: SavedState | None = None  # of a destroy under way that the provider is to confirm
+    unavailable_secrets: tuple[str, ...] = ()  # what a destroy went without, as it was told to
+    targets: tuple[str, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
+
+    def to_json(self) -> str:
+        """
+        The record as one line of JSON.
+        """
+        return self.model_dump_json(by_alias=True)
+
+
+class UnreadableRecord(Exception):
+    """
+    A stored record that is damaged or of a newer major schema: never to be treated as empty.
+    """
+
+
+def parse_record(text: str | bytes) -> OperationRecord:
+    """
+    The record in ``text``; UnreadableRecord where it is damaged or of a newer major schema.
+    """
+    try:
+        data = json.loads(text)
+        schema = data["schema"]
+    except (ValueError, KeyError, TypeError) as exc:
+        raise UnreadableRecord(f"not an operation record: {exc}") from exc
+    name, _, version = str(schema).partition("/")
+    if f"{name}/{version.split('.')[0]}" != SCHEMA:
+        raise UnreadableRecord(f"schema {schema!r}; this version reads {SCHEMA!r}")
+    try:
+        return OperationRecord.model_validate(data)
+    except ValidationError as exc:
+        fields = ", ".join(".".join(map(str, e["loc"])) for e in exc.errors())
+        raise UnreadableRecord(f"damaged record: {fields}") from exc
+
+
+class StepRun(Frozen):
+    """
+    What became of a step in a run.
+
+    ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
+    from; a step that was skipped as ok has them only if it was done from this very deployment.
+    ``remaining`` are, after a destroy, the objects of a target that is not gone.
+    """
+
+    step: str
+    target: str
+    status: StepStatus
+    blocked_by: tuple[str, ...] = ()
+    reason: str | None = None
+    attempts: int = 0
+    sequence: int | None = None
+    error: Fault | None = None
+    last_error: str | None = None
+    absence: Absence | None = None
+    verification: Verification | None = None
+    created: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    not_attempted: tuple[str, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+    directory: str | None = None
+    module_digest: str | None = None
+    lock_digest: str | None = None
+    retained: Retained | None = None
+    remaining: tuple[ObjectRef, ...] = ()
+
+
+class RunRecord(Frozen):
+    """
+    ``run.json``: one invocation that may mutate. Finished runs are never edited.
+
+    ``deployment`` is the digest of what an applying run meant to do (`domain.frozen`). ``orphaned``
+    are, after a destroy, the targets that are alive and no longer in the blueprint.
+    """
+
+    schema_: str = Field(default="orchestrator.run/1", alias="schema")
+    run_id: str
+    project: str
+    blueprint: str
+    environment: str
+    command: str
+    arguments: dict[str, Json] = {}
+    actor: Actor
+    reason: str | None = None
+    lineage: Lineage | None = None
+    source: Source
+    engine: EngineRef | None = None
+    skipped_preflight: str | None = None
+    deployment: str | None = None
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    error: Fault | None = None
+    steps: tuple[StepRun, ...] = ()
+    orphaned: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+class Identity(Frozen):
+    """
+    A process, in a way that survives pid reuse. ``started`` is in kernel clock ticks since boot.
+    """
+
+    host: str
+    boot_id: str
+    pid: int
+    pid_namespace: str
+    started: int
+
+
+class Claim(Frozen):
+    """
+    The right to mutate a blueprint in an environment: one run at a time.
+    """
+
+    blueprint: str
+    environment: str
+    run_id: str
+    command: str
+    owner: Identity
+    actor: Actor
+    taken_at: datetime
+
+
+class InFlight(Frozen):
+    target: str
+    address: str
+    action: Action
+    started_at: datetime
+
+
+class Lease(Frozen):
+    """
+    Who runs and what is under way. ``age`` is the seconds since the heartbeat by the store's clock;
+    it is filled in when the lease is read.
+    """
+
+    run_id: str
+    owner: Identity
+    in_flight: tuple[InFlight, ...] = ()
+    age: float = 0.0
+
+
+class NextCommand(Frozen):
+    """
+    A command the reader may run next, and what it is for.
+    """
+
+    command: str
+    why: str

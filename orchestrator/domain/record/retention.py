@@ -1,0 +1,44 @@
+"""
+What is kept on purpose when the rest is destroyed: for which reason, by whom, and until when
+somebody has to look at it again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+from orchestrator.domain.blueprint.blueprint import Retain
+from orchestrator.domain.record.record import OperationRecord, Retained
+from orchestrator.domain.record.states import Status
+
+
+def is_date(text: str) -> bool:
+    """
+    Whether ``text`` is a date such as 2027-06-30.
+    """
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None
+
+
+def is_overdue(retained: Retained | None, today: datetime.date) -> bool:
+    """
+    Whether the day of the review has passed; a date that cannot be read has.
+    """
+    if retained is None:
+        return False
+    return not is_date(retained.review_by) or retained.review_by < today.isoformat()
+
+
+def retention(declared: Retain | None, record: OperationRecord | None) -> Retained | None:
+    """
+    Why a step is kept: as it is recorded, else as the blueprint declares it; None where it is not.
+    """
+    if record is not None and record.status is Status.RETAINED and record.retained is not None:
+        return record.retained
+    if declared is None:
+        return None
+    return Retained(reason=declared.reason, owner=declared.owner, review_by=declared.review_by)

@@ -1,0 +1,92 @@
+"""
+The lock of a provider state, as far as the engine tells of its holder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.domain.record.record import Actor
+
+_CREATED = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?) ?(?:\+0000 UTC|Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class StateLock:
+    """
+    A lock that is held. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's
+    own texts, None where it does not tell. ``said`` stands for all of them where it tells none.
+
+    >>> str(StateLock(id="1", who="ann@ci"))
+    'id 1, who ann@ci'
+    """
+
+    id: str | None = None
+    who: str | None = None
+    operation: str | None = None
+    created: str | None = None
+    said: str = ""
+
+    def __str__(self) -> str:
+        known = (
+            ("id", self.id),
+            ("who", self.who),
+            ("operation", self.operation),
+            ("created", self.created),
+        )
+        return ", ".join(f"{label} {text}" for label, text in known if text) or self.said
+
+    @property
+    def since(self) -> datetime | None:
+        """
+        When it was taken, to the microsecond; None where that is not known.
+        """
+        found = _CREATED.fullmatch(self.created or "")
+        if found is None:
+            return None
+        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """
+    A run that may have left a lock, and when it was under way; ``ended`` None: no end is known.
+    """
+
+    run_id: str
+    actor: Actor
+    began: datetime
+    ended: datetime | None
+
+
+def run_at(runs: Iterable[PastRun], since: datetime) -> PastRun | None:
+    """
+    The run that was under way at a time: of one target only one is at once, so it is the last that
+    began before it, unless that had ended.
+    """
+    last = max((run for run in runs if run.began <= since), key=lambda run: run.began, default=None)
+    if last is None or (last.ended is not None and last.ended < since):
+        return None
+    return last
+
+
+def objection(lock: StateLock, wanted: str, runs: Iterable[PastRun]) -> str | None:
+    """
+    Why the lock with the id ``wanted`` cannot be called one that these runs left; None if it can.
+    """
+    if lock.id != wanted:
+        return f"the lock that is held is not {wanted}"
+    if lock.who is None or lock.since is None:
+        return "the engine does not tell who holds it and since when"
+    run = run_at(runs, lock.since)
+    if run is None:
+        return "no run of ours was under way when it was taken"
+    owner = f"{run.actor.user}@{run.actor.host}"
+    if lock.who != owner:
+        return f"run {run.run_id}, which was under way then, is of {owner}"
+    return None

@@ -1,0 +1,272 @@
+"""
+Surgery: engine calls that change provider state and no remote object.
+
+It never makes ``ok`` (law 4): status and error are those from before, with what it did beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.assessment import inventory
+from orchestrator.domain.record.conclusion import revert
+from orchestrator.domain.record.doubts import Look, left_behind, settle_doubts
+from orchestrator.domain.record.entries import (
+    Stamp,
+    bound_to,
+    follow_over,
+    known_outputs,
+    next_entry,
+)
+from orchestrator.domain.record.faults import Evidence, engine_fault
+from orchestrator.domain.record.record import (
+    Attempt,
+    Fault,
+    OperationRecord,
+    PlannedAction,
+    Resources,
+    Settled,
+)
+from orchestrator.domain.record.states import NOTHING_THERE, Trigger, advance
+
+_KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
+
+
+def operated(
+    marker: OperationRecord, before: OperationRecord | None, evidence: Evidence, stamp: Stamp
+) -> OperationRecord:
+    """
+    The entry that ends the surgery of ``marker``, which was written over ``before``.
+
+    Where nothing was there before and the provider state now holds objects it is ``error`` with the
+    code ``unapplied``; where that state cannot be read, ``error`` with the surgery as what failed.
+    """
+    assert marker.active_command is not None, "a marker names its command"
+    command, state = marker.active_command, evidence.state
+    fault = None
+    if evidence.exit_code != 0 or state is None:
+        fault = engine_fault(command, evidence, ())
+    elif command == "import":
+        fault = _wrong_object(marker, before, state)
+    attempt = Attempt(
+        command=command,
+        run_id=marker.run_id,
+        at=stamp.at,
+        mutated=evidence.exit_code == 0 or state is None or _moved(marker, state),
+        error=fault,
+    )
+    if state is None:
+        assert fault is not None, "a state that cannot be read is a fault"
+        resources = before.resources if before else marker.resources
+        return _failed(marker, stamp, attempt, fault, resources, None)
+    if before is not None and before.status not in NOTHING_THERE:
+        return _restored(marker, before, state, attempt, stamp)
+    if not state.objects:
+        return revert(marker, before, stamp, attempt)
+    held = Resources(
+        planned=marker.resources.planned,
+        inventory=inventory(state),
+        tainted=_tainted(state),
+    )
+    return _failed(marker, stamp, attempt, unapplied_fault(held), held, state)
+
+
+def unapplied_fault(held: Resources, why: str = "") -> Fault:
+    """
+    The fault of a target whose provider state holds objects that were never applied as described.
+    """
+    names = tuple(ref.address for ref in held.inventory)
+    said = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"
+    return Fault(code="unapplied", phase="surgery", summary=said, resources=names, retriable=True)
+
+
+def taken_over(
+    before: OperationRecord | None,
+    facts: Mapping[str, Any],
+    state: PulledState,
+    changes: Sequence[PlannedAction],
+    stamp: Stamp,
+    *,
+    reason: str,
+) -> OperationRecord:
+    """
+    The first entry of objects that somebody else made and an apply would change, which a person
+    accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
+    """
+    held = Resources(inventory=inventory(state), tainted=_tainted(state))
+    named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
+    fault = unapplied_fault(held, f" (would change: {named}; accepted: {reason})")
+    return follow_over(
+        before,
+        facts,
+        stamp,
+        Trigger.UNAPPLIED,
+        failed_command="adopt",
+        error=fault,
+        last_error=fault.summary,
+        absence=None,
+        resources=held,
+        **known_outputs(None, facts["run_id"], state, stamp),
+    )
+
+
+def same_content(one: PulledState, other: PulledState) -> bool:
+    """
+    Whether two provider states hold the same objects, attributes and outputs. A push may count the
+    serial up, and where nothing was ever written a remote backend makes a lineage of its own.
+    """
+    try:
+        found = [json.loads(state.raw) for state in (one, other)]
+    except ValueError:  # never written, or printed among warnings
+        return False
+    for document in found:
+        for name in ("lineage", "serial", "terraform_version"):
+            document.pop(name, None)
+    return bool(found[0] == found[1])
+
+
+def foreign_id(state: PulledState, address: str, object_id: str) -> str | None:
+    """
+    The other address, if any, at which the state manages the object with this id.
+
+    Of the type of ``address``: an id says nothing across types.
+    """
+    kind = type_of(address)
+    others = (
+        item.address
+        for item in state.objects
+        if item.id == object_id and item.type == kind and item.address != address
+    )
+    return next(others, None)
+
+
+def type_of(address: str) -> str:
+    """
+    The resource type in an address.
+
+    >>> type_of('module.a["x.y"].aws_instance.this["k.z"]')
+    'aws_instance'
+    """
+    parts = _KEY.sub("", address).split(".")
+    return parts[-2] if len(parts) > 1 else ""
+
+
+def _wrong_object(
+    marker: OperationRecord, before: OperationRecord | None, state: PulledState
+) -> Fault | None:
+    """
+    The fault of an import that took in another object than the one in doubt, or one that another
+    address manages already.
+    """
+    doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
+    for address in _imported(marker):
+        held = state.ids.get(address)
+        twin = foreign_id(state, address, held) if held else None
+        doubt = doubts.get(address)
+        if twin is not None:
+            code, said = "managed_twice", f"{held} is managed at {twin} already"
+        elif doubt is not None and doubt.id not in (None, held):
+            code, said = "other_object", f"it manages {held} now, and {doubt.id} is in doubt"
+        else:
+            continue
+        return Fault(code=code, phase="surgery", summary=f"{address}: {said}", resources=(address,))
+    return None
+
+
+def _imported(marker: OperationRecord) -> tuple[str, ...]:
+    return tuple(p.address for p in marker.resources.planned if p.action == "import")
+
+
+def _moved(marker: OperationRecord, state: PulledState) -> bool:
+    """
+    Whether the provider state is another than when the marker was written.
+    """
+    bound = marker.provider_state
+    known = (bound.lineage, bound.serial) if bound else (None, None)
+    return (state.lineage, state.serial if state.lineage else None) != known
+
+
+def _restored(
+    marker: OperationRecord,
+    before: OperationRecord,
+    state: PulledState,
+    attempt: Attempt,
+    stamp: Stamp,
+) -> OperationRecord:
+    """
+    ``before`` with what the provider state holds now. What surgery took out of it lives on: it
+    stays in the inventory, until an apply or reconcile asks for a reason (law 21).
+    """
+    settled = _answered(marker, before, state)
+    answered = [item.doubt for item in settled]  # what a readback says of one has no hash
+    resources = before.resources.model_copy(
+        update={
+            "inventory": (*inventory(state), *left_behind(before, state)),
+            "tainted": _tainted(state),
+            "in_doubt": tuple(d for d in before.resources.in_doubt if d not in answered),
+        }
+    )
+    return before.model_copy(
+        update={
+            "status": advance(marker.status, Trigger.REVERT, before=before.status),
+            "previous_status": marker.status,
+            "sequence": marker.sequence + 1,
+            "entry_id": stamp.entry_id,
+            "updated_at": stamp.at,
+            "actor": stamp.actor,
+            "last_attempt": attempt,
+            "resources": resources,
+            "settled": (*before.settled, *settled),
+            "provider_state": bound_to(before.provider_state, state),
+        }
+    )
+
+
+def _answered(
+    marker: OperationRecord, before: OperationRecord, state: PulledState
+) -> Iterable[Settled]:
+    """
+    The doubts that the surgery answered. What a person imported at an address in doubt is adopted,
+    unless it is not the object in doubt.
+    """
+    sound = {
+        address: held
+        for address, held in state.ids.items()
+        if held is None or foreign_id(state, address, held) is None
+    }
+    look = Look(at=marker.updated_at, run_id=marker.run_id, settle=0.0, held=sound)
+    imported = _imported(marker)
+    return tuple(
+        item.model_copy(update={"how": "adopted"}) if item.doubt.address in imported else item
+        for item in settle_doubts(before, look)
+    )
+
+
+def _failed(
+    marker: OperationRecord,
+    stamp: Stamp,
+    attempt: Attempt,
+    fault: Fault,
+    resources: Resources,
+    state: PulledState | None,
+) -> OperationRecord:
+    return next_entry(
+        marker,
+        stamp,
+        Trigger.FAIL,
+        active_command=None,
+        failed_command=marker.active_command,
+        error=fault,
+        last_error=fault.summary,
+        last_attempt=attempt,
+        resources=resources,
+        provider_state=bound_to(marker.provider_state, state),
+    )
+
+
+def _tainted(state: PulledState) -> tuple[str, ...]:
+    return tuple(item.address for item in state.objects if item.tainted)

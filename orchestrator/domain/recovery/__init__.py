@@ -1,0 +1,3 @@
+"""
+What may be done about a step now, and the exact command that does it.
+"""

@@ -1,0 +1,151 @@
+"""
+A step that may need recovery: the situation it is in, and all that is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from orchestrator.domain.record.record import Doubt, OperationRecord
+from orchestrator.domain.record.states import Condition, Status
+from orchestrator.domain.recovery.command_line import Place
+from orchestrator.domain.recovery.rerun_rules import Obstacle
+from orchestrator.domain.target import ActionKind
+
+
+class Remedy(StrEnum):
+    """
+    What can be done about a step, in the order in which it is listed.
+    """
+
+    WAIT = "wait"
+    RECONCILE = "reconcile"
+    VERIFY = "verify"
+    RETRY = "retry"
+    REDEPLOY = "redeploy"
+    ROLLBACK = "rollback"
+    COMPENSATE = "compensate"
+    DESTROY = "destroy"
+    MANUAL = "manual"
+
+
+class Situation(StrEnum):
+    """
+    What a step is in, by what is recorded and what can be seen from here.
+    """
+
+    LIVE = "live"
+    CLAIMED = "claimed"
+    SILENT = "silent"
+    INTERRUPTED = "interrupted"
+    SPOOLED = "spooled"
+    UNSAVED = "unsaved"
+    FOUND = "found"
+    LEFT = "left"
+    UNANSWERABLE = "unanswerable"
+    IN_DOUBT = "in_doubt"
+    NEVER = "never"
+    GONE = "gone"
+    RETAINED = "retained"
+    OK = "ok"
+    CHECKS = "checks"
+    CUT_SHORT = "cut_short"
+    COMPENSATING = "compensating"
+    DESTROYING = "destroying"
+    TARGETED = "targeted"
+    SURGERY = "surgery"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """
+    Where a step stands among the others: upstreams that are not ready and dependents that are
+    alive, each with its status in words; ``children`` live and die with it.
+    """
+
+    unready: Mapping[str, str] = field(default_factory=dict)
+    dependents: Mapping[str, str] = field(default_factory=dict)
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """
+    What is known of a step beside its record.
+
+    ``claimed_by`` names the live run that works on other steps of the blueprint; ``unproven`` the
+    process of which nobody can tell from here whether it is dead, and that holds the claim or runs
+    the step. ``settling`` are the seconds for which a request of a dead engine may still be under
+    way. ``unanswered`` are the addresses in doubt of which the provider was asked after that time
+    and could not tell. ``unsaved`` is the provider state that the engine could not save. ``lock``
+    is what was said of a state lock, where the newest attempt met one; ``vanished`` whether it was
+    refused because no recorded object was found any more.
+
+    ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
+    ``obstacles`` say what stands against that. ``given_inputs`` is the file with the inputs that
+    the command line of the record's run named, ``action_doubts`` what is uncertain
+    in the modules of its actions, ``kept`` the reason for which no destroy touches the
+    step, ``scope`` the provider configuration that the
+    blueprint gives the step, with its references as they are written.
+    """
+
+    condition: Condition | None = None
+    claimed_by: str | None = None
+    unproven: str | None = None
+    spooled: bool = False
+    settling: float = 0.0
+    unanswered: frozenset[str] = frozenset()
+    unsaved: str | None = None
+    lock: str | None = None
+    vanished: bool = False
+    failed_run: str | None = None
+    earlier_run: str | None = None
+    obstacles: Mapping[Remedy, Obstacle] = field(default_factory=dict)
+    given_inputs: str | None = None
+    compensates: bool = False
+    action_doubts: Mapping[ActionKind, str] = field(default_factory=dict)
+    kept: str | None = None
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """
+    A step with all that is known of it: its newest record, its neighbours, what can be seen.
+    """
+
+    place: Place
+    step: str
+    record: OperationRecord | None
+    position: Position = field(default_factory=Position)
+    facts: Facts = field(default_factory=Facts)
+
+    @property
+    def status(self) -> Status | None:
+        return self.record.status if self.record else None
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        return self.record.resources.in_doubt if self.record else ()
+
+    @property
+    def found(self) -> bool:
+        """
+        Whether the provider has an object that is in doubt: it can be adopted.
+        """
+        return any(doubt.readback and doubt.readback.adopts for doubt in self.doubts)
+
+    @property
+    def answerable(self) -> bool:
+        """
+        Whether evidence can still settle one of its doubts: not what left the provider state (but
+        for what was kept to be confirmed), and not what the provider was asked for in vain.
+        """
+        return any(
+            (doubt.action != "forget" or doubt.saved is not None)
+            and doubt.address not in self.facts.unanswered
+            for doubt in self.doubts
+        )

@@ -1,0 +1,115 @@
+"""
+What is said of the actions that `recover` lists: what they do, and why they cannot be taken. Words
+in braces are filled in (`domain.offers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.domain.recovery.context import Remedy, Situation
+
+_DOUBTFUL = (Situation.FOUND, Situation.IN_DOUBT, Situation.LEFT, Situation.UNANSWERABLE)
+
+#: What a remedy does, where it can be taken; `SPECIAL` where a situation makes it special.
+OFFERED: Mapping[Remedy, str] = {
+    Remedy.WAIT: "{working}: wait for it, then look again",
+    Remedy.RECONCILE: "looks again: `ok` where a plan with the inputs of then is empty and the "
+    "checks hold; only the record changes",
+    Remedy.VERIFY: "runs the checks and records their verdict; nothing else changes",
+    Remedy.RETRY: "applies again what run {failed} meant to: its module snapshot and its inputs, "
+    "with the secrets of today",
+    Remedy.REDEPLOY: "applies the module, blueprint and inputs of today: a new attempt",
+    Remedy.ROLLBACK: "applies what run {earlier} applied, the newest in which the step was "
+    "verified, and checks it again",
+    Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
+    Remedy.DESTROY: "takes down what the provider state holds: {objects}",
+    Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
+    "{window}, with the inputs in {inputs}. Once you know, adopt what exists (`--adopt "
+    "ADDRESS=ID`); the command forgets what does not",
+}
+SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
+    (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
+    "once you know that {unproven} is dead",
+    (Remedy.RECONCILE, Situation.INTERRUPTED): "settles run {run} from what it left: answer, "
+    "journal, provider state; only the record changes",
+    (
+        Remedy.RECONCILE,
+        Situation.SPOOLED,
+    ): "records the outcome that waits on disk, and looks again",
+    (Remedy.RECONCILE, Situation.UNSAVED): "pushes {unsaved} to the backend, if lineage and serial "
+    "fit, and looks again",
+    (
+        Remedy.RECONCILE,
+        Situation.FOUND,
+    ): "adopts what the provider has of {doubts}, and looks again",
+    (Remedy.RECONCILE, Situation.IN_DOUBT): "asks provider state, a plan and the provider what "
+    "became of {doubts}; only the record changes",
+    (Remedy.RECONCILE, Situation.LEFT): "looks again: {doubts} may be back in the provider state; "
+    "only the record changes",
+    (Remedy.RECONCILE, Situation.UNANSWERABLE): "asks once more what became of {doubts}; only the "
+    "record changes",
+    (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
+    (Remedy.REDEPLOY, Situation.NEVER): "applies it for the first time",
+    (Remedy.REDEPLOY, Situation.GONE): "applies it anew",
+    (Remedy.REDEPLOY, Situation.DESTROYING): "applies it again instead of taking down the rest",
+    (Remedy.REDEPLOY, Situation.TARGETED): "applies all of it, and not only {targets}",
+    (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then takes down what exists; it "
+    "ends `error`, not `destroyed`, while anything stays in doubt",
+    **{
+        (Remedy.DESTROY, situation): "goes on with what is left: {objects}; it ends `error`, not "
+        "`destroyed`, while {doubts} stays in doubt"
+        for situation in _DOUBTFUL
+    },
+    (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left: {objects}",
+    (
+        Remedy.MANUAL,
+        Situation.SILENT,
+    ): "nobody can tell from here whether {unproven} is alive: look "
+    "on that machine for it and for its engine",
+    (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
+    "found does not matter: the command forgets {doubts}",
+    (
+        Remedy.MANUAL,
+        Situation.LEFT,
+    ): "{doubts} left the provider state, and not by a delete of this "
+    "tool: look {where} whether it exists. If it does, take it back: `{take_back}`; the command "
+    "forgets it",
+    (
+        Remedy.MANUAL,
+        Situation.CUT_SHORT,
+    ): "no evidence tells what {work} did in run {run} before it "
+    "was cut short: look at what it changes. The command carries it out again",
+    (Remedy.MANUAL, Situation.UNSAVED): "compare {unsaved} with the provider state; the command "
+    "puts it aside where the state is sound without it",
+}
+
+#: Why a remedy cannot be taken, by the code of the reason.
+REFUSED: Mapping[str, str] = {
+    "live": "{working}",
+    "claimed": "{working}",
+    "silent": "{unproven} may be alive",
+    "spooled": "the outcome of run {run} waits on disk: record it first",
+    "interrupted": "run {run} was interrupted: settle it first",
+    "errored_state": "the newest provider state lies in {unsaved}: push it or put it aside first",
+    "in_doubt": "in doubt: {doubts}; settle that first",
+    "nothing_there": "nothing of it is there ({status})",
+    "upstream": "it needs {unready}: recover that first",
+    "child_left": "{children} went with it and is still recorded as alive; finish that destroy "
+    "first: `{finish}`",
+    "unknown_run": "no earlier run is known in which it ended ok",
+    "none_declared": "the step declares no compensation",
+    "module_in_doubt": "in doubt in the module of its action: {module}; reconcile that first",
+    "nothing_done": "nothing of it was completed",
+    "compensated": "it was compensated since it was applied; `compensate --repeat WHY` does "
+    "it again",
+    "dependents": "alive and in need of it: {dependents}; take them down first, or together: "
+    "`{together}`",
+    "not_running": "nothing of it is going on",
+    "nothing_uncertain": "nothing about it is uncertain",
+    "not_applied": "checks are for what is applied",
+    "not_failed": "no apply of it has failed",
+    "retained": "it is kept ({kept}); first release it, `{release}`, and take `retain` out of the "
+    "blueprint if it is there",
+    "nothing_missing": "no evidence is missing",
+}

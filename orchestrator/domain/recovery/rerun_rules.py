@@ -1,0 +1,293 @@
+"""
+What stands against doing a run again: retry, rollback and promotion judged by records alone.
+
+Each function is asked before the action is offered and again when it is carried out (law 17), so
+both say the same. `Obstacle` is the answer that forbids; nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.record.record import OperationRecord, RunRecord, StepRun
+from orchestrator.domain.record.states import READY, Status, StepStatus
+from orchestrator.errors import Reason
+
+#: The commands whose runs apply; only these can be repeated.
+APPLYING = ("apply", "retry", "redeploy", "rollback")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """
+    Why an action is not possible: stable code, sentence, what to do instead.
+    """
+
+    reason: Reason
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """
+    A step that a retry leaves alone, and why.
+    """
+
+    why: str
+
+
+def deployment_blob(deployment: str) -> str:
+    """
+    Where what a run meant to do lies in the operation store, by its digest.
+    """
+    return f"deployments/{deployment}"
+
+
+def snapshot_blob(digest: str) -> str:
+    """
+    Where a module snapshot lies in the operation store.
+    """
+    return f"snapshots/{digest}"
+
+
+def lock_blob(target: str, snapshot: str) -> str:
+    """
+    Where the lock file lies that a target used last with a snapshot.
+    """
+    return f"locks/{target}/{snapshot}"
+
+
+def lock_file_blob(digest: str) -> str:
+    """
+    Where a lock file lies by its content: that of a certain run, whatever was used since.
+    """
+    return f"lockfiles/{digest}"
+
+
+def step_of(run: RunRecord, step: str) -> StepRun | None:
+    """
+    The run's row of a step; None where it was not part of it.
+    """
+    return next((row for row in run.steps if row.step == step), None)
+
+
+def failed_run(record: OperationRecord) -> str | None:
+    """
+    The run that a record names as failed, as interrupted, or as an apply that changed nothing; None
+    where the record tells of none.
+    """
+    if record.status in (Status.ERROR, Status.RUNNING):
+        return record.run_id
+    attempt = record.last_attempt
+    failed = attempt is not None and attempt.command == "apply" and attempt.error is not None
+    return attempt.run_id if attempt is not None and failed else None
+
+
+def run_to_repeat(records: Sequence[OperationRecord]) -> str | Obstacle:
+    """
+    The one run that the records name as failed: no other is guessed (law 20).
+    """
+    failed = {record.target.step: failed_run(record) for record in records}
+    named = {step: run for step, run in failed.items() if run is not None}
+    return _only(named, "failed", known={record.run_id for record in records})
+
+
+def run_to_follow(records: Sequence[OperationRecord]) -> str | Obstacle:
+    """
+    The one run that a new attempt comes after: the failed one, else the one that all are from.
+    """
+    if not records:
+        first = "`orchestrator apply` is the first attempt"
+        return Obstacle("unknown_run", "nothing of it has ever been run", first)
+    if any(failed_run(record) for record in records):
+        return run_to_repeat(records)
+    return _only({record.target.step: record.run_id for record in records}, "were run")
+
+
+def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Obstacle:
+    """
+    The one run among those of the steps; ``known`` are runs that may be meant where there is none.
+    """
+    runs = sorted(set(named.values()))
+    if len(runs) == 1:
+        return runs[0]
+    if not runs:
+        listed = f": {', '.join(sorted(known))}" if known else ""
+        return Obstacle(
+            "unknown_run",
+            f"no record tells of steps that {what}",
+            f"name the run with --from-run; `orchestrator runs` lists them{listed}",
+        )
+    listed = ", ".join(f"{step} in {run}" for step, run in sorted(named.items()))
+    return Obstacle(
+        "several_runs",
+        f"steps {what} in several runs: {listed}",
+        "name one step with --step, or the run with --from-run",
+    )
+
+
+def run_obstacle(
+    run_id: str,
+    run: RunRecord | None,
+    stored: Collection[str],
+    *,
+    project: str,
+    blueprint: str,
+    environment: str | None,
+) -> Obstacle | None:
+    """
+    What forbids to do a run again, whichever step it is about. ``stored`` are the names of the
+    blobs in the operation store; ``environment`` is None where that of the run may be any.
+    """
+    stranger = named_obstacle(
+        run_id, run, project=project, blueprint=blueprint, environment=environment
+    )
+    if run is None or stranger is not None:
+        return stranger
+    if run.command not in APPLYING:
+        return Obstacle(
+            "other_command",
+            f"run {run_id} was `{run.command}`: only what applied can be done again",
+            f"run `orchestrator {run.command}` again",
+        )
+    if run.deployment is None or deployment_blob(run.deployment) not in stored:
+        return Obstacle(
+            "snapshot_missing",
+            f"what run {run_id} meant to do is not in the operation store",
+            "it ended before its first step, an older version made it, or it is another store; "
+            "`orchestrator redeploy` works from the files as they are now",
+        )
+    return None
+
+
+def named_obstacle(
+    run_id: str,
+    run: RunRecord | None,
+    *,
+    project: str,
+    blueprint: str,
+    environment: str | None,
+) -> Obstacle | None:
+    """
+    What forbids to come from a run: there is none of that id, or it is somebody else's.
+    """
+    if run is None:
+        return Obstacle(
+            "unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them"
+        )
+    if run.project != project:
+        return Obstacle(
+            "foreign_record",
+            f"run {run_id} is of project {run.project!r}, this is {project!r}",
+            "where it is ours, orchestrator.yaml says so: `project: NAME`",
+        )
+    if run.blueprint != blueprint or environment not in (None, run.environment):
+        wanted = f"{blueprint}/{environment}" if environment else blueprint
+        return Obstacle(
+            "other_blueprint",
+            f"run {run_id} is of {run.blueprint}/{run.environment}, not of {wanted}",
+            f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
+        )
+    return None
+
+
+def retry_obstacle(
+    run: RunRecord, step: str, record: OperationRecord | None, stored: Collection[str]
+) -> Obstacle | LeftAlone | None:
+    """
+    What forbids to retry a step of a failed run, or why there is nothing to retry. The run itself
+    has passed `run_obstacle`; doubts are judged where the provider state can be read.
+    """
+    row = step_of(run, step)
+    if row is None:
+        return _not_in_run(run, step)
+    later = record is not None and record.run_id > run.run_id
+    if record is not None and record.status in READY and record.compensation is None:
+        if later or record.run_id == run.run_id:
+            return LeftAlone(f"already ok, by run {record.run_id}")
+        if row.status in (StepStatus.OK, StepStatus.RETAINED, StepStatus.SKIPPED):
+            return LeftAlone("already ok")
+    if record is not None and later:
+        return Obstacle(
+            "superseded",
+            f"{step} has been worked on since, by run {record.run_id}: it is `{record.status}`",
+            "retry that run instead, or name the one to go back to with `orchestrator rollback`",
+        )
+    return _snapshot_obstacle(run, row, stored)
+
+
+def rollback_obstacle(
+    run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
+) -> Obstacle | None:
+    """
+    What forbids to roll a step back to a run; ``unverified`` accepts one whose checks did not run.
+    The run itself has passed `run_obstacle`.
+    """
+    row = step_of(run, step)
+    if row is None:
+        return _not_in_run(run, step)
+    if not _done(row):
+        return _not_ok(run, row)
+    verdict = row.verification.verdict if row.verification else "unverified"
+    if verdict != "verified" and not unverified:
+        return Obstacle(
+            "unverified",
+            f"{step} was not verified in run {run.run_id}: it has no checks",
+            "go back to it all the same with --unverified REASON",
+        )
+    return _snapshot_obstacle(run, row, stored)
+
+
+def promotion_obstacle(run: RunRecord, step: str, stored: Collection[str]) -> Obstacle | None:
+    """
+    What forbids to take the module of a step from a run. The run itself has passed `run_obstacle`.
+    """
+    row = step_of(run, step)
+    if row is None:
+        return _not_in_run(run, step)
+    return _snapshot_obstacle(run, row, stored) if _done(row) else _not_ok(run, row)
+
+
+def _done(row: StepRun) -> bool:
+    """
+    Whether the run brought the step to its goal, or found that it had been, from the same
+    deployment.
+    """
+    if row.status is StepStatus.SKIPPED:
+        return row.module_digest is not None
+    return row.status in (StepStatus.OK, StepStatus.RETAINED)
+
+
+def _not_in_run(run: RunRecord, step: str) -> Obstacle:
+    names = ", ".join(row.step for row in run.steps)
+    return Obstacle("not_in_run", f"{step} was not part of run {run.run_id}", f"it had: {names}")
+
+
+def _not_ok(run: RunRecord, row: StepRun) -> Obstacle:
+    why = f" ({row.reason})" if row.reason else ""
+    hint = "name a run in which it ended ok; `orchestrator runs` lists them"
+    if row.status is StepStatus.SKIPPED:
+        hint = "another run applied it: `orchestrator history` of the target names it"
+    return Obstacle(
+        "not_ok", f"{row.step} is `{row.status}` in run {run.run_id}{why}, not ok", hint
+    )
+
+
+def _snapshot_obstacle(run: RunRecord, row: StepRun, stored: Collection[str]) -> Obstacle | None:
+    if row.module_digest is not None and snapshot_blob(row.module_digest) in stored:
+        return None
+    return without_snapshot(run, row)
+
+
+def without_snapshot(run: RunRecord, row: StepRun) -> Obstacle:
+    """
+    That the module of a step as it was in a run is not to be had.
+    """
+    return Obstacle(
+        "snapshot_missing",
+        f"the module of {row.step} as of run {run.run_id} is not in the operation store",
+        "is it the store that the run used? "
+        "`orchestrator redeploy` works from the files as they are now",
+    )

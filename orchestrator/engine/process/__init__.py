@@ -1,0 +1,3 @@
+"""
+Engine processes: spawned, watched, stopped and identified, with their evidence in files.
+"""

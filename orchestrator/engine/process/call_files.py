@@ -1,0 +1,158 @@
+"""
+The files that one engine call leaves: who runs it, what it said, how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.record.record import Identity
+from orchestrator.engine.process.wrapper import create_exclusively
+from orchestrator.ports import Processes, Site
+
+_SHARED = ("host", "boot_id", "pid_namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """
+    The identity file: the engine's process, its wrapper's, and the verb of the call.
+    """
+
+    engine: Identity
+    wrapper: Identity
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """
+    The identity file of a call that was made impossible before it began.
+    """
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """
+    The answer file. ``began`` is False where the program could not be started at all.
+    """
+
+    exit_code: int | None
+    signal: int | None
+    began: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallFiles:
+    """
+    Where the files of a call are: ``raw/`` holds secrets, the log is masked.
+    """
+
+    evidence: Path
+    name: str
+
+    @classmethod
+    def of(cls, site: Site) -> CallFiles:
+        return cls(site.evidence, site.name)
+
+    @property
+    def identity(self) -> Path:
+        return self.evidence / f"{self.name}.identity.json"
+
+    @property
+    def answer(self) -> Path:
+        return self.evidence / f"{self.name}.answer.json"
+
+    @property
+    def log(self) -> Path:
+        return self.evidence / f"{self.name}.log"
+
+    @property
+    def stdout(self) -> Path:
+        return self.evidence / "raw" / f"{self.name}.stdout"
+
+    @property
+    def stderr(self) -> Path:
+        return self.evidence / "raw" / f"{self.name}.stderr"
+
+    def open_output(self) -> tuple[int, int]:
+        """
+        Descriptors of the stdout and stderr files, made if need be, 0600; nothing is truncated.
+        """
+        self.stdout.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        stdout = os.open(self.stdout, flags, 0o600)
+        try:
+            return stdout, os.open(self.stderr, flags, 0o600)
+        except OSError:
+            os.close(stdout)
+            raise
+
+    def open_log(self) -> int:
+        """
+        A descriptor of the masked log, empty, 0600.
+        """
+        self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def fence(self) -> bool:
+        """
+        Make the call impossible, durably; False where it has begun, or was fenced before.
+        """
+        self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return create_exclusively(str(self.identity), f'{{"fenced_by": {os.getpid()}}}\n')
+
+    def beginning(self) -> Beginning | Fence | None:
+        """
+        What the identity file says; None where there is none, ValueError where it is damaged.
+        """
+        try:
+            data = json.loads(self.identity.read_bytes())
+        except FileNotFoundError:
+            return None
+        try:
+            if "fenced_by" in data:
+                return Fence(int(data["fenced_by"]))
+            shared = {key: str(data[key]) for key in _SHARED}
+            engine, wrapper = (
+                Identity(pid=int(item["pid"]), started=int(item["started"]), **shared)
+                for item in (data, data["wrapper"])
+            )
+            return Beginning(engine, wrapper, str(data.get("verb", "")))
+        except (KeyError, TypeError) as exc:
+            raise ValueError(f"{self.identity} is damaged: {exc}") from exc
+
+    def ending(self) -> Ending | None:
+        """
+        What the answer file says; None where there is none. It is written by rename, whole: one
+        that is damaged tells nothing of how the engine ended.
+        """
+        try:
+            data = json.loads(self.answer.read_bytes())
+            return Ending(data["exit_code"], data["signal"], data["began"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+
+def identity_seed(processes: Processes, verb: str) -> str:
+    """
+    The flat JSON object that the wrapper completes with its own process and the engine's.
+    """
+    me = processes.me()
+    return json.dumps({"verb": verb} | {key: getattr(me, key) for key in _SHARED})
+
+
+def discard(paths: Iterable[Path]) -> None:
+    """
+    Remove files, as far as that is possible; they may be gone already.
+    """
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()

@@ -1,0 +1,184 @@
+"""
+The wrapper of an engine call, as the process that started it sees it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.engine.process import wrapper
+from orchestrator.engine.process.call_files import Beginning, CallFiles
+from orchestrator.engine.process.identity import kill_session
+from orchestrator.ports import Liveness, Processes
+
+_REAP = 1.0  # seconds for a wrapper that has ended to become a zombie
+
+#: By these CI runners find the children of a cancelled job, own session or not, and kill them.
+_HUNTED_BY = (
+    "RUNNER_TRACKING_ID",
+    "VSTS_PROCESS_LOOKUP_ID",
+    "JENKINS_NODE_COOKIE",
+    "JENKINS_SERVER_COOKIE",
+)
+
+
+class Child:
+    """
+    A running wrapper and its engine. Losing this object changes nothing for the engine.
+
+    The wrapper stays a zombie until `finish`, so that the number of its session cannot be reused.
+    """
+
+    def __init__(
+        self,
+        files: CallFiles,
+        processes: Processes,
+        process: subprocess.Popen[bytes],
+        lifeline: int,
+    ) -> None:
+        self._files = files
+        self._processes = processes
+        self._process = process
+        self._lifeline = lifeline
+        self._fenced = False
+
+    @classmethod
+    def start(
+        cls,
+        files: CallFiles,
+        processes: Processes,
+        *,
+        seed: str,
+        program: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str],
+        delete_after: Sequence[Path],
+        umask: str,
+    ) -> Child:
+        """
+        Start the wrapper; OSError where that is not possible. ``umask`` is one of the wrapper's.
+        """
+        lifeline, end = os.pipe()
+        outputs: tuple[int, ...] = ()
+        try:
+            outputs = files.open_output()
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    wrapper.__file__,
+                    str(end),
+                    str(files.evidence.absolute()),
+                    files.name,
+                    seed,
+                    umask,
+                    str(len(delete_after)),
+                    *(str(path.absolute()) for path in delete_after),
+                    *program,
+                ],
+                cwd=directory,
+                env={k: v for k, v in environment.items() if k not in _HUNTED_BY},
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[0],
+                stderr=outputs[1],
+                start_new_session=True,
+                pass_fds=(end,),
+            )
+        except BaseException:
+            os.close(lifeline)
+            raise
+        finally:
+            for descriptor in (end, *outputs):
+                os.close(descriptor)
+        return cls(files, processes, process, lifeline)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def fenced(self) -> bool:
+        """
+        Whether we made the call impossible ourselves, because a stop came before it began.
+        """
+        return self._fenced
+
+    def wait(self, seconds: float) -> bool:
+        """
+        Wait for the wrapper's end, at most so long; whether the call is over.
+
+        A wrapper that was killed leaves its engine running: then the call is not over.
+        """
+        if not select.select([self._lifeline], [], [], seconds)[0]:
+            return False
+        if self._files.ending() is None and self._engine_lives():
+            time.sleep(seconds)
+            return False
+        return True
+
+    def interrupt(self) -> bool:
+        """
+        Send the engine one SIGINT; whether it got it. An engine that has not begun never will.
+        """
+        beginning = self._beginning()
+        if beginning is None or self._processes.liveness(beginning.engine) is Liveness.GONE:
+            return False
+        try:
+            os.kill(beginning.engine.pid, signal.SIGINT)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """
+        SIGKILL the engine and all it started; the wrapper stays to tell how it ended.
+        """
+        if self._beginning() is not None:
+            kill_session(self.pid, spare=self.pid)
+
+    def finish(self) -> None:
+        """
+        Reap the wrapper, and the providers that outlived an engine whose wrapper was killed.
+        """
+        if self._files.ending() is None:
+            for pid in wrapper.providers_left(self.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        try:
+            self._process.wait(_REAP)
+        except subprocess.TimeoutExpired:  # it waits for an engine that does not even die
+            self.abandon()
+        else:
+            os.close(self._lifeline)
+
+    def abandon(self) -> None:
+        """
+        Leave the call to itself: it goes on and writes its answer. Only the zombie is seen to.
+        """
+        os.close(self._lifeline)
+        threading.Thread(target=self._process.wait, daemon=True).start()
+
+    def _beginning(self) -> Beginning | None:
+        if self._fenced or self._files.fence():
+            self._fenced = True
+            return None
+        beginning = self._files.beginning()
+        return beginning if isinstance(beginning, Beginning) else None
+
+    def _engine_lives(self) -> bool:
+        beginning = self._files.beginning()
+        return (
+            isinstance(beginning, Beginning)
+            and beginning.wrapper.pid == self.pid
+            and self._processes.liveness(beginning.engine) is not Liveness.GONE
+        )

@@ -1,0 +1,175 @@
+"""
+Who a process is, and whether it still is: pids are reused, hosts are rebooted, containers lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import sys
+from functools import cache
+from pathlib import Path
+
+from orchestrator.domain.record.record import Identity
+from orchestrator.domain.record.states import Liveness
+from orchestrator.engine.process.wrapper import is_zombie, session_members, start_ticks
+
+_ZOMBIE = -1
+
+
+class SystemProcesses:
+    """
+    The processes of this machine.
+
+    ``machine`` is an id that no other machine has ("" where there is none); without it a reboot
+    cannot be told from another machine of the same name.
+    """
+
+    def __init__(self, *, machine: str | None = None) -> None:
+        known = _machine() if machine is None else machine
+        name = socket.gethostname()
+        digest = hashlib.sha256(f"orchestrator:{known}".encode()).hexdigest()[:12]
+        self._host = f"{name}/{digest}" if known else name
+
+    def me(self) -> Identity:
+        """
+        The identity of this process.
+        """
+        return self.identify(os.getpid(), _started(os.getpid()))
+
+    def identify(self, pid: int, started: int) -> Identity:
+        """
+        The identity of a process on this machine, in our pid namespace.
+        """
+        return Identity(
+            host=self._host,
+            boot_id=_boot_id(),
+            pid=pid,
+            pid_namespace=_pid_namespace(),
+            started=started,
+        )
+
+    def liveness(self, identity: Identity) -> Liveness:
+        """
+        GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
+        host has booted since.
+        """
+        boot = _boot_id()
+        if identity.pid <= 0 or not identity.boot_id or not boot:
+            return Liveness.UNKNOWN
+        if identity.boot_id != boot:
+            rebooted = identity.host == self._host and "/" in self._host
+            return Liveness.GONE if rebooted else Liveness.UNKNOWN
+        if identity.pid_namespace != _pid_namespace():
+            return Liveness.UNKNOWN
+        return _liveness(identity.pid, identity.started)
+
+
+def kill_session(session: int, *, spare: int) -> None:
+    """
+    SIGKILL every process of a session but ``spare``, again while new ones appear.
+
+    The caller makes sure that the session's number cannot have been reused: it is a child that has
+    not been waited for.
+    """
+    for _ in range(5):
+        members = [pid for pid in _members(session) if pid != spare]
+        if not members:
+            return
+        for pid in members:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _members(session: int) -> list[int]:
+    if sys.platform == "linux":
+        return session_members(session)
+    import psutil
+
+    members = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if pid and os.getsid(pid) == session:
+                members.append(pid)
+    return members
+
+
+def _liveness(pid: int, started: int) -> Liveness:
+    if not _exists(pid):
+        return Liveness.GONE
+    now = _started(pid)
+    if now == _ZOMBIE:
+        return Liveness.GONE
+    if not now or not started:
+        return Liveness.UNKNOWN if _exists(pid) else Liveness.GONE
+    return Liveness.ALIVE if now == started else Liveness.GONE
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # another user's: the start time tells whether it is the same process
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def _started(pid: int) -> int:
+    """
+    When the process began, in ticks to compare; _ZOMBIE if it has ended, 0 where nobody tells.
+    """
+    if sys.platform == "linux":
+        return _ZOMBIE if is_zombie(pid) else start_ticks(pid)
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return _ZOMBIE
+        return int(process.create_time() * 100)
+    except psutil.Error:
+        return 0
+
+
+@cache
+def _boot_id() -> str:
+    if sys.platform == "linux":
+        return _text(Path("/proc/sys/kernel/random/boot_id"))
+    return _sysctl("kern.bootsessionuuid")
+
+
+@cache
+def _machine() -> str:
+    if sys.platform == "linux":
+        return _text(Path("/etc/machine-id"))
+    return _sysctl("kern.uuid")
+
+
+@cache
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name of the kernel, no path
+    except OSError:
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _sysctl(name: str) -> str:
+    import subprocess  # here: reading commands must not wait for it
+
+    try:
+        return subprocess.run(
+            ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=True, timeout=5
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,55 @@
+"""
+The rungs of stopping an engine call.
+"""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.engine.process.child import Child
+from orchestrator.ports import Site, StopToken
+
+_AFTER_KILL = 10.0  # seconds after SIGKILL until a process that cannot die is given up
+
+
+class Ladder:
+    """
+    One SIGINT when a stop is asked for or the timeout has passed; SIGKILL only when killing is
+    asked for, or the grace since the SIGINT has passed. No grace: it is waited for as long as it
+    takes.
+
+    ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
+    """
+
+    def __init__(self, child: Child, site: Site, stop: StopToken, began: float) -> None:
+        self._child = child
+        self._site = site
+        self._stop = stop
+        self._began = began
+        self._stopped_at: float | None = None
+        self._killed_at: float | None = None
+        self.interrupted = False
+        self.timed_out = False
+
+    def climb(self) -> None:
+        """
+        Take the next rung if it is time.
+        """
+        now = time.monotonic()
+        timeout, grace = self._site.timeout, self._site.grace
+        overdue = timeout is not None and now - self._began >= timeout
+        if self._stopped_at is None and (self._stop.stopping or overdue):
+            self.timed_out = not self._stop.stopping
+            self.interrupted = self._child.interrupt()
+            self._stopped_at = now
+        since = self._stopped_at
+        too_long = grace is not None and since is not None and now - since >= grace
+        if self._killed_at is None and (self._stop.killing or too_long):
+            self._killed_at = now
+            self._child.kill()
+
+    def given_up(self) -> bool:
+        """
+        Whether SIGKILL was long ago: a process in uninterruptible sleep does not die.
+        """
+        return self._killed_at is not None and time.monotonic() - self._killed_at > _AFTER_KILL

@@ -1,0 +1,129 @@
+"""
+What an engine call says, read from its files while it is written, and the masked log made of it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from orchestrator.domain.events.engine_messages import Diagnosed, Message, Said
+from orchestrator.domain.record.record import Diagnostic
+from orchestrator.engine.diagnostics import parse_text
+from orchestrator.engine.messages import Mask, Spoken, parse_line, render
+from orchestrator.engine.process.call_files import CallFiles
+
+_LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
+
+
+class Transcript:
+    """
+    The messages of a call, in order, and the masked log of them, whose descriptor it takes over.
+
+    The output of ``pull`` is provider state: it is not read here
+    and never comes into the log.
+    """
+
+    def __init__(self, files: CallFiles, verb: str, mask: Mask, *, log: int | None) -> None:
+        self.verb = verb
+        self.stderr_text = ""
+        self._files = files
+        self._mask = mask
+        self._messages: list[Message] = []
+        self._rest = b""
+        self._size = 0
+        self._log = log
+
+    def __enter__(self) -> Transcript:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._log is not None:
+            os.close(self._log)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(self._messages)
+
+    @property
+    def silent(self) -> bool:
+        """
+        Whether nothing at all was written to stdout.
+        """
+        return self._size == 0
+
+    @property
+    def ends_whole(self) -> bool:
+        """
+        Whether stdout ends at the end of a line.
+        """
+        return not self._rest
+
+    def more(self) -> list[Message]:
+        """
+        The messages of the whole lines that came since the last time.
+        """
+        if self.verb == "pull":
+            return []
+        chunk = _read_from(self._files.stdout, self._size)
+        self._size += len(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return self._take([self._parse(line.decode(errors="replace")) for line in lines])
+
+    def end(self) -> list[Message]:
+        """
+        The last messages, once nothing more is written: an unfinished line and what stderr says.
+        """
+        spoken: list[Spoken] = []
+        if self._rest:
+            spoken.append(self._parse(self._rest.decode(errors="replace")))
+        text = _read_from(self._files.stderr, 0).decode(errors="replace")
+        self.stderr_text = self._mask(text)
+        spoken += [
+            Spoken(render(diagnostic), (Diagnosed(diagnostic),))
+            for diagnostic in (self._masked(found) for found in parse_text(text))
+        ]
+        if not any(item.messages for item in spoken) and self.stderr_text.strip():
+            lines = self.stderr_text.strip().splitlines()
+            lines = lines if self.verb == "program" else lines[-_LAST_LINES:]
+            # What exec runs is shown as it comes: its stdout and stderr are not mixed.
+            spoken += [Spoken(x, (Said(x),) if self.verb != "exec" else ()) for x in lines]
+        return self._take(spoken)
+
+    def _parse(self, line: str) -> Spoken:
+        if self.verb in ("plan", "apply"):
+            return parse_line(line, self._mask)
+        plain = self._mask(line)
+        return Spoken(plain, (Said(plain),) if plain.strip() or self.verb == "exec" else ())
+
+    def _masked(self, diagnostic: Diagnostic) -> Diagnostic:
+        return diagnostic.model_copy(
+            update={
+                "summary": self._mask(diagnostic.summary),
+                "detail": self._mask(diagnostic.detail),
+            }
+        )
+
+    def _take(self, spoken: list[Spoken]) -> list[Message]:
+        if self._log is not None:
+            with suppress(OSError):  # a full disk must not part us from a running engine
+                os.write(self._log, "".join(f"{item.text}\n" for item in spoken).encode())
+        messages = [message for item in spoken for message in item.messages]
+        self._messages += messages
+        return messages
+
+
+def _read_from(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read()
+    except FileNotFoundError:
+        return b""

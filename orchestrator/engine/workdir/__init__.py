@@ -1,0 +1,3 @@
+"""
+Working directories: snapshots of modules and the configuration generated around them.
+"""

@@ -1,0 +1,144 @@
+"""
+Backends: their configuration as Terraform reads it, and the address of the state they hold.
+
+An address names one provider state and nothing else: no credentials, and no settings that may
+change while the state stays where it is (region, locking, profile).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from orchestrator.domain.record.record import Json
+from orchestrator.errors import Invalid, Problem
+
+
+def render(backend_type: str, config: Mapping[str, Json], project_root: Path) -> dict[str, Json]:
+    """
+    The configuration of the backend block. Paths of a local backend become absolute: the engine
+    runs elsewhere. Invalid where a setting is missing without which the state has no address.
+    """
+    location(backend_type, config, project_root)
+    rendered = dict(config)
+    if backend_type == "local":
+        for key in ("path", "workspace_dir"):
+            if rendered.get(key):
+                rendered[key] = str(_absolute(str(rendered[key]), project_root))
+    return rendered
+
+
+def location(backend_type: str, config: Mapping[str, Json], project_root: Path) -> str:
+    """
+    The address of the state, the same for every way to write the same place.
+
+    >>> location("s3", {"bucket": "b", "key": "a/x.tfstate", "region": "eu-west-1"}, Path("/p"))
+    's3://b/a/x.tfstate'
+    """
+    match backend_type:
+        case "local":
+            path = _absolute(_needed("local", config, "path"), project_root)
+            root = _absolute(".", project_root)
+            inside = path.is_relative_to(root)
+            return (path.relative_to(root) if inside else path).as_posix()
+        case "s3":
+            endpoints = config.get("endpoints")
+            custom = endpoints.get("s3") if isinstance(endpoints, Mapping) else None
+            custom = custom or config.get("endpoint")
+            suffix = f"?endpoint={_bare(str(custom))}" if custom else ""
+            bucket, key = _needed("s3", config, "bucket"), _needed("s3", config, "key")
+            return f"s3://{bucket}/{key}{suffix}"
+        case "gcs":
+            prefix = str(config.get("prefix") or "").strip("/")
+            name = f"{prefix}/default.tfstate" if prefix else "default.tfstate"
+            return f"gs://{_needed('gcs', config, 'bucket')}/{name}"
+        case "azurerm":
+            parts = ("storage_account_name", "container_name", "key")
+            return "azurerm://" + "/".join(_needed("azurerm", config, part) for part in parts)
+        case "pg":
+            schema = str(config.get("schema_name") or "terraform_remote_state")
+            return f"{_database(str(config.get('conn_str') or ''))}?schema={quote(schema)}"
+        case "http":
+            return _bare(_needed("http", config, "address"))
+        case _:
+            kept = _without_secrets(config)
+            return f"{backend_type}:{json.dumps(kept, sort_keys=True, separators=(',', ':'))}"
+
+
+def _absolute(path: str, project_root: Path) -> Path:
+    return Path(os.path.normpath(project_root.absolute() / path))
+
+
+def _needed(backend_type: str, config: Mapping[str, Json], key: str) -> str:
+    value = config.get(key)
+    if not isinstance(value, str) or not value:
+        raise Invalid([Problem(f'backend "{backend_type}" needs `{key}` in its config')])
+    return value
+
+
+_SECRET = re.compile(
+    r"pass|secret|token|credential|(?:^|_)key(?:$|_data|_pem|_id)|access_key|auth|sas|private|signature",
+    re.I,
+)
+#: Settings of other backends that look like secrets by their name and are addresses.
+_NO_SECRETS = frozenset({"key", "secret_suffix"})
+
+
+def _is_secret(name: str) -> bool:
+    return name not in _NO_SECRETS and _SECRET.search(name) is not None
+
+
+def _bare(url: str) -> str:
+    """
+    A URL without user, password, and parameters whose names say that they are secret.
+    """
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return url
+    kept = [
+        (key, value)
+        for key, value in parse_qsl(parts.query, keep_blank_values=True)
+        if not _SECRET.search(key)
+    ]
+    host = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{host}{parts.path}" + (f"?{urlencode(kept)}" if kept else "")
+
+
+_PAIR = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S*))")
+
+
+def _database(conn_str: str) -> str:
+    """
+    The database that a connection string names, in either of libpq's two forms. What it leaves out
+    comes from the environment, which is shown as an empty part.
+    """
+    if conn_str.startswith(("postgres://", "postgresql://")):
+        parts = urlsplit(conn_str)
+        user, _, host = parts.netloc.rpartition("@")
+        given = dict(parse_qsl(parts.query))
+        host = host or given.get("host", "")
+        # Like libpq: without a name the database is the user's.
+        name = parts.path.strip("/") or given.get("dbname") or user.partition(":")[0]
+    else:
+        given = {key: quoted or bare for key, quoted, bare in _PAIR.findall(conn_str)}
+        port = given.get("port")
+        host = given.get("host", "") + (f":{port}" if port else "")
+        name = given.get("dbname") or given.get("user", "")
+    host = host.lower().removesuffix(":5432")
+    return f"postgres://{host}/{name}"
+
+
+def _without_secrets(value: Json) -> Json:
+    match value:
+        case Mapping():
+            return {k: _without_secrets(v) for k, v in value.items() if not _is_secret(k)}
+        case list() | tuple():
+            return [_without_secrets(item) for item in value]
+        case str() if "://" in value:
+            return _bare(value)
+        case _:
+            return value

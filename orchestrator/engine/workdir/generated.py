@@ -1,0 +1,197 @@
+"""
+The configuration that is generated around a module: its backend and its providers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.record.record import Json
+from orchestrator.errors import Invalid, Problem
+from orchestrator.ports import RootSetup, Secret, Snapshot
+
+#: An override file, so that it takes the place of a backend block of the module's own.
+BACKEND_FILE = "orchestrator_override.tf.json"
+#: No override file: provider aliases and variables can only be declared outside of one.
+PROVIDER_FILE = "orchestrator_providers.tf.json"
+SECRET_VARIABLE = "orchestrator_secret_{}"
+_NAME = re.compile(r"[^\W\d][\w-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """
+    Files by name, with their text; ``variables`` are the secrets that the text refers to.
+    """
+
+    files: Mapping[str, str]
+    variables: Mapping[str, Json] = field(default_factory=dict)
+
+
+def generate(
+    snapshot: Snapshot,
+    setup: RootSetup,
+    *,
+    backend: Mapping[str, Json],
+    engine: str,
+    shown: str,
+) -> Generated:
+    """
+    The files for a snapshot, with ``backend`` as the backend's configuration, for an engine whose
+    name begins with its kind.
+
+    Providers that the module does not use are left out. Invalid where the module configures one
+    of them itself, where a source contradicts its own, or a backend setting is secret. ``shown``
+    names the step in messages.
+    """
+    problems = list(_backend_problems(setup, shown))
+    providers = {
+        name: value for name, value in sorted(setup.providers.items()) if snapshot.takes(name)
+    }
+    problems.extend(_provider_problems(snapshot, providers, shown))
+    if problems:
+        raise Invalid(problems)
+    secrets = _Secrets()
+    required = _required(snapshot, providers)
+    blocks = {
+        name: [
+            {key: secrets.render(item) for key, item in block.items() if key not in taken}
+            for block in _blocks(value)
+            for taken in [("source", "version") if name in required else ("source",)]
+        ]
+        for name, value in providers.items()
+    }
+    # Terraform takes backend settings in JSON as they are written; OpenTofu evaluates them.
+    written = _Secrets().render(backend) if engine.startswith("tofu") else dict(backend)
+    settings: dict[str, Json] = {"backend": {setup.backend_type: written}}
+    if required:
+        settings["required_providers"] = required
+    files = {BACKEND_FILE: _text({"terraform": settings})}
+    if blocks:
+        declared = {name: {"sensitive": True} for name in secrets.variables}
+        content = {"provider": blocks, **({"variable": declared} if declared else {})}
+        files[PROVIDER_FILE] = _text(content)
+    return Generated(files, secrets.variables)
+
+
+def _text(content: Json) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _blocks(value: Json) -> list[Mapping[str, Json]]:
+    """
+    A provider's configurations: one mapping, or a list of them with aliases.
+    """
+    return list(value) if isinstance(value, list | tuple) else [value or {}]
+
+
+def _backend_problems(setup: RootSetup, shown: str) -> Iterator[Problem]:
+    for key, value in setup.backend_config.items():
+        if _holds_secret(value):
+            yield Problem(
+                f"{shown}: backend setting `{key}` is sensitive, and Terraform keeps backend "
+                "settings in plain files; give credentials by the environment variables of the "
+                f'"{setup.backend_type}" backend'
+            )
+
+
+def _holds_secret(value: Json) -> bool:
+    match value:
+        case Secret():
+            return True
+        case Mapping():
+            return any(map(_holds_secret, value.values()))
+        case list() | tuple():
+            return any(map(_holds_secret, value))
+        case _:
+            return False
+
+
+def _provider_problems(
+    snapshot: Snapshot, providers: Mapping[str, Json], shown: str
+) -> Iterator[Problem]:
+    for name, value in providers.items():
+        if name in snapshot.provider_blocks:
+            yield Problem(
+                f'{shown}: the module configures provider "{name}" itself; remove its provider '
+                f'block, or "{name}" from the `providers` of the blueprint'
+            )
+        blocks = _blocks(value)
+        if not all(isinstance(block, Mapping) for block in blocks):
+            yield Problem(f'{shown}: provider "{name}" must be a mapping or a list of mappings')
+            continue
+        aliases = [block.get("alias") for block in blocks]
+        if len(set(map(str, aliases))) < len(aliases):
+            yield Problem(f'{shown}: provider "{name}" needs a different `alias` per configuration')
+        for alias in aliases:
+            if alias is not None and not (isinstance(alias, str) and _NAME.fullmatch(alias)):
+                yield Problem(f'{shown}: provider "{name}" has an `alias` that is no name')
+        declared = snapshot.provider_sources.get(name)
+        for source in {block["source"] for block in blocks if "source" in block}:
+            if declared is not None and not _is_same(source, declared):
+                yield Problem(
+                    f'{shown}: provider "{name}" is {declared} for the module and {source} for '
+                    "the blueprint"
+                )
+
+
+def _required(snapshot: Snapshot, providers: Mapping[str, Json]) -> dict[str, Json]:
+    """
+    The required_providers entries that the module lacks: the source that the blueprint gives, or
+    that of the local module which uses the provider.
+    """
+    required: dict[str, Json] = {}
+    for name, value in providers.items():
+        if name in snapshot.provider_sources:
+            continue
+        given = {key: item for block in _blocks(value) for key, item in block.items()}
+        source = given.get("source") or (snapshot.provider_uses or {}).get(name)
+        if source and source != f"hashicorp/{name}":
+            version = {"version": given["version"]} if "version" in given else {}
+            required[name] = {"source": source, **version}
+    return required
+
+
+def _is_same(one: str, other: str) -> bool:
+    # A source may leave out the host of the engine's own registry.
+    length = min(one.count("/"), other.count("/")) + 1
+    return one.split("/")[-length:] == other.split("/")[-length:]
+
+
+class _Secrets:
+    """
+    Replaces secrets by references to generated variables, numbered in the order they appear.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Json] = {}
+
+    def render(self, value: Json) -> Json:
+        """
+        The value in Terraform's JSON syntax, without a secret and with nothing to interpret.
+        """
+        match value:
+            case Secret(Mapping() as inner):
+                # Each leaf apart: the mapping may be a block, which no variable can stand for.
+                return self.render({k: Secret(v) for k, v in inner.items()})
+            case Secret(list() | tuple() as inner):
+                return self.render([Secret(v) for v in inner])
+            case Secret(inner):
+                name = SECRET_VARIABLE.format(len(self.variables) + 1)
+                self.variables[name] = inner
+                return f"${{var.{name}}}"
+            case Mapping():
+                return {_escape(str(k)): self.render(v) for k, v in value.items()}
+            case list() | tuple():
+                return [self.render(item) for item in value]
+            case str():
+                return _escape(value)
+            case _:
+                return value
+
+
+def _escape(text: str) -> str:
+    return text.replace("${", "$${").replace("%{", "%%{")

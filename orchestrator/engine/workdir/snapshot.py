@@ -1,0 +1,364 @@
+"""
+Content-addressed snapshots of modules, and the archives they are stored as.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
+from orchestrator.domain.record.record import Json
+from orchestrator.engine.workdir.ignore_file import LOCK_FILE, ignore_rules, is_excluded, is_plan
+from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
+from orchestrator.ports import Snapshot
+
+MAX_BYTES = 256 * 1024 * 1024
+MAX_FILES = 20_000
+_MANIFEST = "manifest.json"
+_FILES = "files/"
+_SCHEMA = "orchestrator.snapshot/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """
+    A file of a snapshot. ``path`` is relative with "/".
+    """
+
+    path: str
+    data: bytes
+    executable: bool
+
+
+def pack(module: Module) -> Snapshot:
+    """
+    The snapshot of a module, its local modules and its package; the same files always give the same
+    digest. Invalid where a file cannot be taken, or all are too large together.
+    """
+    if module.backend == "cloud":
+        message = (
+            "the module has a cloud block, which decides by itself where its state is; "
+            "remove it: the blueprint's backend takes its place"
+        )
+        raise Invalid([Problem(message, Location(module.directory))])
+    roots = _roots(module)
+    base = Path(os.path.commonpath(roots))
+    collector = _Collector(base, [Path(os.path.realpath(root)) for root in roots])
+    for root in roots:
+        collector.add(root)
+    if collector.problems:
+        raise Invalid(collector.problems)
+    entries = sorted(collector.entries.values(), key=lambda entry: entry.path)
+    path = os.path.relpath(module.directory, base).replace(os.sep, "/")
+    facts: dict[str, Json] = {
+        "schema": _SCHEMA,
+        "module_path": path,
+        "variables": [_variable_facts(v) for _, v in sorted(module.variables.items())],
+        "provider_sources": dict(sorted(module.provider_sources.items())),
+        "provider_blocks": sorted(module.provider_blocks),
+        "provider_uses": module.provider_uses and dict(sorted(module.provider_uses.items())),
+        "provider_reach": {
+            name: {"variables": sorted(reach.variables), "objects": reach.objects}
+            for name, reach in sorted(module.provider_reach.items())
+        },
+        "protected": [
+            [item.address, item.at.file, item.at.line, item.at.column]
+            for item in sorted(module.protected, key=lambda item: item.address)
+        ],
+        "locked": any(e.path == f"{path}/{LOCK_FILE}".removeprefix("./") for e in entries),
+    }
+    digest = _digest(entries, facts)
+    return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
+
+
+def nothing() -> Snapshot:
+    """
+    The snapshot of a module that holds nothing and uses no provider.
+    """
+    facts: dict[str, Json] = {
+        "schema": _SCHEMA,
+        "module_path": ".",
+        "variables": [],
+        "provider_sources": {},
+        "provider_blocks": [],
+        "provider_uses": {},
+        "locked": False,
+    }
+    digest = _digest([], facts)
+    return _snapshot(facts, digest, _archive([], {**facts, "digest": digest}))
+
+
+def unpack(archive: bytes) -> Snapshot:
+    """
+    The snapshot that a stored archive holds; StoreUnavailable where it is damaged or not ours.
+    """
+    manifest, entries = _read(archive)
+    digest = manifest.pop("digest", None)
+    if manifest.get("schema") != _SCHEMA:
+        raise _damaged(f"its schema is {manifest.get('schema')!r}, this version reads {_SCHEMA!r}")
+    if digest != _digest(entries, manifest):
+        raise _damaged("its content does not have the digest it states")
+    return _snapshot(manifest, digest, archive)
+
+
+def entries_of(snapshot: Snapshot) -> list[Entry]:
+    """
+    The files of a snapshot, sorted by path; StoreUnavailable where its archive is damaged.
+    """
+    return _read(snapshot.archive)[1]
+
+
+def text_of(snapshot: Snapshot, name: str) -> str:
+    """
+    The text of a file beside the module's configuration; "" where there is none.
+    """
+    path = f"{snapshot.module_path}/{name}".removeprefix("./")
+    found = (entry.data for entry in entries_of(snapshot) if entry.path == path)
+    return next(found, b"").decode(errors="replace")
+
+
+def _roots(module: Module) -> list[Path]:
+    """
+    The directories to take, none of them inside another.
+    """
+    wanted = {Path(module.directory), *map(Path, module.local_modules)}
+    if module.package:
+        wanted.add(Path(module.package))
+    return sorted(p for p in wanted if not any(q in p.parents for q in wanted))
+
+
+def _variable_facts(variable: Variable) -> dict[str, Json]:
+    # Without its place: that depends on where the module was read from.
+    return {
+        "name": variable.name,
+        "type": variable.type,
+        "required": variable.required,
+        "sensitive": variable.sensitive,
+        "ephemeral": variable.ephemeral,
+        "nullable": variable.nullable,
+    }
+
+
+class _Collector:
+    """
+    Takes the files below directories, following symlinks that stay inside them.
+    """
+
+    def __init__(self, base: Path, inside: list[Path]) -> None:
+        self._base = base
+        self._inside = inside
+        self._size = 0
+        self.entries: dict[str, Entry] = {}
+        self.problems: list[Problem] = []
+
+    def add(self, root: Path) -> None:
+        """
+        Take what is below ``root``, except what is excluded or its ``.terraformignore`` names.
+        """
+        ignored = ignore_rules(root)
+        for path, relative in self._walk(root, "", ignored, (os.path.realpath(root),)):
+            try:
+                self._take(path, (root.relative_to(self._base) / relative).as_posix())
+            except OSError as exc:
+                self._note(path, f"cannot be read: {exc.strerror}")
+            if self._size > MAX_BYTES or len(self.entries) > MAX_FILES:
+                self._note(
+                    root,
+                    f"holds more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB to copy; "
+                    "name what the module does not need in its .terraformignore",
+                )
+                return
+
+    def _walk(
+        self, directory: Path, prefix: str, ignored: Callable[[str], bool], above: tuple[str, ...]
+    ) -> Iterator[tuple[Path, str]]:
+        try:
+            found = sorted(directory.iterdir())
+        except OSError as exc:
+            self._note(directory, f"cannot be read: {exc.strerror}")
+            return
+        for path in found:
+            relative = f"{prefix}{path.name}"
+            is_directory = path.is_dir()
+            if is_excluded(path.name) or ignored(relative + "/" * is_directory):
+                continue
+            if path.is_symlink() and not self._stays(path):
+                continue
+            if not is_directory:
+                yield path, relative
+                continue
+            real = os.path.realpath(path)
+            if real in above:
+                self._note(path, "a symlink leads back to a directory above it")
+                continue
+            yield from self._walk(path, f"{relative}/", ignored, (*above, real))
+
+    def _stays(self, link: Path) -> bool:
+        """
+        Whether a symlink leads to something that is copied too. What is excluded by its own name
+        does not come in by another one.
+        """
+        real = Path(os.path.realpath(link))
+        for root in self._inside:
+            if real.is_relative_to(root):
+                return not is_excluded(real.relative_to(root).as_posix())
+        self._note(link, f"a symlink out of the module, to {link.readlink()}")
+        return False
+
+    def _take(self, path: Path, name: str) -> None:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            self._note(path, "neither a file nor a directory")
+            return
+        self._size += found.st_size
+        if self._size > MAX_BYTES:
+            return
+        data = path.read_bytes()
+        if not is_plan(data[:36]):
+            self.entries[name] = Entry(name, data, bool(found.st_mode & stat.S_IXUSR))
+
+    def _note(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(message, Location(str(path))))
+
+
+def _digest(entries: list[Entry], facts: Mapping[str, Json]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for entry in entries:
+        content = hashlib.sha256(entry.data).hexdigest()
+        line = json.dumps([entry.path, entry.executable, content])
+        digest.update(f"\n{line}".encode())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _archive(entries: list[Entry], manifest: Mapping[str, Json]) -> bytes:
+    buffer = io.BytesIO()
+    text = json.dumps(manifest, sort_keys=True).encode()
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        _add(archive, Entry(_MANIFEST, text, executable=False))
+        for entry in entries:
+            _add(archive, Entry(_FILES + entry.path, entry.data, entry.executable))
+    return buffer.getvalue()
+
+
+def _add(archive: tarfile.TarFile, entry: Entry) -> None:
+    member = tarfile.TarInfo(entry.path)
+    member.size = len(entry.data)
+    member.mode = 0o755 if entry.executable else 0o644
+    archive.addfile(member, io.BytesIO(entry.data))
+
+
+def _read(archive: bytes) -> tuple[dict[str, Json], list[Entry]]:
+    """
+    The manifest and the files of an archive that anybody may have written.
+    """
+    limit = MAX_BYTES + MAX_FILES * 2048
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed:
+            plain = packed.read(limit + 1)
+        if len(plain) > limit:
+            raise _damaged(f"it is larger than {limit >> 20} MiB")
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as opened:
+            members = [(member, _content(opened, member)) for member in opened]
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as exc:
+        raise _damaged(str(exc)) from exc
+    manifest: Json = None
+    entries: dict[str, Entry] = {}
+    for member, data in members:
+        if member.name == _MANIFEST:
+            manifest = _manifest(data)
+            continue
+        name = member.name.removeprefix(_FILES)
+        if name == member.name or name in entries or not _is_safe(name):
+            raise _damaged(f"it holds {member.name!r}")
+        entries[name] = Entry(name, data, bool(member.mode & stat.S_IXUSR))
+    if manifest is None:
+        raise _damaged("it has no manifest")
+    for name in entries:
+        parts = name.split("/")
+        if any("/".join(parts[:n]) in entries for n in range(1, len(parts))):
+            raise _damaged(f"it holds {name!r} below a file")
+    return manifest, [entries[name] for name in sorted(entries)]
+
+
+def _content(opened: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    content = opened.extractfile(member) if member.isreg() and not member.issparse() else None
+    if content is None:
+        raise _damaged(f"{member.name!r} is not a plain file")
+    return content.read()
+
+
+_PART = re.compile(r"[^/\\\x00-\x1f]+")
+
+
+def _is_safe(name: str) -> bool:
+    parts = name.split("/")
+    return (
+        all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
+        and not is_excluded(name)
+        and len(name) <= 4096
+    )
+
+
+def _manifest(data: bytes) -> dict[str, Json]:
+    try:
+        manifest = json.loads(data)
+    except ValueError as exc:
+        raise _damaged("its manifest is not JSON") from exc
+    if not isinstance(manifest, dict):
+        raise _damaged("its manifest is not an object")
+    return manifest
+
+
+def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapshot:
+    path = facts.get("module_path")
+    if path != "." and not (isinstance(path, str) and _is_safe(path)):
+        raise _damaged(f"its module path is {path!r}")
+    try:
+        variables = [Variable(**variable) for variable in facts["variables"]]
+        return Snapshot(
+            digest=digest,
+            module_path=path,
+            archive=archive,
+            variables={variable.name: variable for variable in variables},
+            provider_sources=dict(facts["provider_sources"]),
+            provider_blocks=tuple(facts["provider_blocks"]),
+            provider_uses=None if facts["provider_uses"] is None else dict(facts["provider_uses"]),
+            provider_reach=_reach(facts.get("provider_reach")),
+            protected=tuple(
+                Protected(str(address), Location(str(file), int(line), int(column)))
+                for address, file, line, column in facts.get("protected", ())
+            ),
+            locked=bool(facts.get("locked")),
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as exc:
+        raise _damaged(f"its manifest is incomplete: {exc}") from exc
+
+
+def _reach(facts: Json) -> dict[str, Reach] | None:
+    if facts is None:
+        return None
+    return {
+        name: Reach(frozenset(map(str, reach["variables"])), bool(reach["objects"]))
+        for name, reach in facts.items()
+    }
+
+
+def _damaged(why: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"a stored module snapshot cannot be used: {why}",
+        hint="another version of the tool wrote it, or the operation store is damaged: restore it",
+    )

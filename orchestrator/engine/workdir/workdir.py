@@ -1,0 +1,424 @@
+"""
+Working directories: one per target, made from a snapshot and what is generated around it.
+
+A target's directory holds the snapshot's tree; the engine runs in the module's place in it, so
+that relative paths, addresses and state are those of plain Terraform. What the engine or a
+provisioner left there stays; only files of an earlier snapshot go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.domain.blueprint.blueprint import Module
+from orchestrator.domain.record.record import Json
+from orchestrator.domain.target import Target, is_name
+from orchestrator.engine.workdir import snapshot as snapshots
+from orchestrator.engine.workdir.backend import location, render
+from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, Generated, generate
+from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
+from orchestrator.engine.workdir.snapshot import Entry
+from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
+from orchestrator.ports import Root, RootSetup, Snapshot
+
+_NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
+_GENERATED = (BACKEND_FILE, PROVIDER_FILE)
+#: What the engine leaves beside a module that goes with it when the module's place changes.
+_KEPT = (LOCK_FILE, "errored.tfstate", "terraform.tfstate.d")
+
+
+def work_path(target: Target) -> Path:
+    """
+    Where a target's directory lies below the work directory.
+
+    >>> work_path(Target("web", "prod", "network")).as_posix()
+    'web/prod/network'
+    """
+    step = target.step
+    if not is_name(step):
+        # The key may hold anything and be long; "@" keeps it apart from the names of steps.
+        name, _, key = step.partition("[")
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "-", key.strip('"]')).strip("-")[:40]
+        step = f"{name}@{slug}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return Path(target.blueprint, target.environment, step)
+
+
+#: Where the engine leaves a provider state that it could not save.
+ERRORED = "errored.tfstate"
+
+
+class DirectoryWorkDirs:
+    """
+    Working directories below ``work``; relative backend paths start at ``project_root``.
+
+    Preparing different targets at once is safe; whoever prepares a target holds its claim.
+    """
+
+    def __init__(self, work: Path, project_root: Path) -> None:
+        self._work = work.absolute()
+        self._project = project_root.absolute()
+
+    @contextlib.contextmanager
+    def hold(self, blueprint: str, environment: str) -> Iterator[None]:
+        place = self._work / blueprint / environment
+        try:
+            _make_private(place)
+            descriptor = os.open(place / ".held", os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as exc:
+            message = f"{exc.filename or place}: {exc.strerror}"
+            raise EngineFailed("init", message) from exc
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as exc:
+                raise Busy(
+                    f"another command uses the working directories of {blueprint}/{environment}",
+                    hint="wait for it; `orchestrator status` tells of a run",
+                ) from exc
+            yield
+        finally:
+            os.close(descriptor)
+
+    def snapshot(self, module: Module) -> Snapshot:
+        return snapshots.pack(module)
+
+    def unpack(self, archive: bytes) -> Snapshot:
+        return snapshots.unpack(archive)
+
+    def nothing(self) -> Snapshot:
+        return snapshots.nothing()
+
+    def prepare(self, target: Target, snapshot: Snapshot, setup: RootSetup, engine: str) -> Root:
+        backend = render(setup.backend_type, setup.backend_config, self._project)
+        where = location(setup.backend_type, setup.backend_config, self._project)
+        generated = generate(snapshot, setup, backend=backend, engine=engine, shown=str(target))
+        try:
+            layout = _Layout(self._work, self._work / work_path(target), snapshot.module_path)
+            layout.lay_out(snapshot, generated, setup.lock_file)
+            if setup.backend_type == "local":
+                _make_private(Path(backend["path"]).parent)
+            layout.write_note("wanted", _wish(snapshot, generated, engine))
+        except OSError as exc:
+            place = exc.filename or self._work
+            message = f"cannot prepare the working directory of {target}: {place}: {exc.strerror}"
+            raise EngineFailed("init", message) from exc
+        return Root(
+            directory=layout.directory,
+            location=where,
+            backend_type=setup.backend_type,
+            variables=generated.variables,
+            init_needed=not layout.is_initialised(),
+        )
+
+    def initialised(self, root: Root) -> None:
+        try:
+            self._layout(root).remember_init()
+        except OSError as exc:
+            raise EngineFailed("init", f"{exc.filename}: {exc.strerror}") from exc
+
+    def lock_file(self, root: Root) -> bytes | None:
+        try:
+            return (root.directory / LOCK_FILE).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def protect(self, root: Root) -> None:
+        states = [root.directory / ERRORED]
+        if root.backend_type == "local":
+            state = self._project / root.location
+            states += [state, state.with_name(f"{state.name}.backup")]
+        for path in states:
+            with contextlib.suppress(OSError):  # not there, or somebody else's
+                path.chmod(0o600)
+
+    def errored_state(self, root: Root) -> Path | None:
+        path = root.directory / ERRORED
+        return path if path.is_file() else None
+
+    def set_aside(self, root: Root, place: Path) -> Path:
+        source, kept = root.directory / ERRORED, place / ERRORED
+        number = 1
+        while kept.exists():  # of an earlier attempt: both are evidence
+            number += 1
+            kept = place / f"{number}-{ERRORED}"
+        try:
+            source.chmod(0o600)
+            shutil.move(source, kept)
+        except OSError as exc:
+            raise EngineFailed("surgery", f"{source}: {exc.strerror}") from exc
+        return kept
+
+    def private_copy(
+        self, root: Root, place: Path, *, state: bytes, extra: Mapping[str, str]
+    ) -> Root:
+        """
+        The configuration of ``root`` in the directory ``place``, on a local copy of ``state``.
+
+        Installed providers and modules are shared with ``root``, so that its ``init`` fetches
+        nothing.
+        """
+        try:
+            directory = self._layout(root).copy_to(place)
+            state_file = place / "private.tfstate"
+            if state:
+                _write_private(state_file, state, 0o600)
+            settings = json.loads((directory / BACKEND_FILE).read_bytes())
+            settings["terraform"]["backend"] = {"local": {"path": str(state_file)}}
+            files = {BACKEND_FILE: json.dumps(settings), **extra}
+            for name, text in files.items():
+                _write_private(directory / name, text.encode(), 0o600)
+        except OSError as exc:
+            message = f"{exc.filename or place}: {exc.strerror}"
+            raise EngineFailed("readback", message) from exc
+        return replace(
+            root,
+            directory=directory,
+            location=str(state_file),
+            backend_type="local",
+            init_needed=True,
+        )
+
+    def _layout(self, root: Root) -> _Layout:
+        inside = root.directory.relative_to(self._work).parts
+        return _Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
+
+
+def _wish(snapshot: Snapshot, generated: Generated, engine: str) -> Json:
+    """
+    What an init depends on, apart from the lock file: that one it may write itself.
+    """
+    text = json.dumps(dict(generated.files), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
+
+
+class _Layout:
+    """
+    A target's directory on disk, and our notes on what we put there.
+    """
+
+    def __init__(self, work: Path, top: Path, module_path: str) -> None:
+        self._work = work
+        self._top = top
+        self.directory = top / module_path
+
+    def lay_out(self, snapshot: Snapshot, generated: Generated, lock_file: bytes | None) -> None:
+        """
+        Make the tree that of the snapshot; a file that is as we left it is not touched.
+        """
+        _make_private(self._top / _NOTES)
+        _make_private(self.directory)
+        notes = self._read_note("layout") or {}
+        known: dict[str, Json] = notes.get("files", {})
+        own_lock: str | None = notes.get("lock")
+        fresh = (
+            notes.get("snapshot") == snapshot.digest
+            and all(self._mark(path) == mark for path, mark in known.items())
+            and (own_lock is None or (self.directory / LOCK_FILE).is_file())
+        )
+        if not fresh:
+            entries = {entry.path: entry for entry in snapshots.entries_of(snapshot)}
+            lock = entries.pop(f"{snapshot.module_path}/{LOCK_FILE}".removeprefix("./"), None)
+            self._check(entries, snapshot.module_path)
+            # Noted before anything is written: what a killed process leaves is still ours.
+            started = {**notes, "snapshot": None, "files": dict.fromkeys([*known, *entries])}
+            self.write_note("layout", started)
+            self._replace(known, entries)
+            self._bring_along(notes.get("module_path", snapshot.module_path))
+            known = {path: self._mark(path) for path in entries}
+            done = {
+                "snapshot": snapshot.digest,
+                "module_path": snapshot.module_path,
+                "files": known,
+                "lock": self._place_lock(lock, own_lock),
+            }
+            self.write_note("layout", done)
+        if lock_file is not None:
+            self._write_if_other(LOCK_FILE, lock_file)
+        self._place_generated(generated.files)
+        self._refuse_strangers(known)
+
+    def _check(self, entries: Mapping[str, Entry], module_path: str) -> None:
+        for name in _GENERATED:
+            if f"{module_path}/{name}".removeprefix("./") in entries:
+                message = f"the module holds {name}, a name that is kept for a generated file"
+                raise Invalid([Problem(message)])
+
+    def _replace(self, known: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
+        for path in known:
+            if path not in entries:
+                self._remove(path)
+        for path, entry in entries.items():
+            mark = self._mark(path)
+            untouched = mark is not None and mark == known.get(path) and mark[2] == _mode(entry)
+            if not (untouched and (self._top / path).read_bytes() == entry.data):
+                self._write(path, entry.data, _mode(entry))
+
+    def _bring_along(self, module_path: str) -> None:
+        """
+        Move what must not be lost from the module's earlier place in the tree.
+        """
+        for name in _KEPT:
+            old, new = self._top / module_path / name, self.directory / name
+            if old != new and old.exists() and not new.exists():
+                old.rename(new)
+
+    def _place_lock(self, lock: Entry | None, placed: str | None) -> str | None:
+        """
+        Put the module's own lock file where none is yet, or where it has changed since.
+        """
+        if lock is None:
+            return None
+        digest = hashlib.sha256(lock.data).hexdigest()
+        if digest != placed or not (self.directory / LOCK_FILE).is_file():
+            self._write_if_other(LOCK_FILE, lock.data)
+        return digest
+
+    def _place_generated(self, files: Mapping[str, str]) -> None:
+        for name in _GENERATED:
+            if name in files:
+                self._write_if_other(name, files[name].encode())
+            else:
+                (self.directory / name).unlink(missing_ok=True)
+
+    def _refuse_strangers(self, known: Mapping[str, Json]) -> None:
+        """
+        A file that the engine would load although it is not of the module changes what is applied.
+        """
+        strangers = [
+            path
+            for path in sorted(self.directory.iterdir())
+            if is_loaded(path.name)
+            and path.name not in _GENERATED
+            and path.relative_to(self._top).as_posix() not in known
+        ]
+        if strangers:
+            message = "is not of the module, but the engine would load it; move it away"
+            raise Invalid([Problem(message, Location(str(path))) for path in strangers])
+
+    def is_initialised(self) -> bool:
+        """
+        Whether the last successful init was for what is wanted now, and is still there.
+        """
+        done = self._read_note("initialised")
+        return done is not None and done == self._init_digest() and self._has_plugins()
+
+    def remember_init(self) -> None:
+        """
+        Note that init succeeded for what was wanted last.
+        """
+        self.write_note("initialised", self._init_digest())
+
+    def _init_digest(self) -> str:
+        try:
+            lock = (self.directory / LOCK_FILE).read_bytes()
+        except FileNotFoundError:
+            lock = b""
+        wanted = json.dumps(self._read_note("wanted"), sort_keys=True).encode()
+        return hashlib.sha256(hashlib.sha256(lock).digest() + wanted).hexdigest()
+
+    def _has_plugins(self) -> bool:
+        """
+        Whether what init installed is there; providers are links into a plugin cache at times.
+        """
+        installed = self.directory / ".terraform"
+        links = (installed / "providers").glob("*/*/*/*/*")
+        return installed.is_dir() and all(path.exists() for path in links)
+
+    def copy_to(self, place: Path) -> Path:
+        """
+        Copy what is loaded from here, and link what init installed; the module's directory there.
+        """
+        inside = self.directory.relative_to(self._top)
+        target = place / "root"
+        notes = self._read_note("layout") or {}
+        generated = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
+        _make_private(target / inside / ".terraform")
+        for path in (*notes.get("files", {}), *generated):
+            source = self._top / path
+            if source.is_file():
+                _make_private((target / path).parent)
+                _write_private(target / path, source.read_bytes(), source.stat().st_mode & 0o700)
+        for name in ("providers", "modules"):
+            installed = self.directory / ".terraform" / name
+            if installed.is_dir():
+                (target / inside / ".terraform" / name).symlink_to(installed)
+        return target / inside
+
+    def write_note(self, name: str, content: Json) -> None:
+        """
+        Keep a note, whole or not at all.
+        """
+        path = self._top / _NOTES / f"{name}.json"
+        temporary = path.with_suffix(".tmp")
+        _write_private(temporary, json.dumps(content, sort_keys=True).encode(), 0o600)
+        temporary.replace(path)
+
+    def _read_note(self, name: str) -> Json:
+        try:
+            return json.loads((self._top / _NOTES / f"{name}.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None  # never written, or damaged: lay out and init again
+
+    def _mark(self, path: str) -> list[int] | None:
+        """
+        By which a changed file is noticed: its size, time in ns and mode.
+        """
+        try:
+            found = os.lstat(self._top / path)
+        except OSError:
+            return None
+        return [found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode)]
+
+    def _write_if_other(self, name: str, data: bytes) -> None:
+        path = self.directory / name
+        if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+            _write_private(path, data, 0o600)
+
+    def _write(self, path: str, data: bytes, mode: int) -> None:
+        parent = self._top
+        for part in Path(path).parts[:-1]:
+            parent /= part
+            # A link left by a provisioner must not lead our writing elsewhere.
+            if parent.is_symlink() or parent.is_file():
+                parent.unlink()
+            parent.mkdir(mode=0o700, exist_ok=True)
+        _write_private(self._top / path, data, mode)
+
+    def _remove(self, path: str) -> None:
+        full = self._top / path
+        if full.is_dir() and not full.is_symlink():
+            return  # something else took the place of our file
+        with suppress(FileNotFoundError, NotADirectoryError):
+            full.unlink()
+        with suppress(OSError):  # not empty: what is in it is not ours
+            for parent in Path(path).parents[:-1]:
+                (self._top / parent).rmdir()
+
+
+def _mode(entry: Entry) -> int:
+    return 0o700 if entry.executable else 0o600
+
+
+def _make_private(directory: Path) -> None:
+    for path in reversed([directory, *directory.parents]):
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
+
+
+def _write_private(path: Path, data: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

@@ -1,0 +1,203 @@
+"""
+A blueprint file read in one environment: what `load` and `outline` have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.domain.blueprint.blueprint import InputValue
+from orchestrator.domain.blueprint.references import Reference, Resolved
+from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
+from orchestrator.errors import Invalid
+from orchestrator.loading.environments import DEFAULT, Effective, check_extends, choose, effective
+from orchestrator.loading.files import read_text
+from orchestrator.loading.input_precedence import Given, candidates
+from orchestrator.loading.located_templates import Placed, Rules, placed
+from orchestrator.loading.project import Project
+from orchestrator.loading.raw_steps import (
+    BackendDraft,
+    Draft,
+    check_shape,
+    parse_backend,
+    parse_step,
+)
+from orchestrator.loading.schema import Blueprint, given, parse_blueprint
+from orchestrator.loading.values import Need, Resolver
+
+_URL_RULES = Rules("operations.url", step_names=False)
+
+
+class ProjectSettings(Protocol):
+    """
+    What loading needs of the settings.
+    """
+
+    @property
+    def project(self) -> str: ...
+
+    @property
+    def operations_url(self) -> str | None: ...
+
+    @property
+    def module_roots(self) -> tuple[Path, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """
+    A blueprint file that was read, in one environment, before names are followed.
+
+    ``chosen`` is False where the environment is a problem: then nothing is asked of its inputs.
+    """
+
+    project: Project
+    path: Path
+    blueprint: Blueprint
+    effective: Effective
+    drafts: Mapping[str, Draft]
+    backend: BackendDraft
+    problems: Problems
+    chosen: bool
+
+
+def read(
+    path_or_name: str,
+    root: Path,
+    settings: ProjectSettings,
+    environment: str | None,
+    directory: Path | None,
+) -> Reading:
+    project = Project(root.resolve(), settings.module_roots)
+    path = project.find(path_or_name, directory=directory or root)
+    shown = project.show(path)
+    problems = Problems()
+    blueprint = parse_blueprint(parse_document(read_text(path, shown=shown), file=shown), problems)
+    if blueprint.name:
+        project.check_unique(blueprint.name, path, blueprint.at, problems)
+    check_extends(blueprint, problems)
+    name, chosen = DEFAULT, True
+    try:
+        name = choose(blueprint, environment, shown=shown)
+    except Invalid as exc:
+        problems.extend(exc.problems)
+        chosen = False
+    seen = effective(blueprint, name)
+    for item in blueprint.environments.values():
+        for step, node in item.steps.items():
+            check_shape(node, problems, what=f"step {step!r}")
+        if item.common.backend is not None:
+            parse_backend(effective(blueprint, item.name).common.backend, problems)
+    drafts = {
+        step: parse_step(step, node, blueprint.step_at[step], seen, problems)
+        for step, node in seen.steps.items()
+    }
+    backend = parse_backend(seen.common.backend, problems)
+    return Reading(project, path, blueprint, seen, drafts, backend, problems, chosen)
+
+
+def used_inputs(values: Iterable[Placed]) -> frozenset[str]:
+    return frozenset(
+        use.reference.names[0]
+        for value in values
+        for use in value.template.uses
+        if use.reference.kind == "input"
+    )
+
+
+def resolve_inputs(
+    reading: Reading,
+    given_values: Given,
+    *,
+    need: Need,
+    used: frozenset[str],
+    run_command: Callable[[Sequence[str]], str],
+    secret: frozenset[str] = frozenset(),
+    unavailable: dict[str, str] | None = None,
+) -> dict[str, InputValue]:
+    """
+    The inputs that have a value; ``unavailable`` is filled as that of `Resolver`.
+    """
+    project, problems, base = reading.project, reading.problems, reading.path.parent
+    found = candidates(
+        reading.blueprint,
+        reading.effective,
+        given_values,
+        base=base,
+        confine=lambda name, at: project.confined(
+            name, at, base=base, problems=problems, what="the file"
+        ),
+        show=project.show,
+        problems=problems,
+    )
+    resolver = Resolver(
+        blueprint=reading.blueprint.name,
+        environment=reading.effective.name,
+        environ=given_values.environ,
+        run_command=run_command,
+        need=need,
+        used=used,
+        problems=problems,
+        secret=secret,
+        unavailable={} if unavailable is None else unavailable,
+    )
+    return resolver.resolve(reading.blueprint.inputs.values(), found)
+
+
+def environment_variables(
+    values: Iterable[Placed], environ: Mapping[str, str], *, need: Need, problems: Problems
+) -> dict[str, str]:
+    """
+    The environment variables that the steps refer to; one that is not set is a problem where
+    values are needed.
+    """
+    found: dict[str, str] = {}
+    for value in values:
+        for use in value.template.uses:
+            if use.reference.kind != "env":
+                continue
+            name = use.reference.names[0]
+            if name in environ:
+                found[name] = environ[name]
+            elif need is Need.VALUES:
+                message = f"the environment variable {name} is not set"
+                problems.add(message, value.place(use))
+    return found
+
+
+def operations_url(reading: Reading, environ: Mapping[str, str], *, need: Need) -> str | None:
+    """
+    The address of the operation store that the blueprint gives; None where it gives none.
+    """
+    node, problems = reading.effective.common.operations, reading.problems
+    if node is None:
+        return None
+    fields = given(problems.fields(node, ("url",), what="operations"))
+    if "url" not in fields or not problems.text(fields["url"], what="operations.url"):
+        return None
+    value = placed(fields["url"], problems)
+    before = len(list(problems))
+    _URL_RULES.check(value, problems)
+    env = environment_variables([value], environ, need=need, problems=problems)
+    if len(list(problems)) > before or len(env) < len(_env_names(value)):
+        return None
+
+    def look_up(reference: Reference) -> Resolved:
+        match reference.kind:
+            case "env":
+                return Resolved(env[reference.names[0]])
+            case "blueprint_name":
+                return Resolved(reading.blueprint.name)
+            case _:
+                return Resolved(reading.effective.name)
+
+    url = value.template.resolve(look_up).value
+    return url if isinstance(url, str) else None
+
+
+def _env_names(value: Placed) -> frozenset[str]:
+    uses = value.template.uses
+    return frozenset(use.reference.names[0] for use in uses if use.reference.kind == "env")

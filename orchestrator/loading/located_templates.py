@@ -1,0 +1,132 @@
+"""
+Templates that know where they stand, and the rules for what they may refer to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.blueprint.blueprint import Module
+from orchestrator.domain.blueprint.references import BadTemplate, Reference, Template, Use
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """
+    A template and the node that it was made from; ``broken`` where it could not be parsed.
+    """
+
+    template: Template
+    node: Node
+    broken: bool = False
+
+    @property
+    def literal(self) -> bool:
+        """
+        Whether its value is known as it stands.
+        """
+        return not self.broken and not self.template.uses
+
+    def place(self, use: Use) -> Location:
+        return self.node.place(use.path, use.offset)
+
+
+def placed(node: Node, problems: Problems) -> Placed:
+    """
+    The node as a template; malformed references are added to ``problems`` and left out.
+    """
+    try:
+        return Placed(Template(node.plain), node)
+    except BadTemplate as exc:
+        for issue in exc.issues:
+            problems.add(issue.message, node.place(issue.path, issue.offset), issue.hint)
+        return Placed(Template(None), node, broken=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """
+    What templates at one kind of place may refer to. ``what`` names the place.
+
+    ``inputs`` are the names behind ``${inputs.x}``, ``steps`` the steps with their modules (None: a
+    module that is not known), ``outputs`` the module's own. None: not allowed there. ``instances``
+    tells that there is an ``${each.key}``, ``runs`` that there is a ``${run.id}``.
+    """
+
+    what: str
+    inputs: Collection[str] | None = None
+    steps: Mapping[str, Module | None] | None = None
+    outputs: Collection[str] | None = None
+    env: bool = True
+    step_names: bool = True
+    sensitive: Collection[str] = field(default=())
+    instances: bool = False
+    runs: bool = False
+    itself: str = ""
+
+    def check(self, value: Placed, problems: Problems) -> None:
+        """
+        Add a problem for each reference that is not allowed or names what is not there.
+        """
+        for use in value.template.uses:
+            found = self._judge(use.reference)
+            if found is not None:
+                problems.add(found[0], value.place(use), found[1])
+
+    def _judge(self, reference: Reference) -> tuple[str, str] | None:
+        names = reference.names
+        match reference.kind:
+            case "input":
+                return self._input(names[0], reference)
+            case "step_output":
+                return self._step_output(names[0], names[1], reference)
+            case "own_output":
+                if self.outputs is None:
+                    return self._forbidden(reference, "only `verify` sees the step's own outputs")
+                return _known(names[0], self.outputs, f"the module has no output {names[0]!r}")
+            case "env":
+                hint = f"declare an input and set ORCHESTRATOR_INPUT_{names[0]}"
+                return None if self.env else self._forbidden(reference, hint)
+            case "step_name" | "target_id":
+                return None if self.step_names else self._forbidden(reference, "it has no step")
+            case "each_key":
+                why = "only `identity` and `search` are read for each instance"
+                return None if self.instances else self._forbidden(reference, why)
+            case "run_id":
+                why = "only `compensate` and `before_destroy` may differ from run to run"
+                return None if self.runs else self._forbidden(reference, why)
+            case "blueprint_name" | "environment":
+                return None
+
+    def _input(self, name: str, reference: Reference) -> tuple[str, str] | None:
+        if self.inputs is None:
+            return self._forbidden(reference, "inputs have no values yet there")
+        if name in self.sensitive:
+            return self._forbidden(
+                reference, "it is sensitive; give credentials by the environment of the engine"
+            )
+        return _known(name, self.inputs, f"there is no input {name!r}")
+
+    def _step_output(self, step: str, output: str, reference: Reference) -> tuple[str, str] | None:
+        if self.steps is None:
+            return self._forbidden(reference, "pass it as an input of the step")
+        if step not in self.steps:
+            return _known(step, self.steps, f"there is no step {step!r}")
+        if step == self.itself:
+            return self._forbidden(reference, "a step cannot need itself")
+        module = self.steps[step]
+        if module is None:
+            return None
+        what = f"the module of step {step!r} has no output {output!r}"
+        return _known(output, module.outputs, what)
+
+    def _forbidden(self, reference: Reference, why: str) -> tuple[str, str]:
+        return f"'${{{reference}}}' cannot stand in {self.what}", why
+
+
+def _known(name: str, known: Collection[str], message: str) -> tuple[str, str] | None:
+    return None if name in known else (message, did_you_mean(name, known))

@@ -1,0 +1,109 @@
+"""
+What a run takes from around it: time, ids, who runs it, which revision of the source.
+"""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import secrets
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.domain.record.record import Actor, Source
+
+#: CI systems: the variable that tells, its name, and the variables that make the job's address.
+_CI = (
+    (
+        "GITHUB_ACTIONS",
+        "github",
+        "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
+    ),
+    ("GITLAB_CI", "gitlab", "{CI_JOB_URL}"),
+    (
+        "TF_BUILD",
+        "azure",
+        "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results?buildId={BUILD_BUILDID}",
+    ),
+    ("CIRCLECI", "circleci", "{CIRCLE_BUILD_URL}"),
+    ("BUILDKITE", "buildkite", "{BUILDKITE_BUILD_URL}"),
+    ("JENKINS_URL", "jenkins", "{BUILD_URL}"),
+)
+
+
+class SystemClock:
+    """
+    The clock of this machine.
+    """
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class RandomIds:
+    """
+    Run ids such as 20261129T123000123Z-3f9a1c (to the millisecond), and random entry ids.
+    """
+
+    def run_id(self, now: datetime) -> str:
+        milliseconds = now.microsecond // 1000
+        return f"{now:%Y%m%dT%H%M%S}{milliseconds:03d}Z-{secrets.token_hex(3)}"
+
+    def entry_id(self) -> str:
+        return uuid.uuid4().hex
+
+
+def actor(environ: Mapping[str, str]) -> Actor:
+    """
+    Who runs it; in CI with the system's name and the job's address.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container with a uid that no passwd entry names
+        user = "unknown"
+    return Actor(user=user, host=platform.node() or "unknown", ci=_ci(environ))
+
+
+def _ci(environ: Mapping[str, str]) -> str | None:
+    for variable, name, address in _CI:
+        if not environ.get(variable):
+            continue
+        try:
+            return f"{name} {address.format_map(environ)}"
+        except KeyError:
+            return name
+    return "ci" if environ.get("CI") else None
+
+
+def source(root: Path, blueprint_path: str) -> Source:
+    """
+    The git revision of the project and whether it has uncommitted changes; none outside of git.
+    """
+    revision = _git(root, "rev-parse", "HEAD")
+    dirty = bool(revision and _git(root, "status", "--porcelain", "--untracked-files=no"))
+    return Source(revision=revision or None, dirty=dirty, blueprint_path=blueprint_path)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    import subprocess  # here: reading commands must not wait for it
+
+    try:
+        done = subprocess.run(
+            ("git", "-C", str(root), *arguments),
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
