@@ -15,7 +15,7 @@ from orchestrator.cli.invocation import Invocation, is_interactive
 if TYPE_CHECKING:
     from orchestrator.app.run.request import Order, Verb
     from orchestrator.app.services import Services
-    from orchestrator.app.steps.planned_step import Wishes
+    from orchestrator.app.steps.planned_step import PlanOptions
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.loading.values import Need
     from orchestrator.wiring import Place
@@ -120,13 +120,13 @@ def order_of(verb: Verb, given: Mapping[str, Any]) -> Order:
     return Order(verb=verb, wishes=wishes_of(given), **picked)
 
 
-def wishes_of(given: Mapping[str, Any]) -> Wishes:
+def wishes_of(given: Mapping[str, Any]) -> PlanOptions:
     """
     What the options of a command say to the engine.
     """
     from dataclasses import fields
 
-    from orchestrator.app.steps.planned_step import Wishes
+    from orchestrator.app.steps.planned_step import PlanOptions
 
-    known = {field.name for field in fields(Wishes)} & given.keys()
-    return Wishes(**{name: given[name] for name in known})
+    known = {field.name for field in fields(PlanOptions)} & given.keys()
+    return PlanOptions(**{name: given[name] for name in known})

@@ -34,7 +34,7 @@ from orchestrator.app.commands.reconcile import reconcile
 from orchestrator.app.run.request import Adoption, Order, Verb
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.main import main as command_line
 from orchestrator.cli.signals import StopSignals
@@ -162,7 +162,7 @@ def run_meddled(
         jobs=1,
         on_failure=OnFailure.CONTINUE,
         reason="a test",
-        wishes=Wishes(approved=True),
+        wishes=PlanOptions(approved=True),
         steps=tuple(wanted.get("steps", ())),
         adopt=tuple(Adoption.parse(text) for text in wanted.get("adopt", ())),
         words=tuple(wanted.get("words", ())),

@@ -18,7 +18,7 @@ from orchestrator.app.commands.rerun import redeploy, retry, rollback
 from orchestrator.app.inspection.run_lookup import earlier_run, named_run
 from orchestrator.app.run.request import Order, Verb
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.stored_deployment import parse_deployment
 from orchestrator.domain.events.events import Note, RunFinished
 from orchestrator.domain.record.record import RunRecord
@@ -30,7 +30,7 @@ from orchestrator.ports import Apply
 from tests.fakes.engine import Fault
 from tests.fakes.premises import Premises
 
-YES = Wishes(approved=True)
+YES = PlanOptions(approved=True)
 CHAIN: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
 
 
@@ -58,7 +58,7 @@ class Place:
         on_failure: OnFailure = OnFailure.STOP,
         *,
         steps: tuple[str, ...] = (),
-        wishes: Wishes = YES,
+        wishes: PlanOptions = YES,
     ) -> RunRecord:
         order = Order("apply", steps=steps, on_failure=on_failure, wishes=wishes)
         apply(self.there.services, self.there.deployment, order)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.run.request import Order
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.record import OperationRecord, Retained, StepRun
 from orchestrator.domain.record.state_lock import StateLock
@@ -99,7 +99,7 @@ def run(there: Premises, scene: Scene) -> dict[str, StepRun]:
     Destroy everything; what was reported of each step last.
     """
     there.told.events.clear()
-    order = Order("destroy", on_failure=scene.on_failure, jobs=3, wishes=Wishes(approved=True))
+    order = Order("destroy", on_failure=scene.on_failure, jobs=3, wishes=PlanOptions(approved=True))
     destroy(there.services, there.deployment, order)
     ended = [event for event in there.told.events if isinstance(event, StepFinished)]
     assert len(ended) == len({event.step for event in ended}), "a step ended twice"
@@ -240,7 +240,7 @@ def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> N
     try:
         there.has("network", resolved_inputs_file="runs/R1/resolved.inputs.yml")
         there.has("server")
-        order = Order("destroy", wishes=Wishes(approved=True))
+        order = Order("destroy", wishes=PlanOptions(approved=True))
 
         code = destroy(there.services, there.deployment, order)
 
@@ -268,7 +268,7 @@ def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgo
         for place in (there, turned):
             place.has("network")
             place.has("server", needs=("network",))
-        approved = Wishes(approved=True)
+        approved = PlanOptions(approved=True)
 
         refused = destroy(
             there.services, there.deployment, Order("destroy", steps=("network",), wishes=approved)

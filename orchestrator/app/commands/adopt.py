@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.app.run.prepared_steps import as_it_is
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import keep_deployment
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
@@ -31,10 +31,10 @@ def adopt(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
     crew.read_records()
     keep_deployment(crew)
-    graph, bench = crew.deployment.graph, crew.bench
+    graph, bench = crew.deployment.graph, crew.steps
     todo = [step for step in selected if bench.status(step) in (None, *NOTHING_THERE)]
     for step in selected:
         if step not in todo:
@@ -54,20 +54,20 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.report_unstarted(unstarted)
 
 
-def _adopt_step(crew: Crew, name: str) -> Outcome:
+def _adopt_step(crew: StepRunner, name: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
-        crew.bench.prepare(name, as_it_is)
-        prepared = crew.bench.prepared[name]
+        crew.steps.prepare(name, as_it_is)
+        prepared = crew.steps.prepared[name]
         done = Pipeline(
             crew.session,
             prepared,
-            crew.bench.inputs(prepared.step),
+            crew.steps.inputs(prepared.step),
             crew.order.wishes,
             verb="apply",
             attempt=1,
         ).adopt(accepted=crew.order.accept_changes)
-        crew.bench.know(name, done.record, done.state)
+        crew.steps.know(name, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
     outcome = crew.end_with_record(name, started, done, 1)

@@ -14,7 +14,7 @@ from orchestrator.app.run.orphans import tell_orphans
 from orchestrator.app.run.prepared_steps import PinOf, as_it_is, as_recorded
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import keep_deployment, keep_steps, vouched
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
@@ -65,11 +65,11 @@ def unfinished(_step: str, record: OperationRecord | None) -> LeftAlone | None:
     return LeftAlone("already ok")
 
 
-def work(crew: Crew, selected: Sequence[str], *, course: Course) -> None:
+def work(crew: StepRunner, selected: Sequence[str], *, course: Course) -> None:
     """
     Apply the steps of a run that are not left alone, upstreams first.
     """
-    graph, bench = crew.deployment.graph, crew.bench
+    graph, bench = crew.deployment.graph, crew.steps
     crew.read_records()
     keep_deployment(crew)
     todo = _divided(crew, selected, course)
@@ -110,14 +110,14 @@ def work(crew: Crew, selected: Sequence[str], *, course: Course) -> None:
         )
 
 
-def _divided(crew: Crew, selected: Sequence[str], course: Course) -> list[str]:
+def _divided(crew: StepRunner, selected: Sequence[str], course: Course) -> list[str]:
     """
     The steps to work on; the others are reported. Refused where one is forbidden, with all of them.
     """
     todo: list[str] = []
     forbidden: list[Obstacle] = []
     for step in selected:
-        match course.judge(step, crew.bench.records.get(step)):
+        match course.judge(step, crew.steps.records.get(step)):
             case None:
                 todo.append(step)
             case LeftAlone(why):
@@ -129,7 +129,7 @@ def _divided(crew: Crew, selected: Sequence[str], course: Course) -> list[str]:
     return todo
 
 
-def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+def _uncertain(crew: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
     The steps of which a doubt or an unsaved provider state must be settled first.
     """
@@ -142,7 +142,7 @@ def _uncertain(crew: Crew, steps: Sequence[str]) -> dict[str, OrchestratorError]
     return found
 
 
-def _apply_step(crew: Crew, course: Course, name: str) -> Outcome:
+def _apply_step(crew: StepRunner, course: Course, name: str) -> Outcome:
     """
     One step to its end, tried again as its ``retry`` allows.
 
@@ -153,21 +153,21 @@ def _apply_step(crew: Crew, course: Course, name: str) -> Outcome:
     step = crew.deployment.steps[name]
     done: Done | None = None
     try:
-        if name not in crew.bench.prepared:
-            crew.bench.prepare(name, course.pin)
+        if name not in crew.steps.prepared:
+            crew.steps.prepare(name, course.pin)
             crew.settle(name)
             crew.check_certain(name)
-        inputs = crew.bench.inputs(step)
+        inputs = crew.steps.inputs(step)
         while True:
             done = Pipeline(
                 crew.session,
-                crew.bench.prepared[name],
+                crew.steps.prepared[name],
                 inputs,
                 crew.order.wishes,
                 verb="apply",
                 attempt=attempt,
             ).run()
-            crew.bench.know(name, done.record, done.state)
+            crew.steps.know(name, done.record, done.state)
             if not _again(step, done, attempt) or not _paused(crew, name, done, attempt):
                 break
             attempt += 1
@@ -179,7 +179,7 @@ def _apply_step(crew: Crew, course: Course, name: str) -> Outcome:
     return crew.end_with_record(name, started, done, attempt)
 
 
-def _paused(crew: Crew, name: str, done: Done, attempt: int) -> bool:
+def _paused(crew: StepRunner, name: str, done: Done, attempt: int) -> bool:
     """
     Whether to go on with the next attempt after a pause; not if somebody asked us to stop.
     """

@@ -14,7 +14,7 @@ from orchestrator.app.run.hooks import Performance, check_known, exit_codes
 from orchestrator.app.run.prepared_steps import as_it_is, as_recorded
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleAction
@@ -33,8 +33,8 @@ def compensate(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
-    steps, bench = crew.deployment.steps, crew.bench
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
+    steps, bench = crew.deployment.steps, crew.steps
     if not (crew.order.reason or crew.order.repeat):
         raise Refused(
             "reason_missing",
@@ -73,20 +73,20 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     crew.report_unstarted(unstarted)
 
 
-def _early_roots(crew: Crew, todo: Sequence[str]) -> list[str]:
+def _early_roots(crew: StepRunner, todo: Sequence[str]) -> list[str]:
     """
     The roots of modules that can be made ready before anything is done.
     """
     actions = [crew.deployment.steps[name].compensate for name in todo]
     roots = [action.root.name for action in actions if isinstance(action, ModuleAction)]
-    return [root for root in roots if not crew.bench.needs_outputs_first(root)]
+    return [root for root in roots if not crew.steps.needs_outputs_first(root)]
 
 
-def _why_not(crew: Crew, name: str) -> str | None:
+def _why_not(crew: StepRunner, name: str) -> str | None:
     """
     Why a step is left alone; None where it is not.
     """
-    record = crew.bench.records.get(name)
+    record = crew.steps.records.get(name)
     if crew.deployment.steps[name].compensate is None:
         return "declares no compensation"
     if record is None:
@@ -101,9 +101,9 @@ def _why_not(crew: Crew, name: str) -> str | None:
     return None
 
 
-def _compensate_step(crew: Crew, name: str) -> Outcome:
+def _compensate_step(crew: StepRunner, name: str) -> Outcome:
     started = crew.services.clock.monotonic()
-    action, record = crew.deployment.steps[name].compensate, crew.bench.records[name]
+    action, record = crew.deployment.steps[name].compensate, crew.steps.records[name]
     assert action is not None, "only what declares a compensation is compensated"
     assert record is not None, "only what was applied is compensated"
     try:

@@ -18,7 +18,7 @@ from orchestrator.app.run.orphans import check_orphans, tell_orphans
 from orchestrator.app.run.prepared_steps import as_it_is, as_recorded, bare
 from orchestrator.app.run.request import Order, selection
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents
@@ -44,8 +44,8 @@ def destroy(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
-    deployment, bench = crew.deployment, crew.bench
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
+    deployment, bench = crew.deployment, crew.steps
     crew.read_records()
     if any(action_of(name) for name in selected):
         remove(crew, selected)
@@ -107,19 +107,21 @@ def _by_engine(plan: Teardown) -> list[str]:
     return [step for step in plan.todo if step not in plan.follows]
 
 
-def _prepare(crew: Crew, plan: Teardown, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+def _prepare(
+    crew: StepRunner, plan: Teardown, steps: Sequence[str]
+) -> dict[str, OrchestratorError]:
     """
     Make the steps ready; what went wrong, by step.
 
     What goes with its parent needs its provider state only, unless its own run was interrupted.
     """
-    light = [step for step in plan.follows if crew.bench.status(step) is not Status.RUNNING]
+    light = [step for step in plan.follows if crew.steps.status(step) is not Status.RUNNING]
     heavy = [step for step in steps if step not in light]
-    return crew.bench.prepare_all(heavy, as_recorded) | crew.bench.prepare_all(light, bare)
+    return crew.steps.prepare_all(heavy, as_recorded) | crew.steps.prepare_all(light, bare)
 
 
 def _recorded_inputs(
-    crew: Crew, steps: Sequence[str]
+    crew: StepRunner, steps: Sequence[str]
 ) -> tuple[dict[str, StepInputs], dict[str, OrchestratorError]]:
     """
     What each step was applied with, and what of it cannot be had any more: found before the first
@@ -129,18 +131,18 @@ def _recorded_inputs(
     lacking: dict[str, OrchestratorError] = {}
     for name in steps:
         try:
-            inputs[name] = crew.bench.recorded_inputs(crew.bench.prepared[name])
+            inputs[name] = crew.steps.recorded_inputs(crew.steps.prepared[name])
         except OrchestratorError as exc:
             lacking[name] = exc
     return inputs, lacking
 
 
-def _tell_followers(crew: Crew, plan: Teardown) -> None:
+def _tell_followers(crew: StepRunner, plan: Teardown) -> None:
     """
     Say, before anything is destroyed, what goes with its parent.
     """
     for step, parent in plan.follows.items():
-        waiting = () if crew.bench.status(parent) in NOTHING_THERE else (parent,)
+        waiting = () if crew.steps.status(parent) in NOTHING_THERE else (parent,)
         when = f"once {parent} is confirmed gone" if waiting else f"because {parent} is gone"
         crew.row(step, blocked_by=waiting)
         crew.services.note(
@@ -149,13 +151,13 @@ def _tell_followers(crew: Crew, plan: Teardown) -> None:
         )
 
 
-def _unfit(crew: Crew, kept: Collection[str]) -> dict[str, OrchestratorError]:
+def _unfit(crew: StepRunner, kept: Collection[str]) -> dict[str, OrchestratorError]:
     """
     What is declared to be retained and is not ok: neither destroyed nor retained.
     """
     found: dict[str, OrchestratorError] = {}
     for name in kept:
-        status = crew.bench.status(name)
+        status = crew.steps.status(name)
         if crew.deployment.steps[name].retain is not None and status not in READY:
             found[name] = Refused(
                 "not_ok",
@@ -165,13 +167,13 @@ def _unfit(crew: Crew, kept: Collection[str]) -> dict[str, OrchestratorError]:
     return found
 
 
-def _tell_kept(crew: Crew, kept: Mapping[str, str]) -> None:
+def _tell_kept(crew: StepRunner, kept: Mapping[str, str]) -> None:
     """
     Say, before anything is destroyed, what stays for something that is retained, and which reviews
     are overdue.
     """
     for step, why in kept.items():
-        if retention(crew.deployment.steps[step].retain, crew.bench.records.get(step)) is None:
+        if retention(crew.deployment.steps[step].retain, crew.steps.records.get(step)) is None:
             crew.services.note(
                 f"stays: {why}",
                 hint="it counts as alive; `orchestrator retain` says for how long it may",
@@ -181,7 +183,7 @@ def _tell_kept(crew: Crew, kept: Mapping[str, str]) -> None:
     tell_overdue(crew, kept)
 
 
-def _confirm_absent(crew: Crew, name: str) -> None:
+def _confirm_absent(crew: StepRunner, name: str) -> None:
     """
     Look whether a step that was never applied is really not there: the records may be those of
     another store. Then the blueprint can be called destroyed as a whole. Where that cannot be told
@@ -192,10 +194,10 @@ def _confirm_absent(crew: Crew, name: str) -> None:
         crew.end_skipped(name, "never applied")
         return
     try:
-        crew.bench.prepare(name, bare)
+        crew.steps.prepare(name, bare)
         done = Pipeline(
             crew.session,
-            crew.bench.prepared[name],
+            crew.steps.prepared[name],
             StepInputs(),
             crew.order.wishes,
             verb="destroy",
@@ -207,7 +209,7 @@ def _confirm_absent(crew: Crew, name: str) -> None:
         why = crew.services.masker.mask(exc.message.splitlines()[0])
         crew.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
     else:
-        crew.bench.know(name, done.record)
+        crew.steps.know(name, done.record)
         crew.end(
             name,
             started,
@@ -219,14 +221,14 @@ def _confirm_absent(crew: Crew, name: str) -> None:
 
 
 def _report_skipped(
-    crew: Crew, selected: Sequence[str], kept: Mapping[str, str], todo: Sequence[str]
+    crew: StepRunner, selected: Sequence[str], kept: Mapping[str, str], todo: Sequence[str]
 ) -> None:
     for step in selected:
         if step in todo:
             continue
-        status = crew.bench.status(step)
+        status = crew.steps.status(step)
         reason = kept.get(step) or (f"already {status}" if status else "never applied")
-        known = crew.bench.records.get(step)
+        known = crew.steps.records.get(step)
         held = retention(crew.deployment.steps[step].retain, known) if step in kept else None
         crew.end_skipped(
             step,
@@ -236,18 +238,20 @@ def _report_skipped(
         )
 
 
-def _settled_away(crew: Crew, step: str) -> bool:
+def _settled_away(crew: StepRunner, step: str) -> bool:
     """
     Whether settling found that an interrupted destroy had reached its end.
     """
-    status = crew.bench.status(step)
+    status = crew.steps.status(step)
     if status not in NOTHING_THERE:
         return False
     crew.end_settled(step)
     return True
 
 
-def _take_down(crew: Crew, plan: Teardown, inputs: Mapping[str, StepInputs], name: str) -> Outcome:
+def _take_down(
+    crew: StepRunner, plan: Teardown, inputs: Mapping[str, StepInputs], name: str
+) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
         crew.check_saved(name)  # it may know objects that nothing else does
@@ -256,7 +260,7 @@ def _take_down(crew: Crew, plan: Teardown, inputs: Mapping[str, StepInputs], nam
             done = Following(crew, name, asked=plan.follows[name] in plan.todo).run()
         else:
             done = _destroyed(crew, name, inputs[name])
-        crew.bench.know(name, done.record, done.state)
+        crew.steps.know(name, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
     if done.record.failed_command == "before_destroy":
@@ -265,10 +269,10 @@ def _take_down(crew: Crew, plan: Teardown, inputs: Mapping[str, StepInputs], nam
     return crew.end_with_record(name, started, done, 1)
 
 
-def _destroyed(crew: Crew, name: str, inputs: StepInputs) -> Done:
+def _destroyed(crew: StepRunner, name: str, inputs: StepInputs) -> Done:
     return Pipeline(
         crew.session,
-        crew.bench.prepared[name],
+        crew.steps.prepared[name],
         inputs,
         crew.order.wishes,
         verb="destroy",

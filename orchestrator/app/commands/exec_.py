@@ -11,10 +11,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.run.prepared_steps import Bench, as_recorded
+from orchestrator.app.run.prepared_steps import PreparedSteps, as_recorded
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import Prepared, make_site, pull
@@ -58,7 +58,7 @@ def look(
         services.workdirs.hold(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
     ):
-        bench = Bench(
+        bench = PreparedSteps(
             services,
             deployment,
             evidence=lambda name: services.files.inside(scratch, name),
@@ -103,10 +103,10 @@ def _code(services: Services, command: EngineCommand, answer: Answer) -> int:
     return Busy.exit_code if answer.lock is not None else EngineFailed.exit_code
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
     crew.read_records()
     (name,) = selected
-    failures = crew.bench.prepare_all([name], as_recorded) | crew.settle_all()
+    failures = crew.steps.prepare_all([name], as_recorded) | crew.settle_all()
     if failures:
         crew.end_before_work([name], failures)
         return
@@ -123,8 +123,8 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
     report(crew, name, started, done, f"{command.name} done")
 
 
-def _operation(crew: Crew, name: str, command: EngineCommand) -> Operation:
-    prepared = crew.bench.prepared[name]
+def _operation(crew: StepRunner, name: str, command: EngineCommand) -> Operation:
+    prepared = crew.steps.prepared[name]
     record, target = prepared.record, crew.deployment.target(name)
     if record is None or record.status in NOTHING_THERE:
         raise Refused(
@@ -133,7 +133,7 @@ def _operation(crew: Crew, name: str, command: EngineCommand) -> Operation:
             + (f"it is `{record.status}`" if record else "it was never applied"),
             hint=f"take an existing object in with `orchestrator import {target} ADDRESS ID`",
         )
-    inputs = crew.bench.recorded_inputs(prepared) if command.takes_variables else None
+    inputs = crew.steps.recorded_inputs(prepared) if command.takes_variables else None
 
     def request(file: Path) -> Exec:
         variables = (f"-var-file={file}",) if inputs is not None else ()
@@ -162,7 +162,7 @@ def _check(command: EngineCommand, _: PulledState) -> None:
             )
 
 
-def _tell(crew: Crew, name: str, message: Message) -> None:
+def _tell(crew: StepRunner, name: str, message: Message) -> None:
     if isinstance(message, Said):
         at = crew.services.clock.now()
         crew.services.sink.emit(EngineLine(at=at, step=name, line=message.line))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from orchestrator.app.run.prepared_steps import as_it_is
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import keep_deployment
 from orchestrator.app.services import Services
 from orchestrator.app.surgery.requested_operations import import_object
@@ -26,18 +26,18 @@ def import_one(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
     crew.read_records()
     (name,), (wanted,) = selected, crew.order.adopt
     keep_deployment(crew)
-    failures = crew.bench.prepare_all([name], as_it_is) | crew.settle_all()
+    failures = crew.steps.prepare_all([name], as_it_is) | crew.settle_all()
     if failures:
         crew.end_before_work([name], failures)
         return
     started = crew.services.clock.monotonic()
     try:
         crew.check_saved(name)
-        inputs = crew.bench.inputs(crew.deployment.steps[name])
+        inputs = crew.steps.inputs(crew.deployment.steps[name])
         done = import_object(crew, name, wanted.address, wanted.object_id, inputs)
     except OrchestratorError as exc:
         crew.end_with_error(name, started, exc, 1)

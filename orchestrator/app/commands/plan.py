@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.run.orphans import alive_orphans
-from orchestrator.app.run.prepared_steps import Bench, as_it_is, as_recorded
+from orchestrator.app.run.prepared_steps import PreparedSteps, as_it_is, as_recorded
 from orchestrator.app.run.request import Order, selection
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import Direction, Wishes, propose
+from orchestrator.app.steps.planned_step import Direction, PlanOptions, propose
 from orchestrator.app.steps.preparation import Prepared
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
@@ -43,7 +43,7 @@ class Question:
     jobs: int = 4
     allow_engine_change: bool = False
     detailed_exitcode: bool = False
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: PlanOptions = field(default_factory=PlanOptions)
 
 
 def plan(
@@ -92,7 +92,7 @@ class _Planner:
         self.rows: dict[str, PlannedStep] = {}
         self.codes: list[int] = []
         self.teardown: Teardown | None = None
-        self.bench = Bench(
+        self.bench = PreparedSteps(
             services,
             deployment,
             evidence=partial(_evidence, scratch),

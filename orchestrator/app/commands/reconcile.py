@@ -17,7 +17,7 @@ from orchestrator.app.run.prepared_steps import as_recorded
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import awaited, drop_saved, recheck
@@ -58,19 +58,19 @@ def reconcile(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
     crew.read_records()
     # A run that was killed in its first plan leaves a lock and no record.
     locked = selected if crew.order.unlock else ()
     todo = [
-        s for s in selected if s in locked or crew.bench.status(s) not in (None, *NOTHING_THERE)
+        s for s in selected if s in locked or crew.steps.status(s) not in (None, *NOTHING_THERE)
     ]
     for step in selected:
         if step not in todo:
-            status = crew.bench.status(step)
+            status = crew.steps.status(step)
             crew.end_skipped(step, f"already {status}" if status else "never applied")
     check_settled(crew, todo)
-    failures = crew.bench.prepare_all(todo, as_recorded) | crew.settle_all()
+    failures = crew.steps.prepare_all(todo, as_recorded) | crew.settle_all()
     if failures:
         crew.end_before_work(todo, failures)
         return
@@ -87,7 +87,7 @@ def _work(crew: Crew, selected: Sequence[str]) -> None:
         tell_orphans(crew)
 
 
-def _order(crew: Crew, todo: Sequence[str]) -> Graph:
+def _order(crew: StepRunner, todo: Sequence[str]) -> Graph:
     """
     Upstreams first; roots of actions need nothing.
     """
@@ -96,11 +96,11 @@ def _order(crew: Crew, todo: Sequence[str]) -> Graph:
     return crew.deployment.graph.subset(todo)
 
 
-def _reconcile_step(crew: Crew, name: str) -> Outcome:
+def _reconcile_step(crew: StepRunner, name: str) -> Outcome:
     services, started = crew.services, crew.services.clock.monotonic()
     try:
         done = perform(crew, name)
-        prepared = crew.bench.prepared[name]
+        prepared = crew.steps.prepared[name]
         record = prepared.record
         assert record is not None, "only recorded steps are reconciled"
         if done is not None and done.fault is not None:
@@ -114,7 +114,7 @@ def _reconcile_step(crew: Crew, name: str) -> Outcome:
         return crew.end_with_error(name, started, _locked(crew, name, exc), 1)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
-    crew.bench.know(name, entry)
+    crew.steps.know(name, entry)
     if entry.resources.in_doubt:
         crew.session.fail(InDoubt.exit_code)
     elif entry.error is not None and entry.error.code == "check_failed":
@@ -134,18 +134,18 @@ def _reconcile_step(crew: Crew, name: str) -> Outcome:
     return Outcome(ready=True)
 
 
-def _locked(crew: Crew, name: str, exc: StateLocked) -> OrchestratorError:
+def _locked(crew: StepRunner, name: str, exc: StateLocked) -> OrchestratorError:
     """
     The error, with the way out, once the record tells of the lock; what went wrong with that.
     """
-    services, record = crew.services, crew.bench.records[name]
+    services, record = crew.services, crew.steps.records[name]
     assert record is not None, "only recorded steps are reconciled"
     fault = fault_of(exc, services.masker).model_copy(update={"code": "state_locked"})
     stamp = services.stamp()
     attempt = Attempt(command="reconcile", run_id=crew.session.run_id, at=stamp.at, error=fault)
     try:
         entry = next_entry(record, stamp, Trigger.OBSERVE, last_attempt=attempt)
-        crew.bench.know(name, write(services, entry))
+        crew.steps.know(name, write(services, entry))
     except OrchestratorError as failed:
         return failed
     hint = f"{exc.hint}; {way_out(crew, name, exc.lock_id)}"
@@ -153,12 +153,12 @@ def _locked(crew: Crew, name: str, exc: StateLocked) -> OrchestratorError:
 
 
 def _evidence(
-    crew: Crew, name: str, prepared: Prepared, record: OperationRecord
+    crew: StepRunner, name: str, prepared: Prepared, record: OperationRecord
 ) -> OperationRecord:
     """
     The entry that provider state, a plan with the recorded inputs and the checks add up to.
     """
-    services, evidence = crew.services, crew.bench.evidence(name)
+    services, evidence = crew.services, crew.steps.evidence(name)
     crew.check_saved(name)
     state = pull(services, prepared.root, evidence, "pull")
     target = str(crew.deployment.target(name))
@@ -168,7 +168,7 @@ def _evidence(
     answered = any(doubt.address in crew.order.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
-            inputs = crew.bench.recorded_inputs(prepared)
+            inputs = crew.steps.recorded_inputs(prepared)
         except Invalid as exc:
             services.note(f"its inputs cannot be had: {exc.message}", level="warning", step=name)
     if state.objects and inputs is not None:
@@ -205,7 +205,7 @@ def _evidence(
     )
     doubts = open_doubts(record, look)
     if doubts and inputs is not None and not vanished:
-        record = Readback(crew.bench, prepared, record, inputs, state, evidence).ask(doubts)
+        record = Readback(crew.steps, prepared, record, inputs, state, evidence).ask(doubts)
     settled = settle_doubts(record, look)
     return reconciled(
         record,
@@ -218,7 +218,7 @@ def _evidence(
     )
 
 
-def _findings(crew: Crew, prepared: Prepared, record: OperationRecord) -> tuple[Finding, ...]:
+def _findings(crew: StepRunner, prepared: Prepared, record: OperationRecord) -> tuple[Finding, ...]:
     """
     What the provider says, once, of what an earlier destroy removed and it has not confirmed.
     """
@@ -228,16 +228,16 @@ def _findings(crew: Crew, prepared: Prepared, record: OperationRecord) -> tuple[
     inputs: StepInputs | None = None
     why = ""
     try:
-        inputs = crew.bench.recorded_inputs(prepared)
+        inputs = crew.steps.recorded_inputs(prepared)
     except Invalid as exc:
         why = exc.message.splitlines()[0]
-    place = crew.bench.evidence(prepared.step.name)
+    place = crew.steps.evidence(prepared.step.name)
     asker = Asker(crew.services, prepared, inputs, place, why)
     return recheck(asker, record, forgotten=forgotten, patience=0.0)
 
 
 def _checks(
-    crew: Crew, prepared: Prepared, inputs: StepInputs, state: PulledState, proposal: Proposal
+    crew: StepRunner, prepared: Prepared, inputs: StepInputs, state: PulledState, proposal: Proposal
 ) -> Verification | None:
     if not proposal.empty:
         return None

@@ -13,10 +13,10 @@ from functools import partial
 
 from orchestrator.app.commands.apply import Course, Judge, apply, unfinished, work
 from orchestrator.app.inspection.run_lookup import Earlier, followed_run, refusal
-from orchestrator.app.run.prepared_steps import Bench, PinOf
+from orchestrator.app.run.prepared_steps import PinOf, PreparedSteps
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import Pin, stored_snapshot
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
@@ -123,7 +123,7 @@ def _repeat(
     order = _descended(services, replace(order, steps=steps), order.verb, earlier.run.run_id)
     course = Course(as_then(earlier.run), judge)
 
-    def carry_out(crew: Crew, selected: Sequence[str]) -> None:
+    def carry_out(crew: StepRunner, selected: Sequence[str]) -> None:
         _check_secrets(crew, earlier)
         work(crew, selected, course=course)
         _tell_untouched(crew, earlier.run)
@@ -131,14 +131,14 @@ def _repeat(
     return run(services, deployment, order, carry_out)
 
 
-def _tell_untouched(crew: Crew, earlier: RunRecord) -> None:
+def _tell_untouched(crew: StepRunner, earlier: RunRecord) -> None:
     """
     Name what is there and was not part of the earlier run: it stays as it is.
     """
     rows = {row.step for row in earlier.steps}
     alive = [
         name
-        for name, record in crew.bench.records.items()
+        for name, record in crew.steps.records.items()
         if name not in rows and record is not None and record.status not in NOTHING_THERE
     ]
     if alive:
@@ -158,7 +158,7 @@ def as_then(earlier: RunRecord) -> PinOf:
     """
     rows: Mapping[str, StepRun] = {row.step: row for row in earlier.steps}
 
-    def pin(bench: Bench, step: Step, _: OperationRecord | None) -> Pin:
+    def pin(bench: PreparedSteps, step: Step, _: OperationRecord | None) -> Pin:
         row, store = rows[step.name], bench.services.store
         snapshot = stored_snapshot(bench.services, row.module_digest) if row.module_digest else None
         if snapshot is None:
@@ -177,7 +177,7 @@ def _snapshots(services: Services) -> frozenset[str]:
     return frozenset(services.store.blobs(snapshot_blob("")))
 
 
-def _check_secrets(crew: Crew, earlier: Earlier) -> None:
+def _check_secrets(crew: StepRunner, earlier: Earlier) -> None:
     """
     Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
     where what is accepted has not changed.

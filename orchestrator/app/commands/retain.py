@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.recording import record as write
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -41,13 +41,13 @@ def release(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _release)
 
 
-def retain_declared(crew: Crew, steps: Collection[str]) -> None:
+def retain_declared(crew: StepRunner, steps: Collection[str]) -> None:
     """
     Record as retained what the blueprint says is to be, and a later review that it names.
     """
     for name in steps:
         declared = retention(crew.deployment.steps[name].retain, None)
-        known = crew.bench.records.get(name)
+        known = crew.steps.records.get(name)
         if declared is None or known is None:
             continue
         held = known.retained if known.status is Status.RETAINED else None
@@ -56,13 +56,13 @@ def retain_declared(crew: Crew, steps: Collection[str]) -> None:
             _keep(crew, name, known, declared)
 
 
-def tell_overdue(crew: Crew, steps: Collection[str]) -> None:
+def tell_overdue(crew: StepRunner, steps: Collection[str]) -> None:
     """
     Warn of the steps that are kept although the day of their review has passed.
     """
     today = crew.services.clock.now().date()
     for name in steps:
-        held = retention(crew.deployment.steps[name].retain, crew.bench.records.get(name))
+        held = retention(crew.deployment.steps[name].retain, crew.steps.records.get(name))
         if held is not None and is_overdue(held, today):
             crew.services.note(
                 f"its review was due on {held.review_by} ({held.owner})",
@@ -72,12 +72,12 @@ def tell_overdue(crew: Crew, steps: Collection[str]) -> None:
             )
 
 
-def _again(crew: Crew, name: str) -> str:
+def _again(crew: StepRunner, name: str) -> str:
     options = ("--step", name, "--reason", "WHY", "--owner", "WHO", "--review-by", "DATE")
     return command_line(crew.deployment, "retain", *options)
 
 
-def _retain(crew: Crew, selected: Sequence[str]) -> None:
+def _retain(crew: StepRunner, selected: Sequence[str]) -> None:
     order = crew.order
     assert order.reason, "the command line asks for it"
     assert order.owner, "the command line asks for it"
@@ -90,7 +90,7 @@ def _retain(crew: Crew, selected: Sequence[str]) -> None:
     _check(crew, selected, READY, "not_ok", "only what is ok can be retained")
     for name in selected:
         started = crew.services.clock.monotonic()
-        known = crew.bench.records[name]
+        known = crew.steps.records[name]
         assert known is not None, "it has just been checked"
         try:
             entry = _keep(crew, name, known, wanted)
@@ -107,7 +107,7 @@ def _retain(crew: Crew, selected: Sequence[str]) -> None:
         )
 
 
-def _keep(crew: Crew, name: str, known: OperationRecord, wanted: Retained) -> OperationRecord:
+def _keep(crew: StepRunner, name: str, known: OperationRecord, wanted: Retained) -> OperationRecord:
     was = known.retained.was if known.retained else known.status
     run_id = crew.session.run_id
     entry = next_entry(
@@ -119,16 +119,16 @@ def _keep(crew: Crew, name: str, known: OperationRecord, wanted: Retained) -> Op
         run_record=f"runs/{run_id}",
     )
     entry = write(crew.services, entry)
-    crew.bench.know(name, entry)
+    crew.steps.know(name, entry)
     return entry
 
 
-def _release(crew: Crew, selected: Sequence[str]) -> None:
+def _release(crew: StepRunner, selected: Sequence[str]) -> None:
     crew.read_records()
     _check(crew, selected, (Status.RETAINED,), "not_retained", "only what is retained is released")
     for name in selected:
         started, run_id = crew.services.clock.monotonic(), crew.session.run_id
-        known = crew.bench.records[name]
+        known = crew.steps.records[name]
         assert known is not None, "it has just been checked"
         entry = next_entry(
             known,
@@ -143,7 +143,7 @@ def _release(crew: Crew, selected: Sequence[str]) -> None:
         except OrchestratorError as exc:
             crew.end_with_error(name, started, exc, 0)
             return
-        crew.bench.know(name, entry)
+        crew.steps.know(name, entry)
         crew.end(
             name,
             started,
@@ -155,7 +155,7 @@ def _release(crew: Crew, selected: Sequence[str]) -> None:
         _tell_declared(crew, name)
 
 
-def _tell_declared(crew: Crew, name: str) -> None:
+def _tell_declared(crew: StepRunner, name: str) -> None:
     """
     Say where the blueprint would retain a released step again.
     """
@@ -171,9 +171,13 @@ def _tell_declared(crew: Crew, name: str) -> None:
 
 
 def _check(
-    crew: Crew, selected: Sequence[str], allowed: Collection[Status], reason: Reason, rule: str
+    crew: StepRunner,
+    selected: Sequence[str],
+    allowed: Collection[Status],
+    reason: Reason,
+    rule: str,
 ) -> None:
-    odd = {s: crew.bench.status(s) for s in selected if crew.bench.status(s) not in allowed}
+    odd = {s: crew.steps.status(s) for s in selected if crew.steps.status(s) not in allowed}
     if odd:
         said = ", ".join(f"{name} is {status or 'never applied'}" for name, status in odd.items())
         raise Refused(

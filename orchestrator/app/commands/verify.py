@@ -10,7 +10,7 @@ from functools import partial
 from orchestrator.app.run.prepared_steps import as_recorded
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
@@ -34,15 +34,15 @@ def verify(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: Crew, selected: Sequence[str]) -> None:
+def _work(crew: StepRunner, selected: Sequence[str]) -> None:
     crew.read_records()
     graph = crew.deployment.graph
-    todo = [step for step in selected if _checkable(crew.bench.records.get(step))]
+    todo = [step for step in selected if _checkable(crew.steps.records.get(step))]
     for step in selected:
         if step not in todo:
-            status = crew.bench.status(step)
+            status = crew.steps.status(step)
             crew.end_skipped(step, f"nothing to check: {status}" if status else "never applied")
-    failures = crew.bench.prepare_all(todo, as_recorded)
+    failures = crew.steps.prepare_all(todo, as_recorded)
     if failures:
         crew.end_before_work(todo, failures)
         return
@@ -65,15 +65,15 @@ def _checkable(record: OperationRecord | None) -> bool:
     return record.status in READY or (record.error is not None and record.error.phase == "verify")
 
 
-def _check_step(crew: Crew, name: str) -> Outcome:
+def _check_step(crew: StepRunner, name: str) -> Outcome:
     services, started = crew.services, crew.services.clock.monotonic()
-    prepared = crew.bench.prepared[name]
+    prepared = crew.steps.prepared[name]
     assert prepared.record is not None, "only recorded steps are checked"
     try:
-        state = pull(services, prepared.root, crew.bench.evidence(name), "pull")
+        state = pull(services, prepared.root, crew.steps.evidence(name), "pull")
         check_state(str(crew.deployment.target(name)), prepared.record, state)
         _check_whole(crew, name, prepared.record, state)
-        inputs = crew.bench.recorded_inputs(prepared)
+        inputs = crew.steps.recorded_inputs(prepared)
         verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
         if verification.verdict == "failed" and services.stop.stopping:
             raise stopped(services.stop)
@@ -81,7 +81,7 @@ def _check_step(crew: Crew, name: str) -> Outcome:
         entry = record(services, entry)
     except OrchestratorError as exc:
         return crew.end_with_error(name, started, exc, 1)
-    crew.bench.know(name, entry, state)
+    crew.steps.know(name, entry, state)
     if verification.verdict == "failed":
         crew.session.fail(CheckFailed.exit_code)
     crew.end(
@@ -98,7 +98,7 @@ def _check_step(crew: Crew, name: str) -> Outcome:
     return Outcome(ready=True)
 
 
-def _check_whole(crew: Crew, name: str, known: OperationRecord, state: PulledState) -> None:
+def _check_whole(crew: StepRunner, name: str, known: OperationRecord, state: PulledState) -> None:
     """
     InDoubt where a check could make ok a target of which objects have left the provider state.
     """

@@ -1,3 +1,3 @@
 """
-What a destroy takes into account beside the engine: owned steps, hooks, protection, missing secrets.
+What a destroy heeds beside the engine: owned steps, hooks, protection, missing secrets.
 """

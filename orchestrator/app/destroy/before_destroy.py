@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.app.run.hooks import Performance, check_known
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.pipeline import Done
 from orchestrator.domain.blueprint.blueprint import ModuleAction
 from orchestrator.domain.record.hook_entries import described, is_under_way, skipped
@@ -19,25 +19,25 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.command_line import command_line
 
 
-def roots_before(crew: Crew, steps: Iterable[str]) -> list[str]:
+def roots_before(crew: StepRunner, steps: Iterable[str]) -> list[str]:
     """
     The roots of the modules that these steps will need before they are destroyed, as far as they
     can be made ready now.
     """
     found = []
     for name in steps:
-        action, record = crew.deployment.steps[name].before_destroy, crew.bench.records[name]
+        action, record = crew.deployment.steps[name].before_destroy, crew.steps.records[name]
         if isinstance(action, ModuleAction) and record is not None and _is_due(crew, record):
             found.append(action.root.name)
-    return [root for root in found if not crew.bench.needs_outputs_first(root)]
+    return [root for root in found if not crew.steps.needs_outputs_first(root)]
 
 
-def tell_last_work(crew: Crew, steps: Iterable[str]) -> None:
+def tell_last_work(crew: StepRunner, steps: Iterable[str]) -> None:
     """
     Say, before anything is approved, what will be done before which step is destroyed.
     """
     for name in steps:
-        action, record = crew.deployment.steps[name].before_destroy, crew.bench.records[name]
+        action, record = crew.deployment.steps[name].before_destroy, crew.steps.records[name]
         if action is None or record is None:
             continue
         done = is_under_way(record)
@@ -58,11 +58,11 @@ def tell_last_work(crew: Crew, steps: Iterable[str]) -> None:
             crew.services.note(f"before it is destroyed: {described(action)}", step=name)
 
 
-def last_work(crew: Crew, name: str) -> Done | None:
+def last_work(crew: StepRunner, name: str) -> Done | None:
     """
     Do it, for a step whose destroy is approved; None where there is nothing to be done.
     """
-    action, known = crew.deployment.steps[name].before_destroy, crew.bench.records[name]
+    action, known = crew.deployment.steps[name].before_destroy, crew.steps.records[name]
     if action is None or known is None:
         return None
     reason = crew.order.skip_before_destroy
@@ -80,5 +80,5 @@ def last_work(crew: Crew, name: str) -> Done | None:
     return Performance(crew, name, "before_destroy", action, reason=crew.order.repeat).run()
 
 
-def _is_due(crew: Crew, record: OperationRecord) -> bool:
+def _is_due(crew: StepRunner, record: OperationRecord) -> bool:
     return crew.order.skip_before_destroy is None and is_under_way(record) is None

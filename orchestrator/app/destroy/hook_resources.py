@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import as_recorded
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.steps.pipeline import Pipeline
 from orchestrator.domain.blueprint.graph import Graph
@@ -18,11 +18,11 @@ from orchestrator.domain.target import action_of, step_of
 from orchestrator.errors import Busy, OrchestratorError
 
 
-def remove(crew: Crew, roots: Sequence[str]) -> None:
+def remove(crew: StepRunner, roots: Sequence[str]) -> None:
     """
     Destroy these roots, each by itself: nothing needs them, and they need nothing.
     """
-    bench = crew.bench
+    bench = crew.steps
     todo = [root for root in roots if bench.status(root) not in (None, *NOTHING_THERE)]
     for root in roots:
         if root not in todo:
@@ -43,12 +43,12 @@ def remove(crew: Crew, roots: Sequence[str]) -> None:
     crew.report_unstarted(unstarted)
 
 
-def check_settled(crew: Crew, names: Sequence[str]) -> None:
+def check_settled(crew: StepRunner, names: Sequence[str]) -> None:
     """
     Busy where a root of an action is interrupted: it is settled together with its step.
     """
     unsettled = [
-        name for name in names if action_of(name) and crew.bench.status(name) is Status.RUNNING
+        name for name in names if action_of(name) and crew.steps.status(name) is Status.RUNNING
     ]
     if unsettled:
         steps = dict.fromkeys(step_of(root) for root in unsettled)
@@ -59,20 +59,20 @@ def check_settled(crew: Crew, names: Sequence[str]) -> None:
         )
 
 
-def _remove(crew: Crew, root: str) -> Outcome:
+def _remove(crew: StepRunner, root: str) -> Outcome:
     started = crew.services.clock.monotonic()
     try:
         crew.check_saved(root)
-        prepared = crew.bench.prepared[root]
+        prepared = crew.steps.prepared[root]
         done = Pipeline(
             crew.session,
             prepared,
-            crew.bench.recorded_inputs(prepared),
+            crew.steps.recorded_inputs(prepared),
             crew.order.wishes,
             verb="destroy",
             attempt=1,
         ).run()
-        crew.bench.know(root, done.record, done.state)
+        crew.steps.know(root, done.record, done.state)
     except OrchestratorError as exc:
         return crew.end_with_error(root, started, exc, 1)
     return crew.end_with_record(root, started, done, 1)

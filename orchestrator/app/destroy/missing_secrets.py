@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.app.run.prepared_steps import Bench
+from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.preparation import snapshot_of
 from orchestrator.domain.blueprint.blueprint import CommandAction, ModuleAction, Step
 from orchestrator.domain.blueprint.recorded_inputs import recall
@@ -18,7 +18,7 @@ from orchestrator.errors import Invalid, Problem, Refused
 
 
 def check_unavailable(
-    bench: Bench, steps: Iterable[str], names: Sequence[str], *, before_destroy: bool
+    bench: PreparedSteps, steps: Iterable[str], names: Sequence[str], *, before_destroy: bool
 ) -> None:
     """
     Refused where a secret of ``names`` is used by a provider configuration of one of the steps, or
@@ -58,7 +58,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return f"; {hint}" if hint else ""
 
 
-def _secrets(bench: Bench, step: str) -> Mapping[Path, str]:
+def _secrets(bench: PreparedSteps, step: str) -> Mapping[Path, str]:
     """
     Where the secrets are in what the step was applied with, and what they are called.
     """
@@ -67,7 +67,7 @@ def _secrets(bench: Bench, step: str) -> Mapping[Path, str]:
 
 
 def _uses(
-    bench: Bench, step: Step, name: str, variables: set[str], *, before_destroy: bool
+    bench: PreparedSteps, step: Step, name: str, variables: set[str], *, before_destroy: bool
 ) -> Iterator[str]:
     if variables:
         snapshot = snapshot_of(bench.services, step, bench.records.get(step.name))

@@ -6,7 +6,7 @@ its objects cannot be reached any more.
 
 from __future__ import annotations
 
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.pipeline import Done
 from orchestrator.app.steps.preparation import (
@@ -39,12 +39,12 @@ class Following:
     ``asked`` tells that the person approved the parent's destroy, and this with it, in this run.
     """
 
-    def __init__(self, crew: Crew, name: str, *, asked: bool) -> None:
+    def __init__(self, crew: StepRunner, name: str, *, asked: bool) -> None:
         self.crew = crew
         self.services = crew.services
         self.name = name
         self.asked = asked
-        self.prepared: Prepared = crew.bench.prepared[name]
+        self.prepared: Prepared = crew.steps.prepared[name]
         self.target = str(crew.deployment.target(name))
         self.evidence = self.services.files.attempt(crew.session.run_id, name, 1)
 

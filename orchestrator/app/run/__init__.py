@@ -1,3 +1,3 @@
 """
-One run over the steps of a blueprint: its request, the prepared steps, the step runner, the summary.
+One run over the steps of a blueprint: request, prepared steps, step runner, summary.
 """

@@ -4,7 +4,7 @@ A step whose action was interrupted: settled from what the action left, never gu
 
 from __future__ import annotations
 
-from orchestrator.app.run.prepared_steps import Bench
+from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.preparation import Prepared
 from orchestrator.app.steps.recording import record_outcome
 from orchestrator.app.steps.settling import NOT_SHOWN, Recalled
@@ -25,7 +25,7 @@ from orchestrator.ports import Liveness, Site
 
 
 def settle_action(
-    bench: Bench, prepared: Prepared, kind: ActionKind, recalled: Recalled
+    bench: PreparedSteps, prepared: Prepared, kind: ActionKind, recalled: Recalled
 ) -> OperationRecord:
     """
     Conclude a step that is ``running`` one of its actions, owner and action gone, and say what was
@@ -62,7 +62,7 @@ def settle_action(
     return entry
 
 
-def _site(bench: Bench, marker: OperationRecord, kind: ActionKind) -> Site:
+def _site(bench: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> Site:
     services = bench.services
     root = action_name(marker.target.step, kind)
     return Site(
@@ -73,7 +73,7 @@ def _site(bench: Bench, marker: OperationRecord, kind: ActionKind) -> Site:
 
 
 def _command(
-    bench: Bench,
+    bench: PreparedSteps,
     marker: OperationRecord,
     kind: ActionKind,
     action: ActionRun,
@@ -102,7 +102,7 @@ def _command(
     return command_ended(kind, action.by, exit_code)
 
 
-def _knows_outputs(bench: Bench, step: str) -> bool:
+def _knows_outputs(bench: PreparedSteps, step: str) -> bool:
     """
     Whether the secrets among the step's outputs are known, so that what it said can be masked.
     """

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from orchestrator.app.run.prepared_steps import as_it_is
 from orchestrator.app.run.run_summary import codes_of
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.pipeline import Done, Pipeline
 from orchestrator.app.steps.preparation import stopped
 from orchestrator.app.steps.recording import record, record_outcome
@@ -48,7 +48,7 @@ class Performance:
     """
 
     def __init__(
-        self, crew: Crew, name: str, kind: ActionKind, action: Action, *, reason: str | None
+        self, crew: StepRunner, name: str, kind: ActionKind, action: Action, *, reason: str | None
     ) -> None:
         self.crew = crew
         self.services = crew.services
@@ -57,7 +57,7 @@ class Performance:
         self.action = action
         self.reason = reason
         self.by = described(action)
-        known = crew.bench.records[name]
+        known = crew.steps.records[name]
         assert known is not None, "actions are of recorded steps"
         self.before: OperationRecord = known
         self.marker: OperationRecord | None = None
@@ -132,7 +132,7 @@ class Performance:
         """
         The values of a template. What is sensitive in them is masked since it was read.
         """
-        scope = self.crew.bench.action_scope(self.name)
+        scope = self.crew.steps.action_scope(self.name)
         try:
             found = template.resolve(scope.look_up)
             _check_scalars(found)
@@ -175,7 +175,7 @@ class Performance:
     # A module
 
     def _module(self, action: ModuleAction) -> Done:
-        bench, root = self.crew.bench, action.root.name
+        bench, root = self.crew.steps, action.root.name
         bench.prepare(root, as_it_is)
         self.crew.check_certain(root)
         known = bench.records.get(root)
@@ -230,7 +230,7 @@ class Performance:
             target=str(self.crew.deployment.target(root)) if is_module else None,
         )
         self.marker = record(self.services, marker)
-        self.crew.bench.know(self.name, self.marker)
+        self.crew.steps.know(self.name, self.marker)
         self.services.sink.emit(
             PhaseStarted(at=self.services.clock.now(), step=self.name, phase=self.kind)
         )
@@ -251,7 +251,7 @@ class Performance:
 
     def _record(self, entry: OperationRecord, fault: Fault | None, *, mutated: bool) -> Done:
         entry = record_outcome(self.services, entry)
-        self.crew.bench.know(self.name, entry)
+        self.crew.steps.know(self.name, entry)
         return Done(record=entry, state=None, mutated=mutated, fault=fault)
 
 

@@ -19,7 +19,7 @@ from orchestrator.domain.target import action_of, step_of
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
-    from orchestrator.app.run.step_runner import Crew
+    from orchestrator.app.run.step_runner import StepRunner
     from orchestrator.domain.blueprint.stored_deployment import Orphan
     from orchestrator.ports import OperationStore
 
@@ -152,7 +152,7 @@ def without_steps(
     )
 
 
-def tell_orphans(crew: Crew) -> None:
+def tell_orphans(crew: StepRunner) -> None:
     """
     Name the targets that are alive and no longer in the blueprint, as far as this run does not
     touch them.
@@ -180,11 +180,11 @@ def tell_orphans(crew: Crew) -> None:
         )
 
 
-def check_orphans(crew: Crew, going: Sequence[str]) -> None:
+def check_orphans(crew: StepRunner, going: Sequence[str]) -> None:
     """
     Refused where a destroy would take away what an orphan that stays needs, by its record.
     """
-    taken = {step for step in going if crew.bench.status(step) not in (None, *NOTHING_THERE)}
+    taken = {step for step in going if crew.steps.status(step) not in (None, *NOTHING_THERE)}
     staying = [r for r in _orphans(crew) if r.target.step not in going]
     needed = {r.target.step: sorted(taken & set(r.needs)) for r in staying if taken & set(r.needs)}
     if needed:
@@ -196,6 +196,6 @@ def check_orphans(crew: Crew, going: Sequence[str]) -> None:
         )
 
 
-def _orphans(crew: Crew) -> list[OperationRecord]:
-    records = [record for record in crew.bench.records.values() if record is not None]
+def _orphans(crew: StepRunner) -> list[OperationRecord]:
+    records = [record for record in crew.steps.records.values() if record is not None]
     return alive_orphans(crew.deployment, records)

@@ -46,10 +46,10 @@ from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Root, Snapshot
 
 #: Gives what a step's working directory is laid out from.
-PinOf = Callable[["Bench", Step, OperationRecord | None], Pin]
+PinOf = Callable[["PreparedSteps", Step, OperationRecord | None], Pin]
 
 
-def as_it_is(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
+def as_it_is(bench: PreparedSteps, step: Step, record: OperationRecord | None) -> Pin:
     """
     The module as it was when this command first looked at it: what an apply works from.
     """
@@ -57,7 +57,7 @@ def as_it_is(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
     return Pin(snapshot, lock_of(bench.services, record, snapshot))
 
 
-def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Pin:
+def as_recorded(bench: PreparedSteps, step: Step, record: OperationRecord | None) -> Pin:
     """
     The snapshot that was applied, as far as the store still has it: what a destroy works from.
 
@@ -69,7 +69,7 @@ def as_recorded(bench: Bench, step: Step, record: OperationRecord | None) -> Pin
     return Pin(snapshot, lock_of(bench.services, record, snapshot))
 
 
-def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Pin:
+def bare(bench: PreparedSteps, _: Step, __: OperationRecord | None) -> Pin:
     """
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
     whose providers may need values that are gone with it too.
@@ -77,7 +77,7 @@ def bare(bench: Bench, _: Step, __: OperationRecord | None) -> Pin:
     return Pin(bench.services.workdirs.nothing(), None)
 
 
-class Bench:
+class PreparedSteps:
     """
     What one command knows of the steps. Methods may be called from several threads.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import Wishes
+from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.destroy.order import with_children
 from orchestrator.domain.record.record import Json, Lineage
@@ -103,7 +103,7 @@ class Order:
     unavailable_secrets: tuple[str, ...] = ()
     repeat: str | None = None
     skip_before_destroy: str | None = None
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: PlanOptions = field(default_factory=PlanOptions)
 
     @property
     def mutates(self) -> bool:

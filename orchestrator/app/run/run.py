@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.app.run.request import Order, check_approval, selection
 from orchestrator.app.run.run_summary import close
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.session import open_session
 from orchestrator.app.steps.recording import replay_spool
@@ -22,7 +22,7 @@ def run(
     services: Services,
     deployment: Deployment,
     order: Order,
-    work: Callable[[Crew, Sequence[str]], None],
+    work: Callable[[StepRunner, Sequence[str]], None],
 ) -> int:
     """
     Carry out an order on the selected steps; the exit code.
@@ -71,7 +71,7 @@ def run(
         ):
             replay_spool(services, deployment)
             _tell_changed_secrets(services, deployment)
-            work(Crew(session, order), selected)
+            work(StepRunner(session, order), selected)
             for run_id in session.succeeds:
                 services.files.sweep(run_id)
     except OrchestratorError as exc:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.app.run.hook_settling import settle_action
-from orchestrator.app.run.prepared_steps import Bench, as_recorded
+from orchestrator.app.run.prepared_steps import PreparedSteps, as_recorded
 from orchestrator.app.run.request import Order, named_steps
 from orchestrator.app.run.run_summary import codes_of, fault_of
 from orchestrator.app.schedule import Outcome, Unstarted
@@ -39,7 +39,7 @@ from orchestrator.errors import (
 )
 
 
-class Crew:
+class StepRunner:
     """
     The work of one run over its steps. Methods may be called from several threads.
     """
@@ -49,7 +49,7 @@ class Crew:
         self.services = session.services
         self.deployment = session.deployment
         self.order = order
-        self.bench = Bench(
+        self.steps = PreparedSteps(
             session.services,
             session.deployment,
             evidence=lambda step: session.services.files.attempt(session.run_id, step, 1),
@@ -64,10 +64,10 @@ class Crew:
         The newest records of all steps, each of them ours and none of them live; Refused where the
         one that the order was given for has moved on since.
         """
-        self.bench.read_records(wait=self.order.wait, takeover=self.order.takeover)
+        self.steps.read_records(wait=self.order.wait, takeover=self.order.takeover)
         if self.order.at is not None:
             (name,) = named_steps(self.deployment, self.order)
-            check_not_moved(self.deployment, name, self.bench.records.get(name), self.order.at)
+            check_not_moved(self.deployment, name, self.steps.records.get(name), self.order.at)
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """
@@ -76,7 +76,7 @@ class Crew:
         """
         failures: dict[str, OrchestratorError] = {}
         for name in self.deployment.graph.order:
-            if name in self.bench.prepared:
+            if name in self.steps.prepared:
                 try:
                     self.settle(name)
                 except (Busy, EngineFailed, Invalid, Refused) as exc:
@@ -87,11 +87,11 @@ class Crew:
         """
         Conclude the record of a prepared step if it is interrupted.
         """
-        if self.bench.status(name) is not Status.RUNNING:
+        if self.steps.status(name) is not Status.RUNNING:
             return
-        prepared = self.bench.prepared[name]
+        prepared = self.steps.prepared[name]
         try:
-            recalled = self.bench.recalled(prepared)
+            recalled = self.steps.recalled(prepared)
         except Invalid as exc:
             recalled = Recalled(None, secrets_known=False, why=exc.message.splitlines()[0])
         kind = action_kind(prepared.record.active_command if prepared.record else None)
@@ -99,24 +99,24 @@ class Crew:
             outcome = settle(self.services, self.deployment, prepared, recalled)
         else:
             self._settle_root(action_name(name, kind))
-            outcome = settle_action(self.bench, prepared, kind, recalled)
-        self.bench.know(name, outcome)
+            outcome = settle_action(self.steps, prepared, kind, recalled)
+        self.steps.know(name, outcome)
 
     def _settle_root(self, root: str) -> None:
         """
         Conclude the record of an action's module if it is interrupted; it is prepared anew later.
         """
-        if self.bench.status(root) is not Status.RUNNING:
+        if self.steps.status(root) is not Status.RUNNING:
             return
-        if root not in self.bench.roots:
+        if root not in self.steps.roots:
             raise Refused(
                 "action_gone",
                 f"{shown_root(root)} was interrupted, and the blueprint no longer declares it",
                 hint="put it back, so that what it left can be settled",
             )
-        self.bench.prepare(root, as_recorded)
+        self.steps.prepare(root, as_recorded)
         self.settle(root)
-        del self.bench.prepared[root]
+        del self.steps.prepared[root]
 
     def check_certain(self, name: str) -> None:
         """
@@ -133,7 +133,7 @@ class Crew:
         )
         options = () if action_of(name) is None else ("--step", name)
         reconcile = command_line(self.deployment, "reconcile", *options)
-        check_doubts(self.bench.records.get(name), look, reconcile)
+        check_doubts(self.steps.records.get(name), look, reconcile)
 
     # What is reported
 
@@ -157,7 +157,7 @@ class Crew:
         """
         Report the end of a step, to the run record and to the person.
         """
-        prepared = self.bench.prepared.get(name)
+        prepared = self.steps.prepared.get(name)
         if prepared is not None:
             changes.setdefault("directory", str(prepared.root.directory))
         row = self.row(name, status=status, **changes)
@@ -217,7 +217,7 @@ class Crew:
         fault = fault_of(exc, self.services.masker)
         status = StepStatus.RUNNING if isinstance(exc, Spooled) else StepStatus.ERROR
         last_error = f"{said}\n{exc.hint}" if exc.hint else said
-        record = self.bench.records.get(name)
+        record = self.steps.records.get(name)
         doubts = record.resources.in_doubt if record and isinstance(exc, InDoubt) else ()
         self.end(
             name,
@@ -234,7 +234,7 @@ class Crew:
         """
         InDoubt where the engine left a provider state that it could not save.
         """
-        prepared = self.bench.prepared.get(name)
+        prepared = self.steps.prepared.get(name)
         errored = self.services.workdirs.errored_state(prepared.root) if prepared else None
         if errored is not None:
             raise InDoubt(
@@ -260,7 +260,7 @@ class Crew:
         """
         Report a step whose interrupted call turned out to have reached the run's goal.
         """
-        record = self.bench.records[name]
+        record = self.steps.records[name]
         assert record is not None, "what was settled has a record"
         self.end(
             name,

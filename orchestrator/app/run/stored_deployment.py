@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.app.run.prepared_steps import Bench, PinOf
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.prepared_steps import PinOf, PreparedSteps
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.content_blobs import keep_blob, keep_lock, keep_snapshot
 from orchestrator.domain.blueprint.stored_deployment import freeze, kept_digest
 from orchestrator.domain.record.record import StepRun
@@ -18,7 +18,7 @@ from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
 
 
-def keep_deployment(crew: Crew) -> None:
+def keep_deployment(crew: StepRunner) -> None:
     """
     Keep what the run means to do, without secrets, and name it in the run's record.
     """
@@ -29,7 +29,7 @@ def keep_deployment(crew: Crew) -> None:
     crew.session.means(digest)
 
 
-def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, OrchestratorError]:
+def keep_steps(crew: StepRunner, steps: Sequence[str], pin: PinOf) -> dict[str, OrchestratorError]:
     """
     Keep the snapshot that each step is to be applied from, and the run's record with their digests;
     by step, what could not be packed.
@@ -38,7 +38,7 @@ def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, Orches
     rows: dict[str, StepRun] = {}
     for name in steps:
         try:
-            snapshot = _snapshot(crew.bench, name, pin)
+            snapshot = _snapshot(crew.steps, name, pin)
         except StoreUnavailable:
             raise
         except OrchestratorError as exc:
@@ -46,7 +46,7 @@ def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, Orches
             continue
         keep_snapshot(crew.services, snapshot)
         lock = None
-        prepared = crew.bench.prepared.get(name)
+        prepared = crew.steps.prepared.get(name)
         if prepared is not None:
             lock = keep_lock(crew.services, crew.services.workdirs.lock_file(prepared.root))
         pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
@@ -56,18 +56,18 @@ def keep_steps(crew: Crew, steps: Sequence[str], pin: PinOf) -> dict[str, Orches
     return failures
 
 
-def _snapshot(bench: Bench, name: str, pin: PinOf) -> Snapshot:
+def _snapshot(bench: PreparedSteps, name: str, pin: PinOf) -> Snapshot:
     if name in bench.prepared:
         return bench.prepared[name].snapshot
     return pin(bench, bench.deployment.steps[name], bench.records.get(name)).snapshot
 
 
-def vouched(crew: Crew, name: str) -> dict[str, Any]:
+def vouched(crew: StepRunner, name: str) -> dict[str, Any]:
     """
     What the run's row says of a step that it leaves alone as ok: if that was applied from what this
     run means too, this run stands for it as well. Nothing if it was something else.
     """
-    record, services = crew.bench.records.get(name), crew.services
+    record, services = crew.steps.records.get(name), crew.services
     if record is None or record.deployment != crew.session.run.deployment:
         return {}
     lock = services.store.blob(lock_blob(str(record.target.target), str(record.module_digest)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.app.session import Session
 from orchestrator.app.steps.content_blobs import keep_lock, keep_snapshot
-from orchestrator.app.steps.planned_step import Direction, Wishes
+from orchestrator.app.steps.planned_step import Direction, PlanOptions
 from orchestrator.app.steps.preparation import Prepared
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
@@ -37,7 +37,7 @@ class Facts:
         session: Session,
         prepared: Prepared,
         inputs: StepInputs,
-        wishes: Wishes,
+        wishes: PlanOptions,
         *,
         verb: Direction,
         attempt: int,

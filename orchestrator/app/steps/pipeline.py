@@ -26,8 +26,8 @@ from orchestrator.app.steps.guards import check_state, check_twice
 from orchestrator.app.steps.planned_step import (
     Direction,
     Hold,
+    PlanOptions,
     Proposal,
-    Wishes,
     propose,
     write_variables,
 )
@@ -95,7 +95,7 @@ class Pipeline:
         session: Session,
         prepared: Prepared,
         inputs: StepInputs,
-        wishes: Wishes,
+        wishes: PlanOptions,
         *,
         verb: Direction,
         attempt: int,

@@ -36,7 +36,7 @@ Hold = Callable[[str, OperationRecord | None, PulledState], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlanOptions:
     """
     What the person asked for, as far as plan and mutation of a step are concerned.
 
@@ -100,7 +100,7 @@ def propose(
     services: Services,
     prepared: Prepared,
     inputs: StepInputs,
-    wishes: Wishes,
+    wishes: PlanOptions,
     *,
     target: str,
     direction: Direction,
@@ -173,7 +173,7 @@ def _held(
     services: Services,
     prepared: Prepared,
     inputs: StepInputs,
-    wishes: Wishes,
+    wishes: PlanOptions,
     made: _Planned,
     hold: Hold,
 ) -> Proposal:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.app.run.prepared_steps import Bench
+from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import Prepared, call, make_site, patiently, stopped
 from orchestrator.app.steps.scratch_root import private_root
@@ -44,7 +44,7 @@ class Readback:
     state now.
     """
 
-    bench: Bench
+    bench: PreparedSteps
     prepared: Prepared
     record: OperationRecord
     inputs: StepInputs

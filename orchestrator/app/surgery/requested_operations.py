@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import Prepared, pull
 from orchestrator.app.surgery.state_locks import check_breakable
 from orchestrator.app.surgery.state_operation import Operated, Operation, operate
@@ -22,13 +22,13 @@ from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports import Import, Push, Unlock, Untaint
 
 
-def check_asked(crew: Crew, steps: Sequence[str]) -> None:
+def check_asked(crew: StepRunner, steps: Sequence[str]) -> None:
     """
     Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
     reason is missing. Their records are settled.
     """
     order = crew.order
-    records = {s: r for s in steps if (r := crew.bench.records.get(s)) is not None}
+    records = {s: r for s in steps if (r := crew.steps.records.get(s)) is not None}
     for wanted, option, done in (
         (order.forget, "--forget", "forgotten"),
         (order.unlock, "--unlock", "released"),
@@ -61,7 +61,7 @@ def check_asked(crew: Crew, steps: Sequence[str]) -> None:
         )
 
 
-def perform(crew: Crew, name: str) -> Operated | None:
+def perform(crew: StepRunner, name: str) -> Operated | None:
     """
     Carry out what was asked for on a step: the last surgery, which is the first that failed where
     one did; None for nothing to do.
@@ -74,11 +74,11 @@ def perform(crew: Crew, name: str) -> Operated | None:
     return done
 
 
-def _asked(crew: Crew, name: str) -> Sequence[Callable[[], Operated | None]]:
+def _asked(crew: StepRunner, name: str) -> Sequence[Callable[[], Operated | None]]:
     """
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
-    order, record = crew.order, crew.bench.records.get(name)
+    order, record = crew.order, crew.steps.records.get(name)
     found: list[Callable[[], Operated | None]] = []
     if order.unlock:
         found.append(partial(_unlock, crew, name, order.unlock))
@@ -100,7 +100,7 @@ def _asked(crew: Crew, name: str) -> Sequence[Callable[[], Operated | None]]:
 
 
 def import_object(
-    crew: Crew, name: str, address: str, object_id: str, inputs: StepInputs | None = None
+    crew: StepRunner, name: str, address: str, object_id: str, inputs: StepInputs | None = None
 ) -> Operated:
     """
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
@@ -111,7 +111,7 @@ def import_object(
     """
     _check_found(crew, name, address, object_id)
     if inputs is None:
-        inputs = crew.bench.recorded_inputs(crew.bench.prepared[name])
+        inputs = crew.steps.recorded_inputs(crew.steps.prepared[name])
     lock_timeout = crew.order.wishes.lock_timeout
     return operate(
         crew,
@@ -127,8 +127,8 @@ def import_object(
     )
 
 
-def _check_found(crew: Crew, name: str, address: str, object_id: str) -> None:
-    record = crew.bench.prepared[name].record
+def _check_found(crew: StepRunner, name: str, address: str, object_id: str) -> None:
+    record = crew.steps.prepared[name].record
     for doubt in record.resources.in_doubt if record else ():
         found = doubt.readback
         if doubt.address != address or found is None or found.verdict != "exists":
@@ -159,7 +159,7 @@ def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
     )
 
 
-def _untaint(crew: Crew, name: str, address: str) -> Operated:
+def _untaint(crew: StepRunner, name: str, address: str) -> Operated:
     return operate(
         crew,
         name,
@@ -172,10 +172,10 @@ def _untaint(crew: Crew, name: str, address: str) -> Operated:
     )
 
 
-def _unlock(crew: Crew, name: str, lock_id: str) -> Operated:
+def _unlock(crew: StepRunner, name: str, lock_id: str) -> Operated:
     lock = check_breakable(crew, name, lock_id)
     step = crew.deployment.steps[name]
-    there = crew.bench.status(name) not in (None, *NOTHING_THERE)
+    there = crew.steps.status(name) not in (None, *NOTHING_THERE)
     return operate(
         crew,
         name,
@@ -183,20 +183,20 @@ def _unlock(crew: Crew, name: str, lock_id: str) -> Operated:
             command="unlock",
             shown=f"release the lock of its provider state ({lock})",
             request=lambda _: Unlock(lock_id),
-            inputs=None if there else crew.bench.inputs(step),
+            inputs=None if there else crew.steps.inputs(step),
         ),
     )
 
 
-def _push(crew: Crew, name: str) -> Operated | None:
+def _push(crew: StepRunner, name: str) -> Operated | None:
     """
     Save the provider state that the engine could not save, and put its file aside.
     """
-    services, prepared = crew.services, crew.bench.prepared[name]
+    services, prepared = crew.services, crew.steps.prepared[name]
     file = _errored(crew, name)
     assert file is not None, "there is one to push"
     lost = services.engine.state_in(file)
-    held = pull(services, prepared.root, crew.bench.evidence(name), "pull-errored")
+    held = pull(services, prepared.root, crew.steps.evidence(name), "pull-errored")
     done: Operated | None = None
     if not same_content(lost, held):  # it is the same where a push was killed on its last way
         _check_pushable(prepared, file, lost, held)
@@ -238,18 +238,18 @@ def _check_pushable(prepared: Prepared, file: Path, lost: PulledState, held: Pul
         )
 
 
-def _dismiss(crew: Crew, name: str) -> None:
+def _dismiss(crew: StepRunner, name: str) -> None:
     _set_aside(crew, name, f"dismissed: {crew.order.dismiss_errored_state}")
 
 
-def _set_aside(crew: Crew, name: str, why: str) -> None:
+def _set_aside(crew: StepRunner, name: str, why: str) -> None:
     services = crew.services
-    place = services.workdirs.set_aside(crew.bench.prepared[name].root, crew.bench.evidence(name))
+    place = services.workdirs.set_aside(crew.steps.prepared[name].root, crew.steps.evidence(name))
     services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
 
 
-def _errored(crew: Crew, step: str) -> Path | None:
-    prepared = crew.bench.prepared.get(step)
+def _errored(crew: StepRunner, step: str) -> Path | None:
+    prepared = crew.steps.prepared.get(step)
     return crew.services.workdirs.errored_state(prepared.root) if prepared else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import Prepared, call, failure, make_site
 from orchestrator.domain.record.record import Identity, OperationRecord
@@ -39,11 +39,11 @@ def holder(services: Services, prepared: Prepared, step: str, run_id: str) -> St
     return answer.lock
 
 
-def way_out(crew: Crew, name: str, lock_id: str | None) -> str:
+def way_out(crew: StepRunner, name: str, lock_id: str | None) -> str:
     """
     What ends a lock that keeps a step from being looked at.
     """
-    owner = _PASSING.get(crew.bench.prepared[name].root.backend_type)
+    owner = _PASSING.get(crew.steps.prepared[name].root.backend_type)
     if owner is not None:
         return f"it ends with {owner} that holds it"
     options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
@@ -51,13 +51,13 @@ def way_out(crew: Crew, name: str, lock_id: str | None) -> str:
     return f"if a run of ours left it that is dead: {command}"
 
 
-def check_breakable(crew: Crew, name: str, wanted: str) -> StateLock:
+def check_breakable(crew: StepRunner, name: str, wanted: str) -> StateLock:
     """
     The lock with the id ``wanted``, which a run of ours left and nobody needs.
 
     Refused where there is no such lock, somebody else's, or where something of ours may be alive.
     """
-    services, prepared = crew.services, crew.bench.prepared[name]
+    services, prepared = crew.services, crew.steps.prepared[name]
     target = str(crew.deployment.target(name))
     owner = _PASSING.get(prepared.root.backend_type)
     if owner is not None:
@@ -83,7 +83,7 @@ def check_breakable(crew: Crew, name: str, wanted: str) -> StateLock:
     return lock
 
 
-def _past_runs(crew: Crew, name: str, lock: StateLock) -> Iterable[PastRun]:
+def _past_runs(crew: StepRunner, name: str, lock: StateLock) -> Iterable[PastRun]:
     """
     The earlier runs of ours that are known here and in the store.
     """
@@ -106,7 +106,7 @@ def _bounded(services: Services, run: PastRun) -> PastRun:
     return replace(run, ended=run.ended or run.began + grace)
 
 
-def _from_files(crew: Crew, lock: StateLock) -> Iterable[PastRun]:
+def _from_files(crew: StepRunner, lock: StateLock) -> Iterable[PastRun]:
     """
     The last run on this machine that began before the lock was taken: there may be thousands.
     """
@@ -133,7 +133,7 @@ def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[PastRun]:
         after = entry.updated_at
 
 
-def _check_dead(crew: Crew, name: str, run: PastRun, lock: StateLock) -> None:
+def _check_dead(crew: StepRunner, name: str, run: PastRun, lock: StateLock) -> None:
     services = crew.services
     lease = services.store.lease(run.run_id)
     known: list[Identity] = services.files.engine_identities(run.run_id, name)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.app.run.step_runner import Crew
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.facts import Facts
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.pipeline import Done
-from orchestrator.app.steps.planned_step import Wishes, write_variables
+from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import (
     Prepared,
     make_site,
@@ -84,7 +84,7 @@ class Operated:
 
 
 def operate(
-    crew: Crew,
+    crew: StepRunner,
     name: str,
     operation: Operation,
     *,
@@ -100,7 +100,7 @@ def operate(
     return _Theatre(crew, name, operation).operate(observe)
 
 
-def report(crew: Crew, name: str, started: float, done: Operated, said: str) -> None:
+def report(crew: StepRunner, name: str, started: float, done: Operated, said: str) -> None:
     """
     Report a step whose surgery was all there was to do; ``said`` tells of it where it went well.
     """
@@ -122,12 +122,12 @@ def report(crew: Crew, name: str, started: float, done: Operated, said: str) -> 
 
 
 class _Theatre:
-    def __init__(self, crew: Crew, name: str, operation: Operation) -> None:
+    def __init__(self, crew: StepRunner, name: str, operation: Operation) -> None:
         self.crew = crew
         self.name = name
         self.operation = operation
         self.services = crew.services
-        self.prepared: Prepared = crew.bench.prepared[name]
+        self.prepared: Prepared = crew.steps.prepared[name]
         self.target = str(crew.deployment.target(name))
         files, run_id = self.services.files, crew.session.run_id
         # An attempt of its own: settling looks for one mutating call in each.
@@ -167,7 +167,7 @@ class _Theatre:
         evidence = self._call(site, observe)
         outcome = record_outcome(services, operated(marker, known, evidence, services.stamp()))
         services.engine.discard(site)
-        self.crew.bench.know(self.name, outcome)
+        self.crew.steps.know(self.name, outcome)
         attempt = outcome.last_attempt
         return Operated(outcome, evidence.state, attempt.error if attempt else None)
 
@@ -206,7 +206,7 @@ class _Theatre:
             session,
             self.prepared,
             inputs,
-            Wishes(),
+            PlanOptions(),
             verb="apply",
             attempt=self.attempt,
             evidence=self.evidence,
