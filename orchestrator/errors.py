@@ -160,7 +160,7 @@ class PlanChanged(OrchestratorError):
 
 class EngineFailed(OrchestratorError):
     """
-    An engine process failed; ``phase`` says in which phase of DESIGN 6. ``diagnostics`` are what
+    An engine process failed; ``phase`` says in which phase. ``diagnostics`` are what
     the engine said, as values of the domain.
     """
 

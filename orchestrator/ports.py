@@ -651,7 +651,7 @@ class Root:
     """
     A working directory, ready for ``init``.
 
-    ``location`` names the provider state as DESIGN 6 records it; ``variables`` are extra values for
+    ``location`` names the provider state as the record holds it; ``variables`` are extra values for
     the variable file (secrets of provider configuration). ``init_needed`` is False where the last
     init of this directory still holds.
     """

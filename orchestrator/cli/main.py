@@ -119,7 +119,7 @@ def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Run the command line; the exit code of DESIGN 9. Bugs are re-raised with their traceback.
+    Run the command line. Returns the exit code. Bugs are re-raised with their traceback.
     """
     words = list(arguments if arguments is not None else sys.argv)
     ours = words[: words.index("--")] if "--" in words else words  # what follows is the engine's

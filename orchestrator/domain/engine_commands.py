@@ -42,7 +42,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "-var-file": "the recorded inputs are used",
     "-out": "a plan to carry out is made by `orchestrator plan --out`",
     "-generate-config-out": "it would write into the target's directory",
-    "-force": "provider state of another lineage, or an older one, is not pushed (law 21)",
+    "-force": "provider state of another lineage, or an older one, is not pushed",
 }
 
 _FAMILIES = ("metadata", "providers", "state", "workspace")

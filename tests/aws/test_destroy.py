@@ -105,7 +105,8 @@ def fault(ended: Ended) -> dict[str, Any]:
 @pytest.mark.parametrize("verb", ["apply", "destroy"])
 def test_another_region_is_refused(estate: Estate, verb: str) -> None:
     """
-    Law 21: in the wrong region the role, its policy and the bucket are found, as they are from
+    Law: state moved without us.
+    In the wrong region the role, its policy and the bucket are found, as they are from
     everywhere. They do not vouch for the network and what is in it: exit 4.
     """
     ended = estate.wrong_apply if verb == "apply" else estate.wrong_destroy
@@ -117,7 +118,8 @@ def test_another_region_is_refused(estate: Estate, verb: str) -> None:
 
 def test_another_region_of_one_alias_is_refused(estate: Estate) -> None:
     """
-    Law 21: the provider configuration with the alias finds nothing of its own; the other one, that
+    Law: state moved without us.
+    The provider configuration with the alias finds nothing of its own; the other one, that
     finds everything, does not vouch for it.
     """
     assert (estate.wrong_alias.code, fault(estate.wrong_alias)["code"]) == (4, "vanished")
@@ -154,7 +156,8 @@ def test_one_refresh_tells_of_every_object(estate: Estate) -> None:
 
 def test_the_next_destroy_goes_on_and_is_confirmed(estate: Estate) -> None:
     """
-    Law 11: once the bucket is empty the rest is destroyed, and the whole is confirmed absent.
+    Law: destroyed means confirmed.
+    Once the bucket is empty the rest is destroyed, and the whole is confirmed absent.
     """
     record = estate.shop.record("estate")
 

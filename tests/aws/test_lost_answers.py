@@ -125,7 +125,7 @@ def test_a_lost_answer_leaves_the_create_in_doubt(lost: Lost) -> None:
 
 def test_nothing_is_made_twice(lost: Lost) -> None:
     """
-    FIELD 9: the next apply does not create again what may exist: exit 11, and each object is there
+    The next apply does not create again what may exist: exit 11, and each object is there
     once.
     """
     assert lost.blocked.code == 11

@@ -157,7 +157,7 @@ def test_records_stay_on_this_machine(story: Story) -> None:
 
 def test_a_lock_left_behind_is_told_in_full(story: Story) -> None:
     """
-    FIELD 6: the next apply is busy and says the lock's id, its owner and since when; nothing is
+    The next apply is busy and says the lock's id, its owner and since when; nothing is
     unlocked by itself.
     """
     said = failed(story.blocked)["last_error"]
@@ -170,7 +170,7 @@ def test_a_lock_left_behind_is_told_in_full(story: Story) -> None:
 
 def test_reconcile_tells_the_way_out_of_a_lock(story: Story) -> None:
     """
-    FIELD 6: the exact command with the lock's id, on screen; id and owner in the record, whose
+    The exact command with the lock's id, on screen; id and owner in the record, whose
     status stays.
     """
     row = failed(story.told)
@@ -244,8 +244,9 @@ def test_a_living_engine_keeps_its_lock(aws: Aws, tmp_path: Path) -> None:
 
 def test_a_plan_that_became_stale_leaves_no_lock(aws: Aws, tmp_path: Path) -> None:
     """
-    FIELD 14: the state moves on between plan and apply. The engine refuses the plan, nothing is
-    mutated, the status from before is back (law 5), no lock is left, and the next apply goes on.
+    The state moves on between plan and apply. The engine refuses the plan, nothing is
+    mutated, the status from before is back (law: failure keeps what is known), no lock is left,
+    and the next apply goes on.
     """
     cloud = Cloud(tmp_path / "cloud.db")
     found = Story(tmp_path, aws, cloud, require_engine("terraform"))

@@ -70,7 +70,8 @@ def settle(pair: Pair) -> None:
 
 def test_a_compensation_killed_at_any_call_is_done_once(pair: Pair) -> None:
     """
-    Law 7: wherever it is killed, the same command goes on; each step is compensated exactly once,
+    Law: an outlived run is settled from evidence.
+    Wherever it is killed, the same command goes on; each step is compensated exactly once,
     and stands as it stood before.
     """
     assert pair.meddled("compensate") == 0, pair.said
@@ -107,7 +108,8 @@ def test_work_before_a_destroy_killed_at_any_call_comes_before_it(pair: Pair) ->
 
 def test_without_a_durable_marker_nothing_is_carried_out(pair: Pair) -> None:
     """
-    Law 2: the store fails before the marker, the command does not start, the record is untouched.
+    Law: no record, no mutation.
+    The store fails before the marker, the command does not start, the record is untouched.
     """
     before = pair.entries("two")
     assert pair.meddled("compensate", fail={"store.append": (1, EVER)}) == 22, pair.said
@@ -117,7 +119,8 @@ def test_without_a_durable_marker_nothing_is_carried_out(pair: Pair) -> None:
 
 def test_an_outcome_that_cannot_be_recorded_waits_and_is_replayed(pair: Pair) -> None:
     """
-    Law 8: the command ended and the store is gone: exit 23, nothing more starts, and the next run
+    Law: spooled outcome.
+    The command ended and the store is gone: exit 23, nothing more starts, and the next run
     records it first instead of doing it again.
     """
     assert pair.meddled("compensate", fail={"store.append": (2, EVER)}) == 23, pair.said

@@ -135,7 +135,8 @@ def finish(pair: Pair, verb: str) -> None:
 @pytest.mark.parametrize("port", ["store", "engine", "files", "workdirs"])
 def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
     """
-    Law 7: wherever an apply or a destroy is killed, no status is stale, the same command settles it
+    Law: an outlived run is settled from evidence.
+    Wherever an apply or a destroy is killed, no status is stale, the same command settles it
     without repeating a mutation, and in the end nothing is left over.
     """
     pair, applying, destroying = rounds.seasoned()

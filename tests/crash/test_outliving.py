@@ -75,7 +75,8 @@ def doubts(pair: Pair) -> list[tuple[str, str]]:
 
 def test_the_engine_goes_on_without_the_tool(tmp_path: Path, each_engine: str) -> None:
     """
-    Law 7: the tool is killed during a create. While the engine lives status says `live` and an
+    Law: an outlived run is settled from evidence.
+    The tool is killed during a create. While the engine lives status says `live` and an
     apply exits 20; one that waits settles what the engine did and goes on, repeating nothing.
     """
     pair = Pair(tmp_path, each_engine)
@@ -144,7 +145,8 @@ def test_a_killed_engine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
 
 def test_tool_and_engine_killed(tmp_path: Path, an_engine: str) -> None:
     """
-    Law 7: both are killed during a create. The record reads `running` and interrupted; apply exits
+    Law: an outlived run is settled from evidence.
+    Both are killed during a create. The record reads `running` and interrupted; apply exits
     11; destroy goes on but does not call it destroyed while the doubt remains.
     """
     pair = Pair(tmp_path, an_engine)
@@ -185,7 +187,8 @@ def test_a_lost_answer_is_made_up_for_by_provider_state(tmp_path: Path, an_engin
 
 def test_a_lost_machine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
     """
-    Law 7: nothing is left of the run but the store and provider state: what the marker planned and
+    Law: an outlived run is settled from evidence.
+    Nothing is left of the run but the store and provider state: what the marker planned and
     the state does not hold is in doubt, and apply exits 11.
     """
     pair = Pair(tmp_path, an_engine)

@@ -193,7 +193,8 @@ def test_commits_are_synchronous(path: Path) -> None:
 
 def test_reading_changes_no_byte(path: Path) -> None:
     """
-    Law 16: reading leaves the file and the directory as they were.
+    Law: reading changes nothing.
+    Reading leaves the file and the directory as they were.
     """
     store = opened(path)
     store.append(entry())
@@ -241,7 +242,8 @@ def _refuses(store: SqliteStore, match: str) -> None:
 )
 def test_a_damaged_file_is_never_a_new_store(path: Path, damage: bytes) -> None:
     """
-    Law 14: a file that is emptied or overwritten stops every command and stays as it is.
+    Law: unreadable is not empty.
+    A file that is emptied or overwritten stops every command and stays as it is.
     """
     opened(path).append(entry())
     for each in path.parent.iterdir():
@@ -285,7 +287,8 @@ def test_a_record_that_cannot_be_read_stops_the_command(
     path: Path, change: str, match: str
 ) -> None:
     """
-    Law 14: a damaged or newer record is named by target and sequence, never treated as empty.
+    Law: unreadable is not empty.
+    A damaged or newer record is named by target and sequence, never treated as empty.
     """
     store = opened(path)
     store.append(entry())
@@ -426,7 +429,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_leaves_the_entry_before(small_disk: Path) -> None:
     """
-    Law 2: where the entry cannot be made durable nothing changes, the probe finds it, and with
+    Law: no record, no mutation.
+    Where the entry cannot be made durable nothing changes, the probe finds it, and with
     room again the same store goes on.
     """
     path = small_disk / ".orchestrator" / "operations.db"

@@ -125,7 +125,8 @@ def unsaved(root: Path, tool: Driver) -> tuple[Pair, Path, str]:
 
 def test_a_push_killed_at_any_call_loses_no_state(tmp_path: Path, tool: Driver) -> None:
     """
-    FIELD 8 and law 7: the unsaved state is in the working directory or kept with a run, once, until
+    Law: an outlived run is settled from evidence.
+    The unsaved state is in the working directory or kept with a run, once, until
     the end; the same command again saves it, or finds it saved.
     """
     pair, _, _ = unsaved(tmp_path / "first", tool)

@@ -125,7 +125,8 @@ def states(record: dict[str, Any]) -> dict[str, str]:
 
 def test_a_delete_that_lies_is_an_error_with_what_remains(fleet: Fleet) -> None:
     """
-    Law 11: the engine ended well and provider state is empty, but the provider still has an object:
+    Law: destroyed means confirmed.
+    The engine ended well and provider state is empty, but the provider still has an object:
     `error`, `remaining`, with address and id, and the provider state that knows it is kept for its
     owner only.
     """
@@ -185,7 +186,8 @@ def test_objects_are_asked_for_whatever_becomes_of_those_they_refer_to(fleet: Fl
 
 def test_nothing_secret_stays_where_absence_is_confirmed(fleet: Fleet) -> None:
     """
-    Law 15: the provider state from before the destroy is removed once the provider has confirmed.
+    Law: secrets travel with values.
+    The provider state from before the destroy is removed once the provider has confirmed.
     """
     assert {path.parts[-3] for path in fleet.kept()} == {"lies", "unread"}
 
@@ -230,7 +232,7 @@ def test_reconcile_confirms_once_the_provider_answers(fleet: Fleet) -> None:
 
 def test_by_state_a_lie_is_believed(fleet: Fleet) -> None:
     """
-    DESIGN 10: with `--verify state`, or an environment that says so, nobody is asked.
+    With `--verify state`, or an environment that says so, nobody is asked.
     """
     project = fleet.project
     only = ("fleet", "-e", "trusting", "--step", "lies", "--yes")
@@ -312,7 +314,8 @@ def test_a_signal_ends_the_waiting(lied: Lied) -> None:
 
 def test_killed_while_it_waits_the_provider_is_asked_again(lied: Lied) -> None:
     """
-    Law 7: the record says that the provider was to confirm; settling does not conclude `destroyed`
+    Law: an outlived run is settled from evidence.
+    The record says that the provider was to confirm; settling does not conclude `destroyed`
     from an empty provider state.
     """
     kill(lied.waiting())

@@ -102,7 +102,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 def test_state_without_a_record_is_not_applied(found: Found) -> None:
     """
-    An apply over it is refused, records nothing, and names `adopt` (law 21).
+    An apply over it is refused, records nothing, and names `adopt` (law: state moved without us).
     """
     assert found.refused.code == 4
     assert row(found.refused, "same")["error"]["code"] == "unrecorded_state"

@@ -178,7 +178,7 @@ def test_a_retry_uses_what_the_failed_run_had(story: Story) -> None:
 def test_a_retry_leaves_alone_what_is_still_ok(story: Story) -> None:
     """
     What the failed run had brought to its end is not touched: its record stays as it was, byte by
-    byte (FIELD 13).
+    byte.
     """
     assert statuses(story.retried) == ["skipped", "ok", "ok"]
     assert [json.loads(text) for text in story.failed_records["network"]] == (
@@ -188,7 +188,8 @@ def test_a_retry_leaves_alone_what_is_still_ok(story: Story) -> None:
 
 def test_a_retry_is_a_new_run_that_names_its_origin(story: Story) -> None:
     """
-    Law 18: lineage and reason are in the run's record, in every entry that it wrote, and on screen.
+    Law: runs are never edited.
+    Lineage and reason are in the run's record, in every entry that it wrote, and on screen.
     """
     lineage = {
         "kind": "retry",
@@ -207,7 +208,7 @@ def test_a_retry_is_a_new_run_that_names_its_origin(story: Story) -> None:
 
 def test_a_changed_secret_must_be_accepted(story: Story) -> None:
     """
-    DESIGN 10: secrets are those of today; where one differs the retry is refused by name, and
+    Secrets are those of today; where one differs the retry is refused by name, and
     nothing is mutated.
     """
     (error,) = [e for e in story.changed.events if e["type"] == "run_finished"]

@@ -83,8 +83,8 @@ def created(cloud: Cloud) -> list[str | None]:
 @pytest.mark.parametrize("verb", ["retry", "redeploy"])
 def test_nothing_is_done_again_while_in_doubt(project: Project, cloud: Cloud, verb: str) -> None:
     """
-    DESIGN 10: a create whose answer was lost may have made something; no new attempt is made before
-    that is settled, and the way to settle it is named (law 20).
+    A create whose answer was lost may have made something; no new attempt is made before
+    that is settled, and the way to settle it is named (law: no guessing).
     """
     with_server(project)
     cloud.arm("create", "web", "lost_answer")
@@ -101,7 +101,7 @@ def test_nothing_is_done_again_while_in_doubt(project: Project, cloud: Cloud, ve
 
 def test_a_conflict_is_not_repeated(project: Project, cloud: Cloud) -> None:
     """
-    FIELD 12: a step's `retry` is for errors that pass; a conflict is met once, neither by it nor by
+    A step's `retry` is for errors that pass; a conflict is met once, neither by it nor by
     the verb again.
     """
     with_server(project)
@@ -211,7 +211,8 @@ def test_a_run_whose_machine_was_lost_is_retried_from_another(
 
 def test_a_secret_in_the_blueprint_is_not_kept(project: Project, tmp_path: Path) -> None:
     """
-    Law 15: what stands in a blueprint for a sensitive variable is not in the store. A retry takes
+    Law: secrets travel with values.
+    What stands in a blueprint for a sensitive variable is not in the store. A retry takes
     it from the blueprint of today, and says so where it is gone.
     """
     hindrance = tmp_path / "hindrance"

@@ -95,7 +95,7 @@ class Job:
 
 def test_with_exec_a_cancelled_job_ends_in_good_order(project: Project, cloud: Cloud) -> None:
     """
-    FIELD 6: with `exec` the tool is what gets the SIGINT: the engine stops and is awaited, what it
+    With `exec` the tool is what gets the SIGINT: the engine stops and is awaited, what it
     did is recorded as stopped, nothing is in doubt or killed, and the next apply goes on.
     """
     cloud.arm("create", "first", "slow:60")
@@ -116,7 +116,7 @@ def test_with_exec_a_cancelled_job_ends_in_good_order(project: Project, cloud: C
 
 def test_without_exec_the_engine_outlives_a_cancelled_job(project: Project, cloud: Cloud) -> None:
     """
-    FIELD 7: without `exec` only the shell is told, and the tool is killed unasked. The engine does
+    Without `exec` only the shell is told, and the tool is killed unasked. The engine does
     not carry the job's id: it finishes and leaves its answer. The record says `running` until the
     next apply settles it, creates nothing again, and does what never ran.
     """

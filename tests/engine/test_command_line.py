@@ -150,7 +150,7 @@ def test_a_protected_environment_wants_its_name_besides_the_approval(project: Pr
 @pytest.mark.parametrize("name", ["", "CI", "TF_IN_AUTOMATION"])
 def test_nobody_is_asked_without_a_person(project: Project, verb: str, name: str) -> None:
     """
-    FIELD 25: without a terminal, or in automation, exit 5 at once, no prompt, no run.
+    Without a terminal, or in automation, exit 5 at once, no prompt, no run.
     """
     if name:
         project.environ[name] = "1"
@@ -187,7 +187,7 @@ def test_a_reader_that_goes_away_does_not_break_a_mutation(project: Project) -> 
 
 def test_stdout_holds_the_result_only(project: Project) -> None:
     """
-    FIELD 28: warnings and logs go to stderr; stdout is one document, or lines that end with the
+    Warnings and logs go to stderr; stdout is one document, or lines that end with the
     run's end.
     """
     project.environ["TF_VAR_value"] = "not passed on"
@@ -206,7 +206,8 @@ def test_stdout_holds_the_result_only(project: Project) -> None:
 
 def test_reading_commands_change_nothing(project: Project) -> None:
     """
-    Law 16: after an apply, no reading command changes a byte of records, runs or provider state;
+    Law: reading changes nothing.
+    After an apply, no reading command changes a byte of records, runs or provider state;
     a plan touches its working directories and caches only.
     """
     project.ok("apply", "pair", "--yes")

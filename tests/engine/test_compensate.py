@@ -167,7 +167,7 @@ def test_a_failed_compensation_is_recorded_and_gone_on_with(project: Project) ->
 def test_no_secret_of_a_command_is_left_anywhere(project: Project) -> None:
     """
     Secrets in arguments and environment of a command are in no record, log, blob or event, whether
-    it ends well or not (law 15).
+    it ends well or not (law: secrets travel with values).
     """
     project.ok("apply", "chain", "--yes")
     project.write("fail", "")
@@ -191,7 +191,8 @@ def test_a_killed_tool_leaves_the_command_to_end_and_is_settled_from_its_answer(
     project: Project,
 ) -> None:
     """
-    The command outlives us; whoever comes next reads its exit code (law 7). It is not run again.
+    The command outlives us; whoever comes next reads its exit code (law: an outlived run is
+    settled from evidence). It is not run again.
     """
     project.ok("apply", "chain", "--yes")
     hold = project.write("hold", "")
@@ -240,7 +241,8 @@ def test_a_command_that_was_killed_is_not_blindly_repeated(project: Project) -> 
 
 def test_one_interrupt_reaches_the_command_once_and_is_recorded(project: Project) -> None:
     """
-    Ctrl-C: the command gets one SIGINT and is awaited; nothing more is started; exit 130 (law 6).
+    Ctrl-C: the command gets one SIGINT and is awaited; nothing more is started; exit 130 (law:
+    signals).
     """
     project.ok("apply", "chain", "--yes")
     project.write("hold", "")

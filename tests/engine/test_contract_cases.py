@@ -263,7 +263,7 @@ def test_a_failed_first_apply_leaves_error(life: Life) -> None:
 def test_the_intent_is_on_disk_before_the_mutation(life: Life) -> None:
     """
     From inside the mutation the stored record reads `running`, with run, planned actions and
-    inputs (law 1).
+    inputs (law: intent first).
     """
     seen = life.first_apply.seen
 
@@ -279,7 +279,8 @@ def test_the_intent_is_on_disk_before_the_mutation(life: Life) -> None:
 
 def test_an_error_is_destroyed(life: Life) -> None:
     """
-    `error` is potentially live: a destroy takes it down and confirms it (laws 10, 11).
+    `error` is potentially live: a destroy takes it down and confirms it (laws: destroy skips only
+    what is gone or retained; destroyed means confirmed).
     """
     act = life.destroy_of_error
 
@@ -317,7 +318,8 @@ def test_a_destroy_reads_running_before_the_mutation(life: Life) -> None:
 
 def test_success_replaces_running(life: Life) -> None:
     """
-    After success the record is `ok`, and nothing of command or error is left (law 4).
+    After success the record is `ok`, and nothing of command or error is left (law: only success
+    makes ok).
     """
     record = life.applied.record
 
@@ -331,7 +333,8 @@ def test_success_replaces_running(life: Life) -> None:
 
 def test_a_plan_without_changes_is_ok_without_a_marker(life: Life) -> None:
     """
-    An apply that has nothing to do records `ok` in one entry, and calls no mutation (law 3).
+    An apply that has nothing to do records `ok` in one entry, and calls no mutation (law: before
+    the marker nothing changes).
     """
     act = life.unchanged
     (entry,) = act.after[len(act.before) :]
@@ -345,7 +348,7 @@ def test_a_plan_without_changes_is_ok_without_a_marker(life: Life) -> None:
 def test_without_a_durable_intent_nothing_is_mutated(life: Life, name: str) -> None:
     """
     A store that cannot be written stops the run before its mutation, with exit code 22, and the
-    earlier entry is untouched (law 2).
+    earlier entry is untouched (law: no record, no mutation).
     """
     act: Act | None = getattr(life, name)
     if act is None:
@@ -370,7 +373,7 @@ def test_what_fails_before_the_marker_leaves_the_record_as_it_was(
 ) -> None:
     """
     A failure in init or plan leaves the record byte-identical; the run's own record keeps it
-    (law 3).
+    (law: before the marker nothing changes).
     """
     act: Act = getattr(life, name)
     (row,) = act.run_record["steps"]
@@ -383,8 +386,7 @@ def test_what_fails_before_the_marker_leaves_the_record_as_it_was(
 
 def test_earlier_outputs_survive_a_failed_apply(life: Life) -> None:
     """
-    A failed apply keeps what was known, and every output names the run that it comes from
-    (FIELD 10).
+    A failed apply keeps what was known, and every output names the run that it comes from.
     """
     earlier, record = life.applied.record, life.failed_apply.record
 
@@ -400,7 +402,7 @@ def test_earlier_outputs_survive_a_failed_apply(life: Life) -> None:
 def test_a_failed_destroy_keeps_the_outputs(life: Life) -> None:
     """
     A destroy that fails half-way is `error`, with the outputs from before although the engine's
-    state has lost them, and with what is left (FIELD 11).
+    state has lost them, and with what is left.
     """
     record = life.failed_destroy.record
 

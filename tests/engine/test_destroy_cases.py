@@ -99,7 +99,7 @@ def addresses(record: dict[str, Any]) -> list[str]:
 def test_a_partial_destroy_goes_on_with_what_is_left(each: Pair, method: str) -> None:
     """
     One object is deleted, the other refuses: `error` with what is gone and what remains, the
-    outputs as they were (FIELD 11), and what is gone confirmed by the provider where it was to be;
+    outputs as they were, and what is gone confirmed by the provider where it was to be;
     the next destroy takes the rest down, by the same method.
     """
     name = each.applied(f"partial-{method}")
@@ -125,7 +125,8 @@ def test_a_partial_destroy_goes_on_with_what_is_left(each: Pair, method: str) ->
 @pytest.mark.parametrize("method", ["state", "provider"])
 def test_a_finished_destroy_of_a_killed_tool_is_destroyed(each: Pair, method: str) -> None:
     """
-    Law 7: the tool is killed and the engine finishes by itself: the next destroy settles what it
+    Law: an outlived run is settled from evidence.
+    The tool is killed and the engine finishes by itself: the next destroy settles what it
     left as `destroyed`, not `absent`, confirmed as the killed run was to confirm it.
     """
     name = each.applied(f"killed-{method}")
@@ -147,7 +148,8 @@ def test_a_finished_destroy_of_a_killed_tool_is_destroyed(each: Pair, method: st
 
 def test_a_signal_during_a_destroy_keeps_what_is_known(pair: Pair) -> None:
     """
-    Law 6: exit 130, `stopped`, outputs kept, and the next destroy goes on.
+    Law: signals.
+    Exit 130, `stopped`, outputs kept, and the next destroy goes on.
     """
     name = pair.applied("stopped")
     pair.cloud.arm("delete", "stopped-first", "slow:60,untold")
@@ -185,7 +187,8 @@ def test_tool_and_engine_killed_during_a_destroy(pair: Pair) -> None:
 
 def test_an_outcome_that_the_store_did_not_take_is_destroyed_later(pair: Pair) -> None:
     """
-    Law 8: the store is lost while the engine destroys: exit 23, the outcome is spooled, shown, and
+    Law: spooled outcome.
+    The store is lost while the engine destroys: exit 23, the outcome is spooled, shown, and
     recorded by the next command; the provider state that was kept for it goes then.
     """
     name = pair.applied("spooled")

@@ -167,7 +167,7 @@ def test_a_create_without_an_answer_is_in_doubt(doubted: Doubted) -> None:
 def test_an_apply_is_refused_while_something_is_in_doubt(doubted: Doubted) -> None:
     """
     The next apply ends with 11 before it creates anything, names the objects, and offers
-    `reconcile` (laws 7, 20).
+    `reconcile` (laws: an outlived run is settled from evidence; no guessing).
     """
     refused = doubted.second_apply
 
@@ -277,7 +277,8 @@ def test_an_object_of_a_crashed_provider_is_in_doubt(alone: Place) -> None:
 def test_nothing_in_doubt_is_called_destroyed(place: Place) -> None:
     """
     A destroy goes on while something is in doubt, but ends `error` with exit 11, however often it
-    is repeated; settled, it is `destroyed` (laws 7, 11).
+    is repeated; settled, it is `destroyed` (laws: an outlived run is settled from evidence;
+    destroyed means confirmed).
     """
     names = place.blueprint("kept", "[sound]")
     place.cloud.arm("create", "kept", "lost_answer")

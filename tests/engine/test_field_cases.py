@@ -1,5 +1,5 @@
 """
-Cases of FIELD.md that need one call of the tool each: refusals before anything runs, exit codes,
+Behaviour that one call of the tool shows: refusals before anything runs, exit codes,
 what other programs read, states that could not be saved.
 """
 
@@ -64,8 +64,7 @@ def nothing_ran(project: Project) -> bool:
 
 def test_nobody_is_asked_without_a_terminal(project: Project) -> None:
     """
-    Without a terminal and without --yes nothing is mutated and nobody is waited for: exit 5
-    (FIELD 25).
+    Without a terminal and without --yes nothing is mutated and nobody is waited for: exit 5.
     """
     name = with_object(project)
 
@@ -92,7 +91,7 @@ def test_a_protected_environment_wants_to_be_named(project: Project) -> None:
 def test_a_cycle_is_named(project: Project) -> None:
     """
     Steps that need each other are an error before anything runs, with the circle named and the
-    bystander left out (FIELD 29).
+    bystander left out.
     """
     ended = project.run("apply", project.fixture("cycle"), "--yes")
 
@@ -105,7 +104,7 @@ def test_a_cycle_is_named(project: Project) -> None:
 def test_an_engine_that_a_module_refuses_is_named_early(project: Project) -> None:
     """
     A module's `required_version` refuses the engine before the first step runs, naming engine,
-    module and constraint (FIELD 30).
+    module and constraint.
     """
     ended = project.run("apply", project.fixture("requires-newer-engine"), "--yes")
 
@@ -210,7 +209,7 @@ def test_a_record_of_another_blueprint_file_is_refused(project: Project) -> None
 
 def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
     """
-    There is nothing to destroy: exit 0 (FIELD 16). The provider state is looked at, without a
+    There is nothing to destroy: exit 0. The provider state is looked at, without a
     provider, and the whole reads destroyed.
     """
     name = with_object(project)
@@ -229,7 +228,8 @@ def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
 
 def test_what_is_alive_and_not_recorded_is_not_called_destroyed(project: Project) -> None:
     """
-    Law 21: the records are lost, or those of another store: a destroy does not end well over a
+    Law: state moved without us.
+    The records are lost, or those of another store: a destroy does not end well over a
     provider state that holds objects.
     """
     name = with_object(project)
@@ -247,7 +247,7 @@ def test_what_is_alive_and_not_recorded_is_not_called_destroyed(project: Project
 def test_a_failed_first_deploy_can_be_cleaned_up(project: Project) -> None:
     """
     After a first deploy that failed in its plan a destroy takes down what there is, confirms that
-    the rest is not there, and the whole reads destroyed (FIELD 16).
+    the rest is not there, and the whole reads destroyed.
     """
     blueprint = project.fixture("invalid-plan")
     failed = project.run("apply", blueprint, "--yes", "--json")
@@ -305,14 +305,14 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
 )
 def test_a_failure_beats_changes_beats_nothing(planned: Planned, case: str, code: int) -> None:
     """
-    `plan --detailed-exitcode`: 10 beats 2 beats 0 (FIELD 22).
+    `plan --detailed-exitcode`: 10 beats 2 beats 0.
     """
     assert planned.codes[case] == code
 
 
 def test_a_plan_changes_no_record(planned: Planned) -> None:
     """
-    A plan leaves the records byte-identical (law 16).
+    A plan leaves the records byte-identical (law: reading changes nothing).
     """
     assert planned.untouched
 
@@ -323,7 +323,7 @@ def test_a_plan_changes_no_record(planned: Planned) -> None:
 def test_megabytes_of_inputs_are_applied(project: Project) -> None:
     """
     Inputs that fit in no argument and no environment variable reach the module, and an unchanged
-    apply finds nothing to do (FIELD 24).
+    apply finds nothing to do.
     """
     blueprint = project.fixture("huge-inputs")
     made = subprocess.run(
@@ -366,7 +366,7 @@ def noisy_engine(project: Project) -> str:
 
 def test_warnings_around_the_json_disturb_nobody(project: Project) -> None:
     """
-    An engine that warns on both streams is understood, and our stdout stays JSON (FIELD 28).
+    An engine that warns on both streams is understood, and our stdout stays JSON.
     """
     name = with_object(project)
 
@@ -379,8 +379,7 @@ def test_warnings_around_the_json_disturb_nobody(project: Project) -> None:
 
 def test_stdout_is_one_document_whatever_is_wrong_around_it(project: Project) -> None:
     """
-    Notes about the environment go to stderr; stdout of a reading command is its JSON document
-    (FIELD 28).
+    Notes about the environment go to stderr; stdout of a reading command is its JSON document.
     """
     name = with_object(project)
     disturbed = {"TF_CLI_CONFIG_FILE": "missing.rc", "TF_VAR_name": "x", "TF_DATA_DIR": "y"}
@@ -461,8 +460,7 @@ def unsaved(tmp_path_factory: pytest.TempPathFactory) -> Unsaved:
 
 def test_a_state_that_could_not_be_saved_is_the_headline(unsaved: Unsaved) -> None:
     """
-    Of all the engine's errors the one that matters comes first: the state is in this file
-    (FIELD 8).
+    Of all the engine's errors the one that matters comes first: the state is in this file.
     """
     row: dict[str, Any] = unsaved.failed.events[-1]["steps"][1]
 
@@ -475,7 +473,7 @@ def test_a_state_that_could_not_be_saved_is_the_headline(unsaved: Unsaved) -> No
 def test_an_unsaved_state_blocks_the_next_apply(unsaved: Unsaved) -> None:
     """
     The next apply starts nothing in that step until the file is pushed or put aside; it is kept
-    byte for byte, and the record stays (FIELD 8).
+    byte for byte, and the record stays.
     """
     assert unsaved.blocked.code == 11
     assert str(unsaved.file) in unsaved.blocked.events[-1]["steps"][1]["last_error"]

@@ -113,7 +113,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 def test_a_marker_that_is_not_durable_starts_no_mutation(story: Story, what: str) -> None:
     """
     Disk full, store broken, race lost between plan and marker: the engine's apply is never called
-    and provider state is untouched (law 2).
+    and provider state is untouched (law: no record, no mutation).
     """
     act = story.acts[what]
     run = Path(act.ended.events[-1]["directory"])

@@ -170,7 +170,7 @@ def test_whoever_is_killed_it_ends_settled(
     """
     If only the tool dies, the engine's answer settles everything. Else a create is in doubt, is
     found and adopted; an update shows in the next refresh; and of an object that was being deleted
-    and is not found any more a person says that it is gone (law 21).
+    and is not found any more a person says that it is gone (law: state moved without us).
     """
     with a_scene(tmp_path, kind, attached=victim != "provider") as scene:
         tool = scene.start(moment, "slow:2" if victim == "tool" else "hang_after")

@@ -1,5 +1,6 @@
 """
-Law 21: provider state that changed without us, told on one target whose state and objects are
+Law: state moved without us.
+    Provider state that changed without us, told on one target whose state and objects are
 moved behind the tool's back.
 """
 

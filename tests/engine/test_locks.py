@@ -54,7 +54,8 @@ def locked(project: Project) -> Iterator[str]:
 
 def test_an_apply_tells_whose_lock_it_is_and_leaves_the_record(project: Project) -> None:
     """
-    FIELD 6, law 5: exit 20; lock id, owner and time on screen; the record byte-identical; the next
+    Law: failure keeps what is known.
+    Exit 20; lock id, owner and time on screen; the record byte-identical; the next
     step pending; nothing unlocked.
     """
     before = project.entries("breaks")
@@ -91,7 +92,8 @@ def test_a_plan_tells_whose_lock_it_is(project: Project) -> None:
 
 def test_a_lock_taken_after_the_plan_leaves_the_status_from_before(tmp_path: Path) -> None:
     """
-    Law 5: the lock is taken between plan and apply; the journal proves that nothing began, so the
+    Law: failure keeps what is known.
+    The lock is taken between plan and apply; the journal proves that nothing began, so the
     status from before is back, with the attempt beside it.
     """
     project = Project(tmp_path / "project")
@@ -140,7 +142,7 @@ def test_a_first_apply_that_meets_a_lock_leaves_no_record(tmp_path: Path) -> Non
 
 def test_reconcile_records_whose_lock_it_is(project: Project) -> None:
     """
-    FIELD 6: id, owner and time on screen and in the record, whose status stays; and there is no
+    Id, owner and time on screen and in the record, whose status stays; and there is no
     breaking a local lock: it ends with the process that holds it.
     """
     blueprint = "fixtures/lock-held/blueprint.yaml"

@@ -1,6 +1,5 @@
 """
-``destroy --orphaned``: what left the blueprint is destroyed from what it was applied from
-(FIELD 19).
+``destroy --orphaned``: what left the blueprint is destroyed from what it was applied from.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
 Children that a parent owns: they go with it and are recorded so, never before it is confirmed gone
-(law 12).
+(law: children follow parents).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def test_a_life_in_postgresql(project: Project, postgres: Postgres) -> None:
 
 def test_a_lock_of_postgresql_names_no_holder(project: Project, postgres: Postgres) -> None:
     """
-    FIELD 6: the engine's text shows the asker's own id and name; they are not taken for the
+    The engine's text shows the asker's own id and name; they are not taken for the
     holder's: exit 20, the lock ends with its session, and the record stays as it is. There is
     nothing to unlock.
     """
@@ -168,7 +168,7 @@ def test_a_backend_that_goes_away_loses_no_state(
     project: Project, postgres: Postgres, cloud: Cloud
 ) -> None:
     """
-    FIELD 8: the server stops in the middle of an apply. The headline is where the state lies; it is
+    The server stops in the middle of an apply. The headline is where the state lies; it is
     kept and blocks a new apply, also once the server is back, until it is pushed; then the next
     apply finds everything in state.
     """

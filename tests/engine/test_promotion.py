@@ -101,7 +101,8 @@ def test_the_very_modules_are_promoted_with_the_inputs_of_here(story: Story) -> 
 
 def test_a_promotion_names_its_origin(story: Story) -> None:
     """
-    Law 18: the records of prod name the run of staging.
+    Law: runs are never edited.
+    The records of prod name the run of staging.
     """
     expected = {"kind": "promotion", "from_run": story.run_id(story.staged), "reason": None}
 

@@ -31,7 +31,8 @@ def numbers(project: Project, step: str) -> list[int]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_of_two_runs_one_wins(tmp_path: Path, engine: str) -> None:
     """
-    Law 13: two applies of one blueprint and environment are started at once. One carries it out,
+    Law: compare-and-set.
+    Two applies of one blueprint and environment are started at once. One carries it out,
     the other exits 20 and says who holds the claim; no object is made twice, no entry is lost.
     """
     pair = Pair(tmp_path, require_engine(engine))

@@ -110,7 +110,8 @@ def follow(project: Project) -> list[tuple[str, str]]:
 
 def test_an_action_is_done_only_on_the_entry_it_was_offered_on(project: Project) -> None:
     """
-    Law 17: with ``--at`` a command is carried out where the step is as it was, 0 for no record;
+    Law: offers are re-checked.
+    With ``--at`` a command is carried out where the step is as it was, 0 for no record;
     where it has moved on it is refused with what it is now, and nothing is recorded.
     """
     project.write(
@@ -176,7 +177,7 @@ def test_without_a_way_to_ask_a_person_is_told_where_to_look(
 
 def test_a_tainted_object_is_replaced_as_it_was_said(project: Project, cloud: Cloud) -> None:
     """
-    DESIGN 10: whoever takes what is offered over a tainted object was told that it replaces it.
+    Whoever takes what is offered over a tainted object was told that it replaces it.
     """
     blueprint(project)
     cloud.arm("create", "web", "error_after_partial")
@@ -197,7 +198,8 @@ def test_a_killed_run_is_waited_for_and_settled(
     project: Project, cloud: Cloud, waits: bool
 ) -> None:
     """
-    Law 7: the tool is killed and its engine goes on. While that lives there is nothing but to wait;
+    Law: an outlived run is settled from evidence.
+    The tool is killed and its engine goes on. While that lives there is nothing but to wait;
     whoever waits, or comes when it is gone, settles what it did, and nothing is made twice.
     """
     blueprint(project)
@@ -253,7 +255,7 @@ def test_a_failed_check_is_verified_and_reading_changes_nothing(project: Project
 
 def test_a_rollback_is_offered_to_the_last_verified_run_and_works(project: Project) -> None:
     """
-    DESIGN 10: after a change whose check fails the run before it is named, and the command that is
+    After a change whose check fails the run before it is named, and the command that is
     printed brings it back, verified.
     """
     text = """
@@ -279,7 +281,8 @@ def test_a_rollback_is_offered_to_the_last_verified_run_and_works(project: Proje
 
 def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project) -> None:
     """
-    Law 3: a failed plan leaves the record alone; `recover` has it from the run, with its hint.
+    Law: before the marker nothing changes.
+    A failed plan leaves the record alone; `recover` has it from the run, with its hint.
     """
     project.write("module/main.tf", 'output "x" { value = tonumber("no number") }\n')
     project.write(
@@ -297,7 +300,8 @@ def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project
 
 def test_no_verb_refuses_what_was_offered(tmp_path: Path) -> None:
     """
-    Law 17: an action is offered by the rules that its verb goes by. After a failed change of a
+    Law: offers are re-checked.
+    An action is offered by the rules that its verb goes by. After a failed change of a
     verified step each of them is carried out, in a copy of the project of its own.
     """
     place = tmp_path / "project"

@@ -365,7 +365,8 @@ def test_an_address_in_doubt_in_two_steps_is_forgotten_in_one(
 def test_an_engine_that_cannot_start_restores_the_record(project: Project, tmp_path: Path) -> None:
     """
     The program is gone between plan and apply: the marker was written, nothing was mutated, so the
-    status from before is back, and the attempt is kept beside it (law 5).
+    status from before is back, and the attempt is kept beside it (law: failure keeps what is
+    known).
     """
     engine = watched(project, tmp_path / "engine")
     project.copy("fixtures/shared")

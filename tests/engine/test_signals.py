@@ -1,5 +1,5 @@
 """
-Signals to the tool while it works, from another process and from a terminal (law 6).
+Signals to the tool while it works, from another process and from a terminal (law: signals).
 
 The engine is a real one behind a program that counts the signals it gets and passes them on.
 """
@@ -107,7 +107,8 @@ def test_a_signal_ends_the_mutation_in_good_order(
     tmp_path: Path, kind: str, signals: tuple[signal.Signals, ...], code: int
 ) -> None:
     """
-    Law 6, FIELD 6: however many signals CI sends, the engine gets exactly one SIGINT; what it did
+    Law: signals.
+    However many signals CI sends, the engine gets exactly one SIGINT; what it did
     is recorded as ``error``, ``stopped``; what never ran is ``pending``; exit 130 or 143.
     """
     scene = scene_for(kind, tmp_path)
@@ -130,7 +131,7 @@ def test_a_signal_ends_the_mutation_in_good_order(
 
 def test_a_slow_stop_is_waited_for(scene: Scene) -> None:
     """
-    FIELD 2, 3: the engine takes its time; further signals, short of a third Ctrl-C, do not hurry
+    The engine takes its time; further signals, short of a third Ctrl-C, do not hurry
     it; meanwhile the store tells what is in flight and ``status`` that it is live.
     """
     scene.blueprint(scene.ignoring())
@@ -154,7 +155,8 @@ def test_a_slow_stop_is_waited_for(scene: Scene) -> None:
 
 def test_an_engine_that_finishes_all_the_same_is_ok(scene: Scene) -> None:
     """
-    Law 6: if it had finished it is ``ok``, and the run still counts as stopped.
+    Law: signals.
+    If it had finished it is ``ok``, and the run still counts as stopped.
     """
     scene.blueprint(scene.hanging(), SECOND)
     scene.project.environ[DEAF] = "1"
@@ -172,7 +174,8 @@ def test_an_engine_that_finishes_all_the_same_is_ok(scene: Scene) -> None:
 
 def test_a_hangup_is_ignored(scene: Scene) -> None:
     """
-    Law 6: a closed terminal is no reason to stop a mutation; the engine is told nothing.
+    Law: signals.
+    A closed terminal is no reason to stop a mutation; the engine is told nothing.
     """
     scene.blueprint(scene.hanging())
     tool = scene.project.start("apply", "web", "--yes")
@@ -244,7 +247,8 @@ def test_a_step_whose_timeout_passes_is_stopped(scene: Scene) -> None:
 
 def test_a_signal_during_init_leaves_no_record(scene: Scene) -> None:
     """
-    Law 6: before a marker exists nothing is written; the run record tells that it was stopped.
+    Law: signals.
+    Before a marker exists nothing is written; the run record tells that it was stopped.
     """
     scene.blueprint(scene.hanging(), SECOND)
     scene.project.environ[HOLD] = "init"
@@ -263,7 +267,8 @@ def test_a_signal_during_init_leaves_no_record(scene: Scene) -> None:
 
 def test_a_signal_during_plan_leaves_the_record_as_it_was(scene: Scene) -> None:
     """
-    Law 6: stopped while planning, the record is byte-identical, and nothing was mutated.
+    Law: signals.
+    Stopped while planning, the record is byte-identical, and nothing was mutated.
     """
     scene.release.touch()
     scene.blueprint(scene.hanging())
@@ -282,7 +287,8 @@ def test_a_signal_during_plan_leaves_the_record_as_it_was(scene: Scene) -> None:
 
 def test_a_signal_during_verify_neither_holds_nor_fails_the_check(scene: Scene) -> None:
     """
-    Law 6: applied, but stopped before the checks held: ``error``, ``stopped`` in phase ``verify``,
+    Law: signals.
+    Applied, but stopped before the checks held: ``error``, ``stopped`` in phase ``verify``,
     dependents ``pending``.
     """
     _checked(scene)
@@ -320,7 +326,7 @@ def test_a_stopped_verify_command_leaves_the_record_as_it_was(scene: Scene) -> N
 
 def test_steps_in_flight_are_all_awaited(scene: Scene) -> None:
     """
-    FIELD 4, 5: each engine in flight gets its one SIGINT and is awaited and recorded; no further
+    Each engine in flight gets its one SIGINT and is awaited and recorded; no further
     step starts.
     """
     scene.blueprint(*(scene.hanging(name) for name in ("a", "b", "c")))
@@ -344,7 +350,7 @@ def test_steps_in_flight_are_all_awaited(scene: Scene) -> None:
 
 def test_ctrl_c_at_the_terminal_reaches_the_engine_once(scene: Scene) -> None:
     """
-    FIELD 1: the terminal signals the whole foreground group; the engine is not in it and gets the
+    The terminal signals the whole foreground group; the engine is not in it and gets the
     one SIGINT that we send.
     """
     scene.blueprint(scene.hanging())

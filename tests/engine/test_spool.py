@@ -53,7 +53,8 @@ def late(project: Project) -> list[Path]:
 
 def test_without_an_intent_nothing_is_mutated(pair: Pair) -> None:
     """
-    Law 2: the marker cannot be appended: the engine's apply is never called, exit 22, and no record
+    Law: no record, no mutation.
+    The marker cannot be appended: the engine's apply is never called, exit 22, and no record
     appears.
     """
     ended = pair.meddled("apply", fail={"store.append": (1, EVER)})
@@ -80,7 +81,8 @@ def test_without_an_intent_the_earlier_entry_stays(pair: Pair) -> None:
 
 def test_an_outcome_that_cannot_be_recorded_is_spooled(pair: Pair) -> None:
     """
-    Law 8: the engine finished, every append fails from then on: exit 23, the record stays
+    Law: spooled outcome.
+    The engine finished, every append fails from then on: exit 23, the record stays
     `running`, and the outcome lies in the spool.
     """
     ended = pair.meddled("apply", fail={"store.append": (2, EVER)})
@@ -94,7 +96,8 @@ def test_an_outcome_that_cannot_be_recorded_is_spooled(pair: Pair) -> None:
 
 def test_after_a_spooled_outcome_no_further_step_starts(pair: Pair) -> None:
     """
-    Law 8: the store recovers right after the outcome was spooled, the other step does not need this
+    Law: spooled outcome.
+    The store recovers right after the outcome was spooled, the other step does not need this
     one, and the policy is to continue: it does not start all the same.
     """
     ended = pair.meddled("apply", fail={"store.append": (2, 5)}, blueprint="loose")
@@ -106,7 +109,8 @@ def test_after_a_spooled_outcome_no_further_step_starts(pair: Pair) -> None:
 
 def test_status_shows_the_spool_as_an_overlay(spooled: Pair) -> None:
     """
-    Law 8: reading commands show the spooled outcome, marked as such, and leave it where it is.
+    Law: spooled outcome.
+    Reading commands show the spooled outcome, marked as such, and leave it where it is.
     """
     before = waiting(spooled), spooled.entries("one")
 
@@ -119,7 +123,8 @@ def test_status_shows_the_spool_as_an_overlay(spooled: Pair) -> None:
 
 def test_the_spool_is_replayed_before_anything_else(spooled: Pair) -> None:
     """
-    Law 8: the next mutating command records what is spooled first, then goes on; nothing is
+    Law: spooled outcome.
+    The next mutating command records what is spooled first, then goes on; nothing is
     repeated.
     """
     ended = spooled.meddled("apply")
@@ -248,7 +253,8 @@ connection.commit()
 
 def test_another_writer_during_the_mutation_fences_us(tmp_path: Path) -> None:
     """
-    Law 13: somebody else appends between our marker and our outcome: exit 21, his entry stays the
+    Law: compare-and-set.
+    Somebody else appends between our marker and our outcome: exit 21, his entry stays the
     newest, ours is kept beside the run, and no further step starts.
     """
     project = Project(tmp_path, engine=any_engine())

@@ -98,7 +98,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
 def test_what_never_ran_is_pending_behind_what_failed(interrupted: Interrupted) -> None:
     """
     The step behind the failed one is `pending`, never `failed`, and names it, in the run and in
-    the status (law 9); exit 10.
+    the status (law: pending, not failed); exit 10.
     """
     row = rows(interrupted.failed)["after"]
 
@@ -125,7 +125,7 @@ def test_the_object_of_a_failed_provisioner_is_alive_and_tainted(interrupted: In
 def test_the_unfinished_are_resumed_and_the_proven_skipped(interrupted: Interrupted) -> None:
     """
     --unfinished leaves alone what is `ok`, without an engine call for it, replaces what is tainted
-    and makes what is missing (FIELD 13).
+    and makes what is missing.
     """
     found = rows(interrupted.resumed)
     evidence = Path(interrupted.resumed.events[-1]["directory"], "steps", "before")
@@ -139,7 +139,7 @@ def test_the_unfinished_are_resumed_and_the_proven_skipped(interrupted: Interrup
 
 def test_a_plan_of_a_destroy_goes_backwards(interrupted: Interrupted) -> None:
     """
-    The order follows the direction: dependents first (FIELD 18).
+    The order follows the direction: dependents first.
     """
     assert [row["step"] for row in interrupted.plan_of_destroy.document["steps"]] == [
         "after",
@@ -151,7 +151,7 @@ def test_a_plan_of_a_destroy_goes_backwards(interrupted: Interrupted) -> None:
 
 def test_nothing_is_invented_to_plan_a_destroy(interrupted: Interrupted) -> None:
     """
-    What was never applied needs no values and has nothing to destroy (FIELD 17).
+    What was never applied needs no values and has nothing to destroy.
     """
     assert interrupted.never_applied.code == 0
     assert {row["reason"] for row in rows(interrupted.never_applied).values()} == {"never applied"}
@@ -159,8 +159,7 @@ def test_nothing_is_invented_to_plan_a_destroy(interrupted: Interrupted) -> None
 
 def test_a_step_that_others_need_is_not_taken_away(interrupted: Interrupted) -> None:
     """
-    Destroying a step whose live dependents stand outside the selection is refused, and says which
-    (FIELD 20).
+    Destroying a step whose live dependents stand outside the selection is refused, and says which.
     """
     assert interrupted.needed.code == 4
     assert "breaks needs before" in interrupted.needed.events[-1]["error"]
@@ -169,7 +168,7 @@ def test_a_step_that_others_need_is_not_taken_away(interrupted: Interrupted) -> 
 
 def test_steps_outside_the_selection_are_never_touched(interrupted: Interrupted) -> None:
     """
-    A destroy of one step leaves the records of all others byte-identical (FIELD 20).
+    A destroy of one step leaves the records of all others byte-identical.
     """
     entries = interrupted.entries_after_last
 
@@ -181,7 +180,8 @@ def test_steps_outside_the_selection_are_never_touched(interrupted: Interrupted)
 
 def test_a_destroy_skips_what_is_destroyed(interrupted: Interrupted) -> None:
     """
-    A destroy is resumable, and repeated it is a success with nothing to do (law 10).
+    A destroy is resumable, and repeated it is a success with nothing to do (law: destroy skips
+    only what is gone or retained).
     """
     assert statuses(interrupted.destroyed) == {
         "before": "destroyed",
@@ -250,7 +250,7 @@ def test_a_half_done_destroy_is_repeated_to_its_end(half_destroyed: HalfDestroye
 def test_a_destroy_works_after_its_upstream_is_gone(tmp_path: Path) -> None:
     """
     A destroy uses the recorded inputs: that the step they came from is gone from provider state
-    does not stop it (FIELD 15).
+    does not stop it.
     """
     project = project_with(
         tmp_path,
@@ -336,7 +336,7 @@ BRANCHES = """
 def test_a_failure_stops_what_it_should(tmp_path: Path, policy: str, other: str) -> None:
     """
     After a failure nothing more starts, or with --on-failure continue only what does not need the
-    failed step; exit 10 either way (FIELD 22).
+    failed step; exit 10 either way.
     """
     project = project_with(tmp_path, BRANCHES)
 
@@ -381,7 +381,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
 def test_a_failed_check_is_an_error_of_its_own(checked: Checked) -> None:
     """
     Applied, but a check failed: exit 12, `error` with phase `verify`, dependents `pending`
-    (law 19).
+    (law: failed checks).
     """
     assert checked.apply.code == 12
     assert statuses(checked.apply) == {"service": "error", "user": "pending"}
@@ -420,7 +420,8 @@ def test_an_apply_goes_on_after_the_checks_hold(checked: Checked) -> None:
 
 def test_an_error_becomes_ok_without_a_marker_where_nothing_is_left_to_do(tmp_path: Path) -> None:
     """
-    A plan without changes records `ok` directly, also over the `error` of an apply (law 3).
+    A plan without changes records `ok` directly, also over the `error` of an apply (law: before
+    the marker nothing changes).
     """
     project = project_with(tmp_path, "  late: {module: ../modules/late}\n")
     project.write(

@@ -184,7 +184,8 @@ def test_an_engine_killed_in_an_import_is_settled(
 
 def test_an_import_that_is_stopped_is_recorded(project: Project, cloud: Cloud) -> None:
     """
-    Law 6: the engine is told once and awaited; an import goes on to its end, and that is what is
+    Law: signals.
+    The engine is told once and awaited; an import goes on to its end, and that is what is
     recorded. Nothing more is started: the error from before stands, exit 130.
     """
     lost_create(project, cloud)
@@ -383,7 +384,8 @@ def test_a_step_that_was_never_applied_can_be_looked_at(project: Project, cloud:
 
 def test_secrets_in_the_words_of_a_command_are_not_kept(applied: Project, cloud: Cloud) -> None:
     """
-    Law 15: neither in the run record nor on screen.
+    Law: secrets travel with values.
+    Neither in the run record nor on screen.
     """
     secret = "Qx-secret-91"
     text = TEXT.replace(
@@ -401,7 +403,8 @@ def test_secrets_in_the_words_of_a_command_are_not_kept(applied: Project, cloud:
 
 def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cloud) -> None:
     """
-    Law 1: not without approval; then marker, output, and the status from before. What it took out
+    Law: intent first.
+    Not without approval; then marker, output, and the status from before. What it took out
     of the provider state is still known, so that an apply asks before it makes it again (ADR 9).
     """
     unapproved = applied.run("exec", TARGET, "--", "state", "rm", SPARE)
@@ -423,7 +426,8 @@ def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cl
 
 def test_surgery_on_a_state_that_went_back_is_refused(applied: Project, cloud: Cloud) -> None:
     """
-    Law 21: an older state was restored. Surgery would hide that behind a serial of its own; only
+    Law: state moved without us.
+    An older state was restored. Surgery would hide that behind a serial of its own; only
     reconcile takes it down. One that has moved on without us is told.
     """
     (state,) = applied.own.glob("state/**/servers.tfstate")

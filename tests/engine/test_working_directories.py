@@ -86,7 +86,8 @@ def uninitialised(project: Project, tmp_path: Path) -> Project:
 
 def test_nothing_secret_outlives_its_call(project: Project) -> None:
     """
-    After each command there is no raw output, plan or variable file any more (law 15).
+    After each command there is no raw output, plan or variable file any more (law: secrets travel
+    with values).
     """
     left = {}
     for verb in ("apply", "plan", "verify", "reconcile", "destroy"):

@@ -126,7 +126,8 @@ def test_a_line_is_longer_than_the_width_only_for_what_is_copied(stream: str, wi
 @pytest.mark.parametrize("stream", STREAMS)
 def test_a_step_that_did_not_run_is_never_called_failed(stream: str, width: int) -> None:
     """
-    Law 9: pending is said as pending, whatever failed before it.
+    Law: pending, not failed.
+    Pending is said as pending, whatever failed before it.
     """
     lines = human(stream, width).splitlines()
     pending = [line for line in lines if "pending" in line and "verdict" not in line]

@@ -148,7 +148,8 @@ def test_exactly_one_action_is_recommended_and_it_can_be_taken(subject: Subject)
 @given(subjects())
 def test_nothing_careless_is_offered_while_something_is_uncertain(subject: Subject) -> None:
     """
-    Law 20: while something is in doubt, interrupted, silent or unsaved, no action that could make
+    Law: no guessing.
+    While something is in doubt, interrupted, silent or unsaved, no action that could make
     an object twice is available.
     """
     record = subject.record
@@ -179,7 +180,8 @@ def test_only_what_may_be_there_is_destroyed_and_nothing_under_its_dependents(
     subject: Subject,
 ) -> None:
     """
-    Law 10: destroy is for what may be alive and is not retained; not while others need it.
+    Law: destroy skips only what is gone or retained.
+    Destroy is for what may be alive and is not retained; not while others need it.
     """
     destroy = next(c for c in advise(subject).choices if c.remedy is Remedy.DESTROY)
     if destroy.available:

@@ -47,7 +47,7 @@ def said(*more: Message | str, ended_well: bool) -> dict[str, CheckedState]:
 
 def test_an_object_that_the_refresh_loses_is_gone() -> None:
     """
-    DESIGN 10: lost by the refresh is gone, found is not; after a plan that ended well there is
+    Lost by the refresh is gone, found is not; after a plan that ended well there is
     nothing else.
     """
     found = said(Drifted("s.alone_0", "delete", "s"), ended_well=True)
@@ -172,7 +172,8 @@ BOTH_GONE = (finding("s.a", "gone"), finding("s.b", "gone"))
 
 def test_confirmed_by_the_provider_it_is_destroyed() -> None:
     """
-    Law 11: every object that state held was asked for and is gone.
+    Law: destroyed means confirmed.
+    Every object that state held was asked for and is gone.
     """
     found = conclude(destroying(), entry(), ended(*BOTH_GONE), STAMP)
     assert found.absence is not None
@@ -193,7 +194,8 @@ def test_anything_else_is_an_error_that_keeps_the_object(
     found: CheckedState, code: str, *, stopped: bool
 ) -> None:
     """
-    Law 11: `error` with its code; the record keeps the object and its id, in doubt, and the
+    Law: destroyed means confirmed.
+    `error` with its code; the record keeps the object and its id, in doubt, and the
     provider state that knows it.
     """
     told = ended(finding("s.a", found, why="said"), finding("s.b", "gone"), stopped=stopped)

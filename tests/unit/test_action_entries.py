@@ -83,7 +83,8 @@ def test_the_marker_says_what_is_about_to_be_done_and_forgets_nothing(
     kind: ActionKind, status: Status
 ) -> None:
     """
-    Law 1: `running` with the action, run and reason; objects, outputs and inputs are those known.
+    Law: intent first.
+    `running` with the action, run and reason; objects, outputs and inputs are those known.
     """
     before = applied(status=status)
     marker = marked(before, kind)
@@ -98,7 +99,8 @@ def test_the_marker_says_what_is_about_to_be_done_and_forgets_nothing(
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_ends_well_restores_how_the_step_stood(kind: ActionKind) -> None:
     """
-    Law 4: an action never makes `ok`; status, error and run are those from before.
+    Law: only success makes ok.
+    An action never makes `ok`; status, error and run are those from before.
     """
     for before in (
         applied(),
@@ -117,7 +119,8 @@ def test_what_ends_well_restores_how_the_step_stood(kind: ActionKind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_fails_is_error_with_all_that_was_known(kind: ActionKind) -> None:
     """
-    Law 5: outputs, objects and binding stay; the run that failed is named.
+    Law: failure keeps what is known.
+    Outputs, objects and binding stay; the run that failed is named.
     """
     before = applied()
     after = carried_out(before, kind, failed(kind))
@@ -198,7 +201,8 @@ def test_an_exit_code_tells_how_a_command_ended(
 
 def test_no_secret_is_in_what_is_told_of_an_action() -> None:
     """
-    Law 15: command, reason and the error from before are masked like everything else.
+    Law: secrets travel with values.
+    Command, reason and the error from before are masked like everything else.
     """
     masker = Masker()
     masker.add("hunter2secret")

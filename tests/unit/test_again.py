@@ -139,7 +139,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 def test_retries_do_everything_once_from_what_was_meant_first(scene: Scene) -> None:
     """
     However often it fails and wherever: each step succeeds once and is left alone from then on,
-    from the module as it was at the first apply (FIELD 13), and each run names the one it repeats.
+    from the module as it was at the first apply, and each run names the one it repeats.
     """
     with opened(scene.needs) as place:
         done: list[str] = []
@@ -253,7 +253,8 @@ def test_a_run_stands_for_what_it_left_alone_only_if_it_meant_the_same(
 
 def test_failures_in_two_runs_name_none(place: Place) -> None:
     """
-    Law 20: where steps failed in different runs somebody has to say which is meant.
+    Law: no guessing.
+    Where steps failed in different runs somebody has to say which is meant.
     """
     place.fails("network")
     place.apply()

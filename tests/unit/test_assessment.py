@@ -220,7 +220,7 @@ def _assessed(case: Case) -> Resources:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
 def test_doubts(case: Case) -> None:
     """
-    DESIGN 10: exactly these objects are in doubt, for the reason that names the case.
+    Exactly these objects are in doubt, for the reason that names the case.
     """
     assert [doubt.address for doubt in _assessed(case).in_doubt] == case.doubt
 
@@ -259,7 +259,8 @@ def test_what_the_journal_tells_of_a_flight_is_believed() -> None:
 
 def test_a_doubt_keeps_the_id_that_the_provider_returned() -> None:
     """
-    Law 5: ids that the failed run did return are kept.
+    Law: failure keeps what is known.
+    Ids that the failed run did return are kept.
     """
     found = assess(planned("create s.a"), journal(BEGAN, DONE), (), state())
     assert found.in_doubt[0].id == "id-1"

@@ -108,7 +108,8 @@ def test_every_option_is_explained(path: tuple[str, ...]) -> None:
 
 def test_whatever_takes_a_claim_takes_the_entry_it_was_offered_on() -> None:
     """
-    Law 17: each command that may mutate, so that it knows `--takeover`, knows `--at` too.
+    Law: offers are re-checked.
+    Each command that may mutate, so that it knows `--takeover`, knows `--at` too.
     """
     names = {path: {item.name for item in found.params} for path, found in COMMANDS.items()}
 
@@ -451,7 +452,8 @@ def test_reading_a_fresh_project_makes_nothing(
     project: Project, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     """
-    Law 16: no database, no directory, no key.
+    Law: reading changes nothing.
+    No database, no directory, no key.
     """
     before = sorted(project.root.rglob("*"))
 

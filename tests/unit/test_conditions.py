@@ -60,7 +60,7 @@ def test_conditions(
     why: str,
 ) -> None:
     """
-    DESIGN 3: live, interrupted only if both are provably gone, else silent.
+    Live, interrupted only if both are provably gone, else silent.
     """
     seconds = [0.0]
     store = MemoryStore(seconds=lambda: seconds[0])

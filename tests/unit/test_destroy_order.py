@@ -257,7 +257,7 @@ def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> N
 
 def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgot_it() -> None:
     """
-    FIELD 20: the server was applied in the network, and the blueprint has been edited since: it
+    The server was applied in the network, and the blueprint has been edited since: it
     is in it until the next apply. Alone the network is not destroyed, and with it the server goes
     first; where the edit turned the need around, the blueprint decides.
     """

@@ -53,7 +53,7 @@ CASES = [
 )
 def test_answers(action: str, seen: dict[str, Json], how: str | None, why: str) -> None:
     """
-    DESIGN 10: each kind of doubt has its own evidence.
+    Each kind of doubt has its own evidence.
     """
     record = doubting(action)
     found = [item.how for item in settle_doubts(record, look(**seen))]
@@ -64,7 +64,7 @@ def test_answers(action: str, seen: dict[str, Json], how: str | None, why: str) 
 @pytest.mark.parametrize("action", ["update", "delete"])
 def test_a_dead_engine_may_still_have_a_request_under_way(action: str) -> None:
     """
-    DESIGN 10: before the settling time has passed a refresh answers nothing.
+    Before the settling time has passed a refresh answers nothing.
     """
     early = Look(at=START + timedelta(seconds=59), run_id="r", settle=60.0, refreshed=True)
     assert settle_doubts(doubting(action), early) == ()

@@ -96,7 +96,8 @@ REFUSED = ["began create s.a", "failed create s.a", "error s.a AccessDenied"]
 
 def test_a_marker_keeps_what_is_known_and_says_what_is_about_to_happen() -> None:
     """
-    Law 1: the marker holds the planned actions, the inventory, and the outputs already known.
+    Law: intent first.
+    The marker holds the planned actions, the inventory, and the outputs already known.
     """
     before = entry(status="error", outputs={"url": "x"}, last_error="old", failed_command="apply")
     found = marker(before, "create s.a", held=state(["s.b id-2"]))
@@ -128,7 +129,8 @@ def test_no_marker_over_a_marker() -> None:
 
 def test_success_clears_what_went_wrong() -> None:
     """
-    Law 4: running becomes ok; active_command, failed_command and last_error are cleared.
+    Law: only success makes ok.
+    Running becomes ok; active_command, failed_command and last_error are cleared.
     """
     first = marker(None, "create s.a")
     evidence = ended(
@@ -143,7 +145,8 @@ def test_success_clears_what_went_wrong() -> None:
 
 def test_failure_keeps_earlier_outputs_and_takes_new_ones() -> None:
     """
-    Law 5: earlier outputs are kept, those that the failed run did return are merged in.
+    Law: failure keeps what is known.
+    Earlier outputs are kept, those that the failed run did return are merged in.
     """
     before = entry(
         outputs={"old": 1, "both": 1}, outputs_from={"old": Origin(run_id="run-1", at=START)}
@@ -166,7 +169,8 @@ def test_the_last_error_is_one_line_with_the_address() -> None:
 
 def test_what_touched_nothing_restores_the_record_from_before() -> None:
     """
-    Law 5: a complete journal without a begun change restores status and error; the attempt is kept.
+    Law: failure keeps what is known.
+    A complete journal without a begun change restores status and error; the attempt is kept.
     """
     before = entry(status="error", sequence=4, last_error="old", outputs={"a": 1})
     locked = Evidence(exit_code=1, journal=journal(), state=None, lock=StateLock(id="1", who="ada"))
@@ -211,7 +215,8 @@ def test_a_clean_answer_without_a_provider_state_is_no_success() -> None:
 
 def test_a_failed_check_after_an_apply_is_an_error_of_verify() -> None:
     """
-    Law 19: the objects exist, the phase is verify.
+    Law: failed checks.
+    The objects exist, the phase is verify.
     """
     evidence = ended(CREATED, state(["s.a id-1"]))
     found = conclude(marker(None, "create s.a"), None, evidence, STAMP, verification=FAILED_CHECK)
@@ -222,7 +227,8 @@ def test_a_failed_check_after_an_apply_is_an_error_of_verify() -> None:
 
 def test_stopped_by_a_signal_says_so() -> None:
     """
-    Law 6: ``error.code`` is stopped.
+    Law: signals.
+    ``error.code`` is stopped.
     """
     evidence = Evidence(
         exit_code=1, journal=journal("began create s.a"), state=state(), stopped=True
@@ -234,7 +240,8 @@ def test_stopped_by_a_signal_says_so() -> None:
 
 def test_what_finished_although_it_was_told_to_stop_is_ok() -> None:
     """
-    Law 6: ok if it finished.
+    Law: signals.
+    Ok if it finished.
     """
     evidence = Evidence(
         exit_code=0, journal=journal(*CREATED), state=state(["s.a id-1"]), stopped=True
@@ -261,7 +268,8 @@ def test_a_confirmed_destroy_is_destroyed_and_forgets_the_outputs() -> None:
 
 def test_a_destroy_that_leaves_an_object_is_an_error() -> None:
     """
-    Law 11: exit code 0 is not absence.
+    Law: destroyed means confirmed.
+    Exit code 0 is not absence.
     """
     before = entry(outputs=OUTPUTS)
     first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1", "s.b id-2"]))
@@ -273,7 +281,8 @@ def test_a_destroy_that_leaves_an_object_is_an_error() -> None:
 
 def test_a_failed_destroy_keeps_outputs_although_the_state_has_lost_them() -> None:
     """
-    Law 5 and FIELD 11: after a failed destroy the outputs from before are kept.
+    Law: failure keeps what is known.
+    After a failed destroy the outputs from before are kept.
     """
     before = entry(outputs=OUTPUTS)
     first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1"]))
@@ -288,7 +297,8 @@ def test_a_failed_destroy_keeps_outputs_although_the_state_has_lost_them() -> No
 
 def test_a_destroy_with_an_open_doubt_is_not_destroyed() -> None:
     """
-    Law 7: destroy goes on, but ends error while a doubt remains.
+    Law: an outlived run is settled from evidence.
+    Destroy goes on, but ends error while a doubt remains.
     """
     before = entry(status="error", resources=Resources(in_doubt=(DOUBT,)))
     first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1"]))
@@ -341,7 +351,8 @@ def test_an_empty_state_with_a_doubt_stays_an_error() -> None:
 
 def test_a_plan_without_changes_is_ok_over_error_and_keeps_origins() -> None:
     """
-    Law 3: ok directly, also over error; an output that did not change keeps its origin.
+    Law: before the marker nothing changes.
+    Ok directly, also over error; an output that did not change keeps its origin.
     """
     origin = Origin(run_id="run-1", at=START)
     before = entry(status="error", outputs={"a": 1}, outputs_from={"a": origin}, last_error="x")
@@ -419,7 +430,8 @@ def test_reconcile_is_ok_only_with_an_empty_plan_and_no_doubt() -> None:
 
 def test_unknown_fields_survive_a_move() -> None:
     """
-    Law 14: unknown fields of a newer minor version are preserved.
+    Law: unreadable is not empty.
+    Unknown fields of a newer minor version are preserved.
     """
     before = OperationRecord.model_validate({**entry().model_dump(), "novelty": {"a": 1}})
     assert '"novelty":{"a":1}' in marker(before, "create s.a").to_json()
@@ -441,7 +453,8 @@ def test_a_deposed_object_stays_in_the_inventory() -> None:
 
 def test_an_apply_over_a_retained_target_leaves_it_retained() -> None:
     """
-    Law 10: only ``release`` takes a target out of retention.
+    Law: destroy skips only what is gone or retained.
+    Only ``release`` takes a target out of retention.
     """
     before = entry(status="retained")
     evidence = ended(CREATED, state(["s.a id-1"]))
@@ -452,7 +465,7 @@ def test_an_apply_over_a_retained_target_leaves_it_retained() -> None:
 @pytest.mark.parametrize("checks", [UNVERIFIED, FAILED_CHECK])
 def test_a_targeted_apply_that_leaves_something_is_not_ok(checks: Verification) -> None:
     """
-    DESIGN 9: it is ok only after an untargeted plan is empty, whatever the checks say.
+    It is ok only after an untargeted plan is empty, whatever the checks say.
     """
     first = marker(None, "create s.a")
     evidence = ended(CREATED, state(["s.a id-1"]))
@@ -464,7 +477,7 @@ def test_a_targeted_apply_that_leaves_something_is_not_ok(checks: Verification) 
 
 def test_reconcile_never_loses_sight_of_what_left_the_state() -> None:
     """
-    DESIGN 10: an object that left the provider state without us is not gone by that.
+    An object that left the provider state without us is not gone by that.
     """
     before = entry(
         status="error", failed_command="destroy", resources=Resources(inventory=refs("s.a id-1"))
@@ -490,7 +503,7 @@ def test_an_end_that_the_journal_does_not_tell_is_no_doubt_after_a_clean_exit() 
 
 def test_what_was_never_applied_is_absent_by_its_empty_state() -> None:
     """
-    DESIGN 3: absent is confirmed; no record alone is never read as that.
+    Absent is confirmed; no record alone is never read as that.
     """
     found = never_applied(facts(), STAMP)
     assert found.absence is not None
@@ -521,7 +534,8 @@ def test_reconcile_does_not_leave_a_doubt_under_ok() -> None:
 
 def test_surgery_leaves_what_it_does_not_answer_in_doubt() -> None:
     """
-    Law 4: an import answers the doubt at its address only; another, of which a readback could not
+    Law: only success makes ok.
+    An import answers the doubt at its address only; another, of which a readback could not
     tell, stays with all that was found out.
     """
     found_out = Readback(

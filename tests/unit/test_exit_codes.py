@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from orchestrator import errors
 from orchestrator.errors import EXIT_CODES, PRECEDENCE, OrchestratorError, worst
 
-#: DESIGN 9: if several apply, the first of these; what names a usage error applies alone.
-DESIGN = [1, 23, 21, 130, 143, 11, 10, 13, 12, 20, 22, 6, 5, 4, 3, 2, 0]
+#: If several apply, the first of these; what names a usage error applies alone.
+ORDER = [1, 23, 21, 130, 143, 11, 10, 13, 12, 20, 22, 6, 5, 4, 3, 2, 0]
 
 codes = st.lists(st.sampled_from(PRECEDENCE))
 
@@ -73,15 +73,15 @@ def test_the_precedence_is_that_of_the_design() -> None:
     """
     The order in which codes win is a contract.
     """
-    assert list(PRECEDENCE) == DESIGN
+    assert list(PRECEDENCE) == ORDER
 
 
-@pytest.mark.parametrize("winner", DESIGN)
+@pytest.mark.parametrize("winner", ORDER)
 def test_a_code_beats_all_that_come_after_it(winner: int) -> None:
     """
-    FIELD 22: whatever else happened, the first of the list is what the caller sees.
+    Whatever else happened, the first of the list is what the caller sees.
     """
-    weaker = DESIGN[DESIGN.index(winner) :]
+    weaker = ORDER[ORDER.index(winner) :]
 
     assert worst([*reversed(weaker), *weaker]) == winner
 

@@ -105,7 +105,8 @@ class StopsAfter(Told):
 
 def test_a_signal_between_parent_and_child_leaves_the_child_to_the_next_destroy() -> None:
     """
-    Law 6: nothing more is started; the child is pending with its record untouched, and the next
+    Law: signals.
+    Nothing more is started; the child is pending with its record untouched, and the next
     destroy empties it without asking its engine.
     """
     there = Premises({"host": [], "disk": ["host"]}, {"disk": "host"})

@@ -83,7 +83,8 @@ def test_what_is_read_back_is_what_was_written(project: ProjectOnDisk) -> None:
 
 def test_no_secret_is_in_it(project: ProjectOnDisk) -> None:
     """
-    Law 15: inputs, environment variables, and what stands in the blueprint for a variable that its
+    Law: secrets travel with values.
+    Inputs, environment variables, and what stands in the blueprint for a variable that its
     module calls sensitive are named with a keyed digest, never held.
     """
     frozen = freeze(project.load(environ=ENVIRON), KEY)
@@ -172,7 +173,7 @@ def test_a_changed_secret_is_told_by_its_name(
     project: ProjectOnDisk, change: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     """
-    DESIGN 10: secrets are those of today; which of them differ is known, also of those that only
+    Secrets are those of today; which of them differ is known, also of those that only
     the environment holds.
     """
     frozen = freeze(project.load(environ=ENVIRON), KEY)
@@ -217,7 +218,7 @@ def test_what_is_not_understood_is_not_left_out(project: ProjectOnDisk) -> None:
 @pytest.mark.parametrize("damage", ["schema", "text"])
 def test_a_damaged_deployment_is_an_error(project: ProjectOnDisk, damage: str) -> None:
     """
-    What cannot be read is never taken for an empty deployment (law 14).
+    What cannot be read is never taken for an empty deployment (law: unreadable is not empty).
     """
     document = json.loads(freeze(project.load(environ=ENVIRON), KEY).to_json())
     text = json.dumps(document | {"schema": "orchestrator.deployment/2"})

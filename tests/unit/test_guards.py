@@ -48,7 +48,8 @@ KNOWN = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1
 )
 def test_another_state_is_refused(record: object, found: object, reason: str) -> None:
     """
-    Law 21: state without a record, another lineage, a lost state and one gone back are refused.
+    Law: state moved without us.
+    State without a record, another lineage, a lost state and one gone back are refused.
     """
     with pytest.raises(Refused) as caught:
         check_state("web/prod/network", record, found)  # type: ignore[arg-type]
@@ -57,7 +58,8 @@ def test_another_state_is_refused(record: object, found: object, reason: str) ->
 
 def test_a_state_that_moved_on_is_told() -> None:
     """
-    Law 21: a higher serial is shown.
+    Law: state moved without us.
+    A higher serial is shown.
     """
     said = check_state("t", KNOWN, state(["s.a id-1"], serial=5))
     assert said == "the provider state has moved from serial 3 to 5 without this tool"
@@ -89,7 +91,8 @@ def looked(
 
 def test_everything_vanished_is_refused() -> None:
     """
-    Law 21: wrong region, account or credentials look like this.
+    Law: state moved without us.
+    Wrong region, account or credentials look like this.
     """
     with pytest.raises(Refused, match="every recorded object has vanished"):
         looked(state(["s.a 1", "s.b 2"]), vanishing("s.a", "s.b"))
@@ -105,7 +108,8 @@ def test_what_a_destroy_would_not_delete_has_vanished() -> None:
 
 def test_an_emptied_state_is_refused() -> None:
     """
-    Law 21: a state from which everything was taken says nothing of the objects.
+    Law: state moved without us.
+    A state from which everything was taken says nothing of the objects.
     """
     with pytest.raises(Refused, match=r"vanished: s\.a"):
         looked(state(serial=9), vanishing(), record=KNOWN)
@@ -113,7 +117,8 @@ def test_an_emptied_state_is_refused() -> None:
 
 def test_a_reason_accepts_that_everything_vanished() -> None:
     """
-    Law 21: only a person can say so.
+    Law: state moved without us.
+    Only a person can say so.
     """
     looked(state(["s.a 1"]), vanishing("s.a"), accepted="deleted by hand")
 
@@ -138,7 +143,8 @@ def test_what_waits_for_the_provider_has_not_vanished() -> None:
 
 def test_one_configuration_in_the_wrong_scope_is_refused() -> None:
     """
-    Law 21: what another region's configuration sees says nothing of its objects.
+    Law: state moved without us.
+    What another region's configuration sees says nothing of its objects.
     """
     held = state(["s.a 1 by=eu", "s.b 2 by=eu", "s.c 3 by=us"])
     with pytest.raises(
@@ -160,7 +166,8 @@ BOTH = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1"
 
 def test_what_left_the_state_is_not_created_again() -> None:
     """
-    Law 20: the object may be alive; a second one would be made.
+    Law: no guessing.
+    The object may be alive; a second one would be made.
     """
     with pytest.raises(InDoubt, match=r"s\.a \(id-1\)"):
         check_twice("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted=None)
@@ -168,14 +175,16 @@ def test_what_left_the_state_is_not_created_again() -> None:
 
 def test_what_left_the_state_and_the_module_is_nobodys_business() -> None:
     """
-    Law 21: a state that moved on is recorded and shown; nothing would be made twice.
+    Law: state moved without us.
+    A state that moved on is recorded and shown; nothing would be made twice.
     """
     check_twice("t", BOTH, ONE_LEFT, journal("plan create s.c"), accepted=None)
 
 
 def test_a_reason_accepts_that_it_is_created_again() -> None:
     """
-    Law 21: only a person can say that it is gone.
+    Law: state moved without us.
+    Only a person can say that it is gone.
     """
     check_twice("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted="gone")
 
@@ -195,7 +204,8 @@ def look(age: float, *, refreshed: str = "refreshed") -> Look:
 )
 def test_a_doubt_forbids_an_apply(action: str, age: int) -> None:
     """
-    Law 20: no blind retry; what only a person can know does not age away.
+    Law: no guessing.
+    No blind retry; what only a person can know does not age away.
     """
     with pytest.raises(InDoubt, match=r"s\.a"):
         check_doubts(doubting(action), look(age), "reconcile")
@@ -204,14 +214,15 @@ def test_a_doubt_forbids_an_apply(action: str, age: int) -> None:
 @pytest.mark.parametrize("action", ["update", "delete"])
 def test_a_refresh_answers_what_is_in_state(action: str) -> None:
     """
-    DESIGN 10: after the settling time the next plan's refresh tells what an update or delete did.
+    After the settling time the next plan's refresh tells what an update or delete did.
     """
     check_doubts(doubting(action), look(60), "reconcile")
 
 
 def test_without_a_refresh_nothing_is_answered() -> None:
     """
-    Law 20: ``--refresh=false`` asks nobody.
+    Law: no guessing.
+    ``--refresh=false`` asks nobody.
     """
     with pytest.raises(InDoubt):
         check_doubts(doubting("update"), look(9999, refreshed="no"), "reconcile")
@@ -233,7 +244,8 @@ def test_what_was_offered_on_another_entry_is_refused(
     record: OperationRecord | None, at: int
 ) -> None:
     """
-    Law 17: an action is refused where the step has moved on, and it is told what it is now.
+    Law: offers are re-checked.
+    An action is refused where the step has moved on, and it is told what it is now.
     """
     with pytest.raises(Refused) as caught:
         check_not_moved(Place(), "network", record, at)
@@ -248,6 +260,7 @@ def test_what_was_offered_on_the_newest_entry_is_done(
     record: OperationRecord | None, at: int
 ) -> None:
     """
-    Law 17: ``--at`` holds where nothing has been recorded since.
+    Law: offers are re-checked.
+    ``--at`` holds where nothing has been recorded since.
     """
     check_not_moved(Place(), "network", record, at)

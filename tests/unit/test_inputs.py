@@ -199,7 +199,7 @@ def test_a_variable_left_to_its_default_has_no_value_for_checks(deployment: Depl
 
 def test_environment_variables_are_secret_everywhere(deployment: Deployment) -> None:
     """
-    DESIGN 8: the value of ``${env.X}`` is treated as sensitive.
+    The value of ``${env.X}`` is treated as sensitive.
     """
     step, template = deployment.steps["app"], Template("${env.REGION}")
     assert template.resolve(provider_lookup(deployment, step, upstream)).secrets == {

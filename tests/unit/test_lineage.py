@@ -122,7 +122,8 @@ def test_only_a_run_that_the_records_name_is_repeated(
     records: list[OperationRecord], expected: str
 ) -> None:
     """
-    Law 20: where the records of failed steps name one run it is that one; else it must be named.
+    Law: no guessing.
+    Where the records of failed steps name one run it is that one; else it must be named.
     """
     found = run_to_repeat(records)
     assert (found.reason if isinstance(found, Obstacle) else found) == expected
@@ -225,7 +226,7 @@ RETRIED = [
 @pytest.mark.parametrize("case", RETRIED)
 def test_a_retry_does_what_the_failed_run_left_undone(case: Retried) -> None:
     """
-    DESIGN 10: steps still ok are left alone, whoever brought them there after the failure; nothing
+    Steps still ok are left alone, whoever brought them there after the failure; nothing
     that another run has done since is overwritten.
     """
     found = retry_obstacle(run(case.row), "server", case.record, case.stored)
@@ -261,7 +262,7 @@ WANTED = [
 @pytest.mark.parametrize("case", WANTED)
 def test_only_what_ended_well_is_gone_back_to_or_promoted(case: Wanted) -> None:
     """
-    DESIGN 10: a rollback goes to a run in which the step ended ok and was verified; a promotion
+    A rollback goes to a run in which the step ended ok and was verified; a promotion
     takes what ended ok.
     """
     found = run(case.row)

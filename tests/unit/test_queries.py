@@ -27,7 +27,8 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_no_record_reads_pending_and_says_what_it_waits_for(desk: Desk) -> None:
     """
-    Law 9: steps that never ran are pending, with blocked_by; never failed, never absent.
+    Law: pending, not failed.
+    Steps that never ran are pending, with blocked_by; never failed, never absent.
     """
     desk.has("network", status="error")
     rows = {row.step: row for row in status_of(desk.reader, outline()).steps}
@@ -37,7 +38,8 @@ def test_no_record_reads_pending_and_says_what_it_waits_for(desk: Desk) -> None:
 
 def test_a_spooled_outcome_is_shown_over_the_record(desk: Desk) -> None:
     """
-    Law 8: reading commands show the spool as an overlay and change nothing.
+    Law: spooled outcome.
+    Reading commands show the spool as an overlay and change nothing.
     """
     marker = desk.has("network", status="running", active_command="apply")
     desk.spool.put(entry(marker.target.target, 2, status="ok"))
@@ -69,7 +71,7 @@ def test_the_verdict_is_over_the_steps_that_are_listed(desk: Desk) -> None:
 
 def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk) -> None:
     """
-    FIELD 19: what left the repo stays listed while it may be alive.
+    What left the repo stays listed while it may be alive.
     """
     desk.has("cache", status="ok")
     desk.has("queue", status="destroyed")
@@ -98,7 +100,7 @@ def test_an_orphan_whose_deployment_was_not_kept_is_offered_nothing(
 )
 def test_a_record_of_somebody_else_is_refused(desk: Desk, fields: dict[str, Json]) -> None:
     """
-    DESIGN 2: a record of another project or blueprint file is never taken for ours.
+    A record of another project or blueprint file is never taken for ours.
     """
     desk.has("network", **fields)
     with pytest.raises(Refused) as caught:

@@ -254,7 +254,7 @@ def read(case: Case) -> Readback:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.why)
 def test_verdicts(case: Case) -> None:
     """
-    DESIGN 10: exists with what may be adopted, absent only where that is proven, else unknown and
+    Exists with what may be adopted, absent only where that is proven, else unknown and
     why.
     """
     found = read(case)
@@ -372,7 +372,8 @@ def test_choices() -> None:
 
 def test_only_one_sure_find_is_adopted() -> None:
     """
-    Law 20: of several candidates nobody guesses, and a taken address takes no other.
+    Law: no guessing.
+    Of several candidates nobody guesses, and a taken address takes no other.
     """
     cases = [
         doubt(THIS, "exists", ["1"]),

@@ -38,7 +38,8 @@ def test_what_was_written_comes_back_with_the_secrets_of_today() -> None:
 
 def test_the_document_holds_no_secret() -> None:
     """
-    Law 15: only where a secret comes from, and its keyed digest.
+    Law: secrets travel with values.
+    Only where a secret comes from, and its keyed digest.
     """
     assert "s3cret" not in TEXT
     assert "t0ken" not in TEXT
@@ -53,7 +54,7 @@ def test_the_same_secrets_have_not_changed() -> None:
 
 def test_a_changed_secret_is_told_by_its_origin() -> None:
     """
-    DESIGN 10: where the digest differs it is said.
+    Where the digest differs it is said.
     """
     found = recall(TEXT, lambda path, origin: "other" if path[0] == "db" else "t0ken")
     assert found.changed(KEY) == ["inputs.db_password"]

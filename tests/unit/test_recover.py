@@ -147,7 +147,8 @@ def test_a_failed_run_is_offered_as_a_whole_too(desk: Desk) -> None:
 
 def test_failures_of_two_runs_are_not_offered_as_a_whole(desk: Desk) -> None:
     """
-    Law 20: which of them would be retried is not guessed.
+    Law: no guessing.
+    Which of them would be retried is not guessed.
     """
     ran(desk, SECOND, ended("server", "error"), exit_code=10)
     ran(desk, THIRD, ended(status="error"), exit_code=10)
@@ -171,7 +172,8 @@ def test_a_failed_run_that_is_not_in_the_store_is_deployed_anew(desk: Desk) -> N
 
 def test_a_failure_before_any_entry_is_told_from_the_run(desk: Desk) -> None:
     """
-    Law 3: a failed plan leaves no entry; the newest run tells of it, and the hint is for its phase.
+    Law: before the marker nothing changes.
+    A failed plan leaves no entry; the newest run tells of it, and the hint is for its phase.
     """
     fault = FAILED.model_copy(update={"phase": "plan", "summary": "bad value"})
     failed = ended(status="error").model_copy(update={"error": fault})
@@ -199,7 +201,7 @@ def test_the_newest_verified_run_is_where_to_roll_back_to(desk: Desk) -> None:
 
 def test_an_unverified_run_is_named_but_not_offered(desk: Desk) -> None:
     """
-    DESIGN 10: what no check vouches for takes a reason.
+    What no check vouches for takes a reason.
     """
     ran(desk, SECOND, ended(verdict="unverified"))
     ran(desk, THIRD, ended(status="error"), exit_code=10)
@@ -295,7 +297,7 @@ def test_who_is_alive_decides(
     desk: Desk, state: Liveness, age: float, condition: Condition, recommended: str
 ) -> None:
     """
-    DESIGN 3: live waits, interrupted is reconciled, silent needs a person; what was in flight at
+    Live waits, interrupted is reconciled, silent needs a person; what was in flight at
     the last heartbeat and the process are evidence.
     """
     marked(desk, state, age=age)
@@ -332,7 +334,8 @@ def test_a_claim_holds_for_all_steps(
 
 def test_a_spooled_outcome_is_recorded_first(desk: Desk) -> None:
     """
-    Law 8: the outcome on disk is shown, and nothing is offered but to record it.
+    Law: spooled outcome.
+    The outcome on disk is shown, and nothing is offered but to record it.
     """
     marker = desk.has("network", status="running", active_command="apply", run_id=THIRD)
     desk.spool.put(entry(marker.target.target, 2, status="ok", run_id=THIRD))
@@ -358,7 +361,7 @@ def test_an_outcome_that_came_too_late_is_evidence(desk: Desk) -> None:
 
 def test_a_state_that_could_not_be_saved_is_found_where_the_module_lies(desk: Desk) -> None:
     """
-    FIELD 8: ``errored.tfstate`` is found wherever in the working directory it lies, and blocks the
+    ``errored.tfstate`` is found wherever in the working directory it lies, and blocks the
     rest.
     """
     error(desk)
@@ -383,7 +386,7 @@ def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
     desk: Desk, seconds: int, left: float, asked: int | None, situation: str
 ) -> None:
     """
-    DESIGN 10: what was asked for in the settling time may still appear; what was asked for after it
+    What was asked for in the settling time may still appear; what was asked for after it
     in vain is a person's.
     """
     readback = None
@@ -398,7 +401,7 @@ def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
 
 def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:
     """
-    FIELD 6: an attempt that changed nothing because the state was locked says whose lock it was,
+    An attempt that changed nothing because the state was locked says whose lock it was,
     and what releases it if its holder is dead.
     """
     held = Fault(code="state_locked", phase="lock", summary="locked: id 7f-1, who ann@ci")
@@ -412,7 +415,8 @@ def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:
 
 def test_what_has_vanished_is_accepted_by_the_offered_command(desk: Desk) -> None:
     """
-    Law 21: after a delete that was cut short the provider has nothing left, and whoever goes on is
+    Law: state moved without us.
+    After a delete that was cut short the provider has nothing left, and whoever goes on is
     refused. What is offered then says that it is gone, and that reconcile would be refused.
     """
     doubt = LOST.model_copy(update={"action": "delete", "why": "its delete never ended"})
@@ -467,7 +471,8 @@ def test_what_the_module_of_an_action_left_is_settled_first(desk: Desk) -> None:
 
 def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
     """
-    Law 12: an owned child is no dependent that keeps its parent from being destroyed.
+    Law: children follow parents.
+    An owned child is no dependent that keeps its parent from being destroyed.
     """
     steps = {
         name: OutlinedStep(
@@ -571,7 +576,7 @@ def test_a_retained_orphan_is_not_offered_to_be_destroyed(desk: Desk) -> None:
 
 def test_orphans_are_listed_with_the_command_that_takes_them_down(desk: Desk) -> None:
     """
-    FIELD 19: what left the blueprint and may be alive stays in sight.
+    What left the blueprint and may be alive stays in sight.
     """
     desk.has("cache", deployment="sha256:1")
     found = look(desk)
@@ -591,7 +596,8 @@ def test_only_the_named_steps_are_listed_and_others_still_count(desk: Desk) -> N
 
 def test_it_changes_nothing(desk: Desk, tmp_path: Path) -> None:
     """
-    Law 16: `recover` reads; neither records nor files are touched or made.
+    Law: reading changes nothing.
+    `recover` reads; neither records nor files are touched or made.
     """
     ran(desk, THIRD, ended(status="error"), exit_code=10)
     error(desk)

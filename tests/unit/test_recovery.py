@@ -469,7 +469,8 @@ def test_every_action_is_listed_with_a_sentence(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
 def test_every_command_is_about_one_step_on_one_entry(row: Row) -> None:
     """
-    Law 17: a printed command carries the sequence it was offered on; only waiting carries none,
+    Law: offers are re-checked.
+    A printed command carries the sequence it was offered on; only waiting carries none,
     for what it waits for moves on.
     """
     for offer in offers(subject(row), advice(row)):
@@ -504,7 +505,7 @@ def test_that_an_apply_replaces_what_is_tainted_is_said_wherever_one_is_offered(
     remedy: str,
 ) -> None:
     """
-    DESIGN 10: a plain apply over a tainted object replaces it, and nobody must find out afterwards.
+    A plain apply over a tainted object replaces it, and nobody must find out afterwards.
     """
     said, _ = offered(remedy, failed(resources=TAINTED))
     assert "aws_instance.this is half-made (tainted): the apply replaces it" in said
@@ -535,7 +536,7 @@ def test_what_left_the_state_is_taken_back_by_its_id() -> None:
 
 def test_settling_is_told_in_seconds() -> None:
     """
-    DESIGN 10: while a request of a dead engine may be under way nothing is called absent.
+    While a request of a dead engine may be under way nothing is called absent.
     """
     said, _ = offered("reconcile", failed(resources=DOUBTFUL), settling=41.0)
     assert "for another 41 s" in said
@@ -604,7 +605,7 @@ def test_a_command_says_all_that_it_needs(
 
 def test_what_was_found_is_adopted_by_the_command_shown() -> None:
     """
-    DESIGN 10: the provider's answer is in the command, safe to paste.
+    The provider's answer is in the command, safe to paste.
     """
     _, command = offered("reconcile", failed(resources=Resources(in_doubt=(FOUND, LEFT))))
     words = shlex.split(command)
@@ -616,7 +617,7 @@ def test_what_was_found_is_adopted_by_the_command_shown() -> None:
 
 def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
     """
-    DESIGN 10: what nobody verified is not offered, and the command that insists is told.
+    What nobody verified is not offered, and the command that insists is told.
     """
     facts = Facts(earlier_run="R0", obstacles={Remedy.ROLLBACK: UNVERIFIED})
     given = Subject(Web(), "compute", failed(), facts=facts)
@@ -640,7 +641,7 @@ def test_every_code_has_a_sentence_and_every_sentence_is_used() -> None:
 
 def test_every_phase_has_a_hint_of_its_own() -> None:
     """
-    DESIGN 6: each phase of a fault says what to do first, and no two say the same.
+    Each phase of a fault says what to do first, and no two say the same.
     """
     assert set(HINTS) == set(get_args(Phase))
     assert len(set(HINTS.values())) == len(HINTS)
@@ -662,7 +663,8 @@ def test_no_hint_of_the_phase_where_the_reason_is_another(code: str) -> None:
 
 def test_a_destroy_that_waits_for_the_provider_accepts_nothing_as_vanished() -> None:
     """
-    Law 21: the offered destroy asks the provider again; a reason to accept that objects vanished is
+    Law: state moved without us.
+    The offered destroy asks the provider again; a reason to accept that objects vanished is
     for those that left without us.
     """
 

@@ -106,7 +106,8 @@ def test_continue_goes_on_where_nothing_upstream_failed() -> None:
 
 def test_a_halt_overrides_continue() -> None:
     """
-    Law 8: after an outcome that could not be recorded no further step starts.
+    Law: spooled outcome.
+    After an outcome that could not be recorded no further step starts.
     """
     diary = Diary({"net"}, {"net"})
     go(DIAMOND, diary, jobs=1, on_failure=OnFailure.CONTINUE)
@@ -115,7 +116,8 @@ def test_a_halt_overrides_continue() -> None:
 
 def test_after_a_signal_nothing_more_starts() -> None:
     """
-    Law 6 and FIELD 5: start nothing more.
+    Law: signals.
+    Start nothing more.
     """
     stop = SetStop()
     stop.stop_now = True
@@ -128,7 +130,7 @@ def test_after_a_signal_nothing_more_starts() -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_never_more_steps_at_once_than_jobs(jobs: int) -> None:
     """
-    FIELD 32: parallelism is bounded.
+    Parallelism is bounded.
     """
     lock, now, most = threading.Lock(), [0], [0]
     gate = threading.Barrier(jobs)

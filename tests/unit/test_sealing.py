@@ -70,7 +70,8 @@ def quoting() -> OperationRecord:
 
 def test_no_text_of_a_record_keeps_a_secret() -> None:
     """
-    Law 15: errors, diagnostics, checks, doubts and outputs that quote a secret are masked.
+    Law: secrets travel with values.
+    Errors, diagnostics, checks, doubts and outputs that quote a secret are masked.
     """
     masker = Masker()
     masker.add(SECRET)
@@ -80,7 +81,8 @@ def test_no_text_of_a_record_keeps_a_secret() -> None:
 
 def test_what_a_person_typed_is_masked_in_a_run() -> None:
     """
-    Law 15: reasons and arguments of a run keep no secret, whichever option they were given by.
+    Law: secrets travel with values.
+    Reasons and arguments of a run keep no secret, whichever option they were given by.
     """
     said = f"it was {SECRET}"
     run = RunRecord(

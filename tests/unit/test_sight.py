@@ -27,7 +27,7 @@ def names(seen: Sight) -> tuple[list[str], list[str]]:
 
 def test_a_configuration_that_sees_others_is_believed() -> None:
     """
-    DESIGN 10: an object that vanished counts as gone if the same configuration saw others.
+    An object that vanished counts as gone if the same configuration saw others.
     """
     held = state(["s.a 1 by=eu", "s.b 2 by=eu", "s.c 3 by=us"])
     assert names(applying(held, "s.a")) == (["s.a"], [])
@@ -35,7 +35,8 @@ def test_a_configuration_that_sees_others_is_believed() -> None:
 
 def test_a_configuration_that_sees_nothing_is_not_believed() -> None:
     """
-    Law 21: one alias in the wrong region loses only its own objects, and all of them.
+    Law: state moved without us.
+    One alias in the wrong region loses only its own objects, and all of them.
     """
     held = state(["s.a 1 by=eu", "s.c 3 by=us"])
     assert names(applying(held, "s.c")) == (["s.c"], ["s.c"])
@@ -43,7 +44,8 @@ def test_a_configuration_that_sees_nothing_is_not_believed() -> None:
 
 def test_what_has_no_region_does_not_vouch_for_what_has_one() -> None:
     """
-    Law 21: in a wrong region a role is still found, and the network and what is in it are not. One
+    Law: state moved without us.
+    In a wrong region a role is still found, and the network and what is in it are not. One
     object of a type of its own may have gone; one of several of a type as well.
     """
     held = state(["role.a 1", "vpc.a 2", "subnet.a 3", "subnet.b 4"])
@@ -66,7 +68,8 @@ def test_a_destroy_tells_what_vanished_by_what_it_would_delete() -> None:
 
 def test_a_deposed_object_that_no_plan_would_delete_has_vanished() -> None:
     """
-    Law 21: no plan reports the drift of a deposed object. One that is found is planned for delete
+    Law: state moved without us.
+    No plan reports the drift of a deposed object. One that is found is planned for delete
     at its address, in every plan.
     """
     held = state(["s.a 1 deposed=d1"])
@@ -77,7 +80,8 @@ def test_a_deposed_object_that_no_plan_would_delete_has_vanished() -> None:
 
 def test_what_a_targeted_plan_does_not_ask_for_vouches_for_nothing() -> None:
     """
-    Law 21: an apply with --target in the wrong region asks for one object and loses it; the others
+    Law: state moved without us.
+    An apply with --target in the wrong region asks for one object and loses it; the others
     were not seen.
     """
     held = state(["s.a 1", "s.b 2"])

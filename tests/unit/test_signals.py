@@ -26,7 +26,8 @@ def test_a_second_signal_at_the_very_end_keeps_the_exit_code(
     first: str, second: str, code: int
 ) -> None:
     """
-    Law 6: CI sends both; the second only counts as a note, also where it meets a process that has
+    Law: signals.
+    CI sends both; the second only counts as a note, also where it meets a process that has
     recorded everything and is about to end.
     """
     script = ENDING.format(first=first, second=second)

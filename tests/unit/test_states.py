@@ -55,7 +55,8 @@ def test_a_move_is_in_the_table_or_raises(status: Status | None, trigger: Trigge
 
 def test_only_a_marker_leads_to_running() -> None:
     """
-    Law 1: a target is running only because a mutation was about to begin.
+    Law: intent first.
+    A target is running only because a mutation was about to begin.
     """
     leading = {t for t, moves in TABLE.items() if Status.RUNNING in moves.values()}
     assert leading == {Trigger.START}
@@ -63,7 +64,8 @@ def test_only_a_marker_leads_to_running() -> None:
 
 def test_destroyed_comes_only_from_a_confirmed_absence() -> None:
     """
-    Law 11: nothing but GONE leads to destroyed.
+    Law: destroyed means confirmed.
+    Nothing but GONE leads to destroyed.
     """
     leading = {t for t, moves in TABLE.items() if Status.DESTROYED in moves.values()}
     assert leading == {Trigger.GONE}
@@ -71,7 +73,7 @@ def test_destroyed_comes_only_from_a_confirmed_absence() -> None:
 
 def test_only_ok_becomes_retained() -> None:
     """
-    DESIGN 10: only ok can become retained; an apply over a retained target leaves it so.
+    Only ok can become retained; an apply over a retained target leaves it so.
     """
     sources = {
         status
@@ -87,7 +89,8 @@ def test_only_ok_becomes_retained() -> None:
 @pytest.mark.parametrize("before", [s for s in Status if s is not Status.RUNNING])
 def test_a_revert_restores_the_status_from_before(before: Status) -> None:
     """
-    Law 5: an attempt that is proven to have touched nothing leaves no trace in the status.
+    Law: failure keeps what is known.
+    An attempt that is proven to have touched nothing leaves no trace in the status.
     """
     assert advance(Status.RUNNING, Trigger.REVERT, before=before) is before
 
@@ -104,7 +107,7 @@ def test_anything_alive_or_unsettled_outranks_all_else(
     rows: list[tuple[Status | None, Condition | None]],
 ) -> None:
     """
-    DESIGN 3: live, then interrupted or silent, then error come first in the verdict.
+    Live, then interrupted or silent, then error come first in the verdict.
     """
     conditions = {condition for _, condition in rows if condition}
     found = verdict(rows)
@@ -133,14 +136,14 @@ def test_anything_alive_or_unsettled_outranks_all_else(
 )
 def test_verdict_without_trouble(statuses: list[Status | None], expected: Verdict) -> None:
     """
-    DESIGN 3: no record is never read as absent, and part of it is never all of it.
+    No record is never read as absent, and part of it is never all of it.
     """
     assert verdict([(status, None) for status in statuses]) is expected
 
 
 def test_a_step_has_every_status_of_a_target_and_two_more() -> None:
     """
-    DESIGN 3: in a run a step can also be pending or skipped.
+    In a run a step can also be pending or skipped.
     """
     assert {s.value for s in StepStatus} == {s.value for s in Status} | {"pending", "skipped"}
 

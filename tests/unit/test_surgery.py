@@ -91,7 +91,8 @@ def operate(
 
 def test_surgery_restores_status_error_and_what_was_applied() -> None:
     """
-    Law 4: never `ok`; what failed stays what failed, with outputs and the run it was of. Inventory
+    Law: only success makes ok.
+    Never `ok`; what failed stays what failed, with outputs and the run it was of. Inventory
     and serial are those of the state, and what was done stands beside them.
     """
     before = failed()
@@ -207,7 +208,8 @@ def test_a_state_that_cannot_be_read_afterwards_is_an_error_of_the_surgery(
 @pytest.mark.parametrize("status", [None, Status.ABSENT, Status.DESTROYED])
 def test_objects_where_none_were_are_unapplied(status: Status | None) -> None:
     """
-    Law 4: `error` until an apply or reconcile finds them as described, also where the import that
+    Law: only success makes ok.
+    `error` until an apply or reconcile finds them as described, also where the import that
     brought them failed in the end.
     """
     before = entry(status=status, sequence=2) if status else None
@@ -318,7 +320,8 @@ def test_a_reading_command_does_not_mutate(name: str) -> None:
 )  # fmt: skip
 def test_what_may_change_state_or_is_not_known_mutates(name: str) -> None:
     """
-    Law 1: it is marked before it is done.
+    Law: intent first.
+    It is marked before it is done.
     """
     assert EngineCommand.parse(name.split()).mutates
 

@@ -31,7 +31,7 @@ def test_a_document_is_named_in_its_schema(name: str) -> None:
 
 def test_status_has_the_fields_of_the_contract() -> None:
     """
-    DESIGN 9 fixes these names.
+    These names are a contract.
     """
     document = json.loads(ERROR.to_json())
     assert document["schema"] == "orchestrator.status/1"

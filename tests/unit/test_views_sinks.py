@@ -77,7 +77,8 @@ def shown(events: list[Event], *, verbose: bool = False) -> str:
 )
 def test_a_run_begins_with_the_one_it_comes_from(kind: str, words: str) -> None:
     """
-    Law 18: whoever watches a retry or rollback sees from which run, and why.
+    Law: runs are never edited.
+    Whoever watches a retry or rollback sees from which run, and why.
     """
     lineage = Lineage(kind=kind, from_run="R1", reason="v2 is slow")
     begun = started(kind).model_copy(update={"lineage": lineage})

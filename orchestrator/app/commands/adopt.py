@@ -26,7 +26,7 @@ from orchestrator.errors import OrchestratorError
 
 def adopt(services: Services, deployment: Deployment, order: Order) -> int:
     """
-    Adopt the selected steps that have no record; the exit code of DESIGN 9.
+    Adopt the selected steps that have no record. Returns the exit code.
     """
     return run(services, deployment, order, _work)
 

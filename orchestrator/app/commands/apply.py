@@ -44,7 +44,7 @@ class Course:
 
 def apply(services: Services, deployment: Deployment, order: Order) -> int:
     """
-    Apply the selected steps from their modules as they are; the exit code of DESIGN 9.
+    Apply the selected steps from their modules as they are. Returns the exit code.
     """
     judge = unfinished if order.unfinished else every
     return run(services, deployment, order, partial(work, course=Course(as_it_is, judge)))

@@ -28,7 +28,7 @@ from orchestrator.errors import OrchestratorError, Refused
 
 def compensate(services: Services, deployment: Deployment, order: Order) -> int:
     """
-    Compensate the selected steps; the exit code of DESIGN 9.
+    Compensate the selected steps. Returns the exit code.
     """
     return run(services, deployment, order, _work)
 

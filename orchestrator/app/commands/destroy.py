@@ -36,7 +36,7 @@ from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavail
 
 def destroy(services: Services, deployment: Deployment, order: Order) -> int:
     """
-    Destroy the selected steps; the exit code of DESIGN 9.
+    Destroy the selected steps. Returns the exit code.
     """
     if deployment.protected and order.confirm != deployment.environment:
         steps = selection(deployment, order)

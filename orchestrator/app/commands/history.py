@@ -1,5 +1,5 @@
 """
-The documents of ``history``, ``runs`` and ``graph``. They change nothing (law 16).
+The documents of ``history``, ``runs`` and ``graph``. They change nothing.
 """
 
 from __future__ import annotations

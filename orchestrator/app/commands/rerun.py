@@ -39,7 +39,7 @@ from orchestrator.errors import Invalid, Problem, Refused
 
 def retry(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
     """
-    What a failed run left undone, from its snapshots and inputs; the exit code of DESIGN 9.
+    What a failed run left undone, from its snapshots and inputs. Returns the exit code.
     """
     stored = _snapshots(services)
     order = _as_asked(services, order, earlier.run)
@@ -69,7 +69,7 @@ def _as_asked(services: Services, order: Order, failed: RunRecord) -> Order:
 
 def rollback(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
     """
-    The steps as a run left them that ended ok and verified; the exit code of DESIGN 9.
+    The steps as a run left them that ended ok and verified. Returns the exit code.
     """
     if not order.reason:
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
@@ -83,7 +83,7 @@ def rollback(services: Services, deployment: Deployment, order: Order, *, earlie
 
 def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
     """
-    A new attempt from blueprint, modules and inputs as they are now; the exit code of DESIGN 9.
+    A new attempt from blueprint, modules and inputs as they are now. Returns the exit code.
     """
     run_id = followed_run(
         services.files,
@@ -99,8 +99,8 @@ def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
 
 def promote(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
     """
-    The very modules of a run in another environment, with this environment's inputs; the exit code
-    of DESIGN 9.
+    The very modules of a run in another environment, with this environment's inputs. Returns
+    the exit code.
     """
     stored = _snapshots(services)
 

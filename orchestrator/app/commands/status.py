@@ -1,5 +1,5 @@
 """
-The status of blueprints, from their records. It changes nothing (law 16).
+The status of blueprints, from their records. It changes nothing.
 """
 
 from __future__ import annotations

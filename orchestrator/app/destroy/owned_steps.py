@@ -1,6 +1,6 @@
 """
 What goes with its parent: once that is confirmed gone, the child's provider state is saved and
-emptied, and the child is recorded as destroyed with it (law 12). Its own engine run would fail:
+emptied, and the child is recorded as destroyed with it. Its own engine run would fail:
 its objects cannot be reached any more.
 """
 
@@ -28,7 +28,7 @@ from orchestrator.domain.record.record import EngineRef, OperationRecord, Planne
 from orchestrator.errors import ApprovalMissing, EngineFailed, StoreUnavailable
 from orchestrator.ports import Push
 
-#: The provider state as it was, kept beside the run: it holds secrets (law 15).
+#: The provider state as it was, kept beside the run: it holds secrets.
 SAVED = "saved.tfstate"
 
 

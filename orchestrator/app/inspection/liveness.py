@@ -64,7 +64,7 @@ class Watch:
 
     def condition(self, record: OperationRecord) -> Condition | None:
         """
-        The derived condition of DESIGN 3; None for a record that is not ``running``.
+        The derived condition; None for a record that is not ``running``.
 
         Owner and engine are gone only if both are proven gone from here. Where that cannot be
         proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back

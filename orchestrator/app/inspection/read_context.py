@@ -1,5 +1,5 @@
 """
-What reading commands read with. It changes nothing (law 16).
+What reading commands read with. It changes nothing.
 """
 
 from __future__ import annotations

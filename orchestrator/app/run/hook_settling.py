@@ -1,5 +1,5 @@
 """
-A step whose action was interrupted: settled from what the action left, never guessed (law 7).
+A step whose action was interrupted: settled from what the action left, never guessed.
 """
 
 from __future__ import annotations

@@ -219,7 +219,9 @@ class PreparedSteps:
 
     def _held(self, name: str, state: PulledState) -> None:
         """
-        Hold a provider state that was read against the step's record (law 21).
+        Hold a provider state that was read against the step's record.
+
+        Law: state moved without us.
         """
         target = str(self.deployment.target(name))
         moved = check_state(target, self.records.get(name), state)

@@ -1,6 +1,6 @@
 """
 What an applying run keeps in the operation store before it mutates: all that a later run needs to
-do the same again, of the steps that it may not get to as well (DESIGN 7, 10).
+do the same again, of the steps that it may not get to as well.
 """
 
 from __future__ import annotations

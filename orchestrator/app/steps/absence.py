@@ -1,5 +1,5 @@
 """
-Confirming absence: the provider is asked for what a destroy removed (DESIGN 10).
+Confirming absence: the provider is asked for what a destroy removed.
 
 The provider state from before the destroy is kept, on this machine and readable to its owner only,
 until the provider has confirmed all that the destroy removed: nothing else knows the objects well
@@ -32,7 +32,7 @@ BEFORE = "before.tfstate"
 def look(asker: Asker, proposal: Proposal, wishes: PlanOptions) -> Proposal:
     """
     A proposal that was planned without a refresh, once the provider was asked all the same whether
-    it sees the objects: no plan has noticed that the scope is a wrong one (law 21).
+    it sees the objects: no plan has noticed that the scope is a wrong one.
 
     Refused as `check_vanished` does. What cannot be asked for does not stop it; but a destroy that
     wants the provider's word on it will not have it.

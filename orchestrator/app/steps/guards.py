@@ -1,5 +1,6 @@
 """
-What forbids a mutation although nothing is wrong with the input: law 21, doubts, saved states.
+What forbids a mutation although the input is valid: provider state that moved without us, doubts,
+saved states.
 
 Each guard is a question about values; none of them reads or writes anything.
 """

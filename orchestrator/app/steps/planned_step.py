@@ -109,7 +109,9 @@ def propose(
     hold: Hold = check_state,
 ) -> Proposal:
     """
-    Plan a step to ``evidence``/plan.tfplan, and hold it against the record (law 21).
+    Plan a step to ``evidence``/plan.tfplan, and hold it against the record.
+
+    Law: state moved without us.
 
     EngineFailed(phase="plan") or Busy where it cannot be planned, Refused where the provider state
     is not the one that the record knows (``hold`` decides) or all of it has vanished.

@@ -27,7 +27,9 @@ def record(services: Services, entry: OperationRecord) -> OperationRecord:
     """
     Make an entry durable as it may be seen, and return it so.
 
-    Whatever this raises for a marker, the mutation must not start (law 2).
+    Whatever this raises for a marker, the mutation must not start.
+
+    Law: no record, no mutation.
     """
     entry = sealed(entry, services.masker)
     services.store.append(entry)
@@ -36,7 +38,9 @@ def record(services: Services, entry: OperationRecord) -> OperationRecord:
 
 def record_outcome(services: Services, outcome: OperationRecord) -> OperationRecord:
     """
-    Make the outcome of a mutation durable, in the store or else in the spool (law 8).
+    Make the outcome of a mutation durable, in the store or else in the spool.
+
+    Law: spooled outcome.
 
     Spooled where it lies in the spool; Fenced where another writer took the target over: then the
     outcome is kept beside the run as evidence and overwrites nothing.

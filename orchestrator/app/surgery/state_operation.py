@@ -1,7 +1,7 @@
 """
 Surgery on a step under the marker contract: intent, engine call, what the provider state holds.
 
-It changes provider state and no remote object, and never makes ``ok`` (law 4). An interrupted one
+It changes provider state and no remote object, and never makes ``ok``. An interrupted one
 is settled by `settling` from the same evidence.
 """
 

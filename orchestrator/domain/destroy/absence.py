@@ -1,7 +1,7 @@
 """
 Absence: what a provider says of the objects that a destroy removed, and what that adds up to.
 
-A delete request is not absence (DESIGN 10): an object is gone once the provider configuration that
+A delete request is not absence: an object is gone once the provider configuration that
 managed it was asked for it and did not find it. What cannot be told is not gone.
 """
 

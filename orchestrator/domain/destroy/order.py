@@ -167,6 +167,6 @@ def with_children(deployment: Deployment, selected: Sequence[str]) -> tuple[str,
 
 def _exists(record: OperationRecord | None) -> bool:
     """
-    Whether a target is potentially alive (law 10).
+    Whether a target is potentially alive.
     """
     return record is not None and record.status not in NOTHING_THERE

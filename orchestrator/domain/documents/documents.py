@@ -1,5 +1,5 @@
 """
-The JSON documents of reading commands, one class each; DESIGN 9 fixes the names of the first ones.
+The JSON documents of reading commands, one class each. Their names are a contract.
 
 Times are UTC. Every text is masked already. A field that is added later is optional.
 """

@@ -1,5 +1,5 @@
 """
-Readback: what the provider's answers mean for the objects in doubt (DESIGN 10).
+Readback: what the provider's answers mean for the objects in doubt.
 
 Absent is said only where the way of asking is proven: an identity that has named an object created
 here, a search that finds others of the same resource. Whatever else is not found stays unknown.

@@ -1,6 +1,6 @@
 """
 Which objects of a provider state a refresh saw, and which provider configurations saw nothing: in
-another region or account, or with other credentials, every object reads as gone (law 21).
+another region or account, or with other credentials, every object reads as gone.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def assess(
     ended_well: bool = False,
 ) -> Resources:
     """
-    Sort every planned object by its fate (DESIGN 10).
+    Sort every planned object by its fate.
 
     ``ended_well``: the engine said that it did everything. Then an end that its journal does not
     tell is no doubt: of a deposed and a new object at one address it may report only one.

@@ -83,10 +83,12 @@ def conclude(
     left: Sequence[PlannedAction] = (),
 ) -> OperationRecord:
     """
-    The entry that ends the mutation of ``marker`` (laws 4, 5, 6, 11).
+    The entry that ends the mutation of ``marker``.
+
+    Laws: only success makes ok; failure keeps what is known; destroyed means confirmed.
 
     ``before`` is the entry the marker was written over. ``verification`` is the result of the
-    step's checks where the engine ended well; a failed one makes ``error`` (law 19). ``left`` is
+    step's checks where the engine ended well; a failed one makes ``error``. ``left`` is
     what a targeted apply left undone: with it the target is not ``ok`` either.
     """
     command = marker.active_command or "apply"

@@ -131,7 +131,7 @@ def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[Obj
 
 def unconfirmed(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    What has left the provider state without a destroy: nobody may call it gone (DESIGN 10).
+    What has left the provider state without a destroy: nobody may call it gone.
     """
     return tuple(
         Doubt(

@@ -113,7 +113,7 @@ def mark(
     settled: Sequence[Settled] = (),
 ) -> OperationRecord:
     """
-    The intent (law 1): ``command`` is about to carry out ``planned`` on objects as in ``state``.
+    The intent: ``command`` is about to carry out ``planned`` on objects as in ``state``.
 
     ``facts`` are the fields that the run knows anew; everything else stays as it was. ``doubts``
     are those that stay open, ``settled`` those that were answered on the way.
@@ -147,7 +147,7 @@ def mark_with_parent(
     state: PulledState,
 ) -> OperationRecord:
     """
-    The intent to empty the provider state of a target whose parent is confirmed gone (law 12):
+    The intent to empty the provider state of a target whose parent is confirmed gone:
     the objects in ``state`` went with it.
     """
     marker = mark(

@@ -1,5 +1,5 @@
 """
-The entries of a step whose declared action is carried out: intent and answer (laws 1, 4, 5).
+The entries of a step whose declared action is carried out: intent and answer.
 
 An action never makes ``ok``: one that ends well restores how the step stood before, with what was
 done beside it. One that does not makes ``error``.

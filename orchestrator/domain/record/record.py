@@ -70,7 +70,7 @@ class Diagnostic(Frozen):
 
 class Fault(Frozen):
     """
-    Why a target is in ``error``: stable code, phase (DESIGN 6) and one-line summary.
+    Why a target is in ``error``: stable code, phase and one-line summary.
     """
 
     code: str

@@ -1,5 +1,5 @@
 """
-The last look at a record before it is written: no secret leaves the process in it (law 15).
+The last look at a record before it is written: no secret leaves the process in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Surgery: engine calls that change provider state and no remote object.
 
-It never makes ``ok`` (law 4): status and error are those from before, with what it did beside them.
+It never makes ``ok``: status and error are those from before, with what it did beside them.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _restored(
 ) -> OperationRecord:
     """
     ``before`` with what the provider state holds now. What surgery took out of it lives on: it
-    stays in the inventory, until an apply or reconcile asks for a reason (law 21).
+    stays in the inventory, until an apply or reconcile asks for a reason.
     """
     settled = _answered(marker, before, state)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash

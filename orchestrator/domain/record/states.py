@@ -142,8 +142,8 @@ def advance(status: Status | None, trigger: Trigger, *, before: Status | None = 
     The status after ``trigger``.
 
     ``REVERT`` goes back to ``before``, the status the marker was written over. A target that had no
-    record goes to ``absent``: its provider state was seen empty before the marker (law 21 refuses
-    anything else) and nothing began since.
+    record goes to ``absent``: its provider state was seen empty before the marker (the guards
+    refuse anything else) and nothing began since.
 
     >>> advance(None, Trigger.START)
     <Status.RUNNING: 'running'>
@@ -159,7 +159,7 @@ def advance(status: Status | None, trigger: Trigger, *, before: Status | None = 
 
 def verdict(steps: Iterable[tuple[Status | None, Condition | None]]) -> Verdict:
     """
-    The verdict over the steps' records, first rule that holds (DESIGN 3).
+    The verdict over the steps' records, first rule that holds.
     """
     rows = list(steps)
     statuses = {status for status, _ in rows}

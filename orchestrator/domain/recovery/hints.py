@@ -1,5 +1,5 @@
 """
-What to do first about a fault, by the phase in which it happened (DESIGN 6).
+What to do first about a fault, by the phase in which it happened.
 """
 
 from __future__ import annotations

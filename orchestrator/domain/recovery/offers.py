@@ -59,7 +59,7 @@ def _message(
 
 def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str | None:
     """
-    The command that takes an available remedy on the entry that it is offered on (law 17).
+    The command that takes an available remedy on the entry that it is offered on.
     """
     if not choice.available:
         return None

@@ -1,7 +1,7 @@
 """
 What stands against doing a run again: retry, rollback and promotion judged by records alone.
 
-Each function is asked before the action is offered and again when it is carried out (law 17), so
+Each function is asked before the action is offered and again when it is carried out, so
 both say the same. `Obstacle` is the answer that forbids; nothing here reads or writes anything.
 """
 
@@ -87,7 +87,7 @@ def failed_run(record: OperationRecord) -> str | None:
 
 def run_to_repeat(records: Sequence[OperationRecord]) -> str | Obstacle:
     """
-    The one run that the records name as failed: no other is guessed (law 20).
+    The one run that the records name as failed: no other is guessed.
     """
     failed = {record.target.step: failed_run(record) for record in records}
     named = {step: run for step, run in failed.items() if run is not None}
