@@ -41,7 +41,7 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
             case Began(address, action, began, object_id):
                 if action not in MUTATIONS:
                     return
-                session.took_off(target, address, action, began)
+                session.object_started(target, address, action, began)
                 event = ObjectEvent(
                     at=at, step=step, state="began", address=address, action=action, id=object_id
                 )
@@ -52,13 +52,13 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
             case Completed(address, action, _, object_id):
                 if action not in MUTATIONS:
                     return
-                session.landed(target, address, action)
+                session.object_ended(target, address, action)
                 shown = mask(object_id) if object_id else None
                 event = ObjectEvent(
                     at=at, step=step, state="done", address=address, action=action, id=shown
                 )
             case Errored(address, action, _):
-                session.landed(target, address, action)
+                session.object_ended(target, address, action)
                 event = ObjectEvent(
                     at=at, step=step, state="failed", address=address, action=action
                 )

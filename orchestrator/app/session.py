@@ -44,8 +44,8 @@ class Session:
         self.run = run
         self.codes: list[int] = []
         self.rerun_file: Path | None = None
-        self.succeeds: list[str] = []  # killed runs whose claim this one took over
-        self._flying: dict[tuple[str, str, Action], InFlight] = {}
+        self.takes_over_from: list[str] = []  # killed runs whose claim this one took over
+        self._in_flight: dict[tuple[str, str, Action], InFlight] = {}
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._closing = False
@@ -102,14 +102,16 @@ class Session:
             except StoreUnavailable as exc:
                 self.services.note(f"run record not written: {exc.message}", level="warning")
 
-    def means(self, deployment: str) -> None:
+    def set_deployment(self, deployment: str) -> None:
         """
         Note the digest of what this run means to do.
         """
         with self._lock:
             self.run = self.run.model_copy(update={"deployment": deployment})
 
-    def leaves(self, records: Mapping[str, OperationRecord], orphaned: Sequence[str]) -> None:
+    def set_remaining(
+        self, records: Mapping[str, OperationRecord], orphaned: Sequence[str]
+    ) -> None:
         """
         Note what a destroy leaves: the objects of its steps that are not gone, and the targets that
         no blueprint names any more.
@@ -144,28 +146,28 @@ class Session:
         with self._lock:
             self.codes.append(code)
 
-    def took_off(self, target: str, address: str, action: Action, at: datetime) -> None:
+    def object_started(self, target: str, address: str, action: Action, at: datetime) -> None:
         """
         An object is under way: the next heartbeat tells.
         """
         with self._lock:
-            self._flying[target, address, action] = InFlight(
+            self._in_flight[target, address, action] = InFlight(
                 target=target, address=address, action=action, started_at=at
             )
         self._wake.set()
 
-    def landed(self, target: str, address: str, action: Action) -> None:
+    def object_ended(self, target: str, address: str, action: Action) -> None:
         with self._lock:
-            self._flying.pop((target, address, action), None)
+            self._in_flight.pop((target, address, action), None)
         self._wake.set()
 
-    def cleared(self, target: str) -> None:
+    def clear_in_flight(self, target: str) -> None:
         """
         Nothing of the target is under way any more.
         """
         with self._lock:
-            for key in [key for key in self._flying if key[0] == target]:
-                del self._flying[key]
+            for key in [key for key in self._in_flight if key[0] == target]:
+                del self._in_flight[key]
 
     def take_claim(self, *, wait: bool = False, takeover: str | None = None) -> None:
         """
@@ -178,9 +180,9 @@ class Session:
         told = False
         while (held := services.store.take_claim(self._claim, replaces=held)) is not None:
             if self._may_replace(held, takeover):
-                self.succeeds.append(held.run_id)
+                self.takes_over_from.append(held.run_id)
                 continue
-            message, hint = claimed_by(services, held)
+            message, hint = claim_message(services, held)
             if not wait or services.stop.stopping:
                 raise Busy(message, hint=hint)
             if not told:
@@ -189,7 +191,7 @@ class Session:
             services.clock.sleep(0.5)
             held = None
 
-    def hold_claim(self) -> None:
+    def check_claim(self) -> None:
         """
         Fenced where another run has taken the claim over: nothing more may be mutated here.
         """
@@ -221,7 +223,7 @@ class Session:
         except StoreUnavailable:
             self._give_back()
             raise
-        thread = threading.Thread(target=self._heart, name="heartbeat", daemon=True)
+        thread = threading.Thread(target=self._heartbeat_loop, name="heartbeat", daemon=True)
         thread.start()
         in_order = False
         try:
@@ -251,9 +253,9 @@ class Session:
                 level="warning",
             )
 
-    def _heart(self) -> None:
+    def _heartbeat_loop(self) -> None:
         """
-        Beat when something took off or landed (at most once a second), at once at the first signal,
+        Beat when something began or ended (at most once a second), at once at the first signal,
         and every ``heartbeat`` seconds anyhow.
         """
         clock, limits = self.services.clock, self.services.limits
@@ -269,12 +271,12 @@ class Session:
                 continue
             changed = False
             if stopping:
-                self._tell_signal()
+                self._note_signal()
             told = told or stopping
             last = clock.monotonic()
             self._beat()
 
-    def _tell_signal(self) -> None:
+    def _note_signal(self) -> None:
         services = self.services
         name = "SIGTERM" if services.stop.exit_code == Terminated.exit_code else "SIGINT"
         services.sink.emit(
@@ -287,7 +289,7 @@ class Session:
 
     def _lease(self) -> Lease:
         with self._lock:
-            flying = tuple(self._flying.values())
+            flying = tuple(self._in_flight.values())
         return Lease(run_id=self.run_id, owner=self._claim.owner, in_flight=flying)
 
     def _beat(self) -> None:
@@ -351,7 +353,7 @@ def open_session(
     return Session(services, deployment, run)
 
 
-def claimed_by(services: Services, held: Claim) -> tuple[str, str]:
+def claim_message(services: Services, held: Claim) -> tuple[str, str]:
     """
     Message and hint of a claim that somebody else holds.
     """

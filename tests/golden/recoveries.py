@@ -33,7 +33,7 @@ from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.context import Facts, Position, Remedy, Subject
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.domain.recovery.offers import offers
-from orchestrator.domain.recovery.rerun_rules import Obstacle
+from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
@@ -138,7 +138,7 @@ FAILED: dict[str, Json] = {
     "last_error": APPLY.summary,
 }
 SCOPE = "aws (region=eu-west-1)"
-UNVERIFIED = Obstacle(
+UNVERIFIED = Blocker(
     "unverified",
     f"compute was not verified in run {EARLIER}: it has no checks",
     "go back to it all the same with --unverified REASON",

@@ -24,7 +24,7 @@ from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.context import Facts, Position, Remedy, Situation, Subject
 from orchestrator.domain.recovery.offers import offers
-from orchestrator.domain.recovery.rerun_rules import Obstacle
+from orchestrator.domain.recovery.rerun_rules import Blocker
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
@@ -97,7 +97,7 @@ positions = st.builds(
 
 
 obstacles = st.builds(
-    Obstacle, st.sampled_from(["unverified", "snapshot_missing"]), st.just("no"), st.just("hint")
+    Blocker, st.sampled_from(["unverified", "snapshot_missing"]), st.just("no"), st.just("hint")
 )
 
 

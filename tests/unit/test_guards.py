@@ -10,10 +10,10 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.app.steps.guards import (
+    check_created_again,
     check_doubts,
     check_not_moved,
     check_state,
-    check_twice,
     check_vanished,
 )
 from orchestrator.domain.events.engine_messages import Drifted, PulledState
@@ -170,7 +170,7 @@ def test_what_left_the_state_is_not_created_again() -> None:
     The object may be alive; a second one would be made.
     """
     with pytest.raises(InDoubt, match=r"s\.a \(id-1\)"):
-        check_twice("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted=None)
+        check_created_again("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted=None)
 
 
 def test_what_left_the_state_and_the_module_is_nobodys_business() -> None:
@@ -178,7 +178,7 @@ def test_what_left_the_state_and_the_module_is_nobodys_business() -> None:
     Law: state moved without us.
     A state that moved on is recorded and shown; nothing would be made twice.
     """
-    check_twice("t", BOTH, ONE_LEFT, journal("plan create s.c"), accepted=None)
+    check_created_again("t", BOTH, ONE_LEFT, journal("plan create s.c"), accepted=None)
 
 
 def test_a_reason_accepts_that_it_is_created_again() -> None:
@@ -186,7 +186,7 @@ def test_a_reason_accepts_that_it_is_created_again() -> None:
     Law: state moved without us.
     Only a person can say that it is gone.
     """
-    check_twice("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted="gone")
+    check_created_again("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted="gone")
 
 
 def doubting(action: str) -> OperationRecord:

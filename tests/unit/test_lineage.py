@@ -20,8 +20,8 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
-    LeftAlone,
-    Obstacle,
+    Blocker,
+    Skip,
     deployment_blob,
     failed_run,
     promotion_obstacle,
@@ -74,14 +74,14 @@ def record(
     return entry(Target("web", "prod", step), status=status, run_id=run_id, **fields)
 
 
-def reason(found: Obstacle | LeftAlone | None) -> str:
+def reason(found: Blocker | Skip | None) -> str:
     """
     The reason code; "left alone" or "possible" where nothing forbids it.
     """
     match found:
-        case Obstacle():
+        case Blocker():
             return found.reason
-        case LeftAlone():
+        case Skip():
             return "left alone"
         case None:
             return "possible"
@@ -126,7 +126,7 @@ def test_only_a_run_that_the_records_name_is_repeated(
     Where the records of failed steps name one run it is that one; else it must be named.
     """
     found = run_to_repeat(records)
-    assert (found.reason if isinstance(found, Obstacle) else found) == expected
+    assert (found.reason if isinstance(found, Blocker) else found) == expected
 
 
 def test_several_runs_are_all_named() -> None:
@@ -134,7 +134,7 @@ def test_several_runs_are_all_named() -> None:
     The reader can choose: each failed step with its run.
     """
     found = run_to_repeat([record("error"), record("error", BEFORE, step="network")])
-    assert isinstance(found, Obstacle)
+    assert isinstance(found, Blocker)
     assert f"server in {RUN}" in found.message
     assert f"network in {BEFORE}" in found.message
 

@@ -29,7 +29,7 @@ from orchestrator.domain.recovery.context import Facts, Position, Remedy, Situat
 from orchestrator.domain.recovery.hints import HINTS, hint_of
 from orchestrator.domain.recovery.messages import OFFERED, REFUSED, SPECIAL
 from orchestrator.domain.recovery.offers import offers
-from orchestrator.domain.recovery.rerun_rules import Obstacle
+from orchestrator.domain.recovery.rerun_rules import Blocker
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
@@ -63,9 +63,9 @@ FOUND = LOST.model_copy(
     }
 )
 FULL = Facts(failed_run="R1", earlier_run="R0", compensates=True)
-MISSING = Obstacle("snapshot_missing", "it is not in the store", "redeploy")
+MISSING = Blocker("snapshot_missing", "it is not in the store", "redeploy")
 CUT = ActionRun(verdict="unknown", by="undo", run_id="R1", at=START)
-UNVERIFIED = Obstacle("unverified", "R0 was not verified", "--unverified")
+UNVERIFIED = Blocker("unverified", "R0 was not verified", "--unverified")
 DOUBTFUL = Resources(in_doubt=(LOST,), inventory=refs("aws_vpc.this vpc-1"))
 
 

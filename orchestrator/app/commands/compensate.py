@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.run.hooks import Performance, check_known, exit_codes
-from orchestrator.app.run.prepared_steps import as_it_is, as_recorded
+from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
+from orchestrator.app.run.prepared_steps import current_module, recorded_module
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
@@ -33,61 +33,63 @@ def compensate(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: StepRunner, selected: Sequence[str]) -> None:
-    steps, bench = crew.deployment.steps, crew.steps
-    if not (crew.order.reason or crew.order.repeat):
+def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+    declared, steps = runner.deployment.steps, runner.steps
+    if not (runner.order.reason or runner.order.repeat):
         raise Refused(
             "reason_missing",
             "a compensation needs a reason",
             hint="add --reason 'why it is undone'",
         )
-    if all(steps[name].compensate is None for name in selected):
+    if all(declared[name].compensate is None for name in selected):
         raise Refused(
             "no_compensation",
             f"none of the selected steps declares how it is compensated: {', '.join(selected)}",
             hint="declare `compensate` in the blueprint, or look at `orchestrator recover`",
         )
-    crew.read_records()
-    todo = [name for name in selected if _why_not(crew, name) is None]
-    failures = bench.prepare_all(todo, as_recorded) | crew.settle_all()
-    todo = [name for name in selected if name in failures or _why_not(crew, name) is None]
+    runner.read_records()
+    todo = [name for name in selected if _why_not(runner, name) is None]
+    failures = steps.prepare_all(todo, recorded_module) | runner.settle_all()
+    todo = [name for name in selected if name in failures or _why_not(runner, name) is None]
     if not failures:
-        roots = bench.prepare_all(_early_roots(crew, todo), as_it_is)
+        roots = steps.prepare_all(_early_roots(runner, todo), current_module)
         failures = {step_of(root): exc for root, exc in roots.items()}
     for name in selected:
         if name not in todo:
-            crew.end_skipped(name, _why_not(crew, name) or "")
+            runner.end_skipped(name, _why_not(runner, name) or "")
     if failures:
-        crew.end_before_work(todo, failures)
+        runner.end_before_work(todo, failures)
         return
     after = {
-        name: step.compensate_after for name, step in steps.items() if step.compensate is not None
+        name: step.compensate_after
+        for name, step in declared.items()
+        if step.compensate is not None
     }
     unstarted = run_steps(
-        compensation_order(crew.deployment.graph, after).subset(todo),
-        partial(_compensate_step, crew),
-        jobs=crew.order.jobs,
-        stop=crew.services.stop,
-        on_failure=crew.order.on_failure,
+        compensation_order(runner.deployment.graph, after).subset(todo),
+        partial(_compensate_step, runner),
+        jobs=runner.order.jobs,
+        stop=runner.services.stop,
+        on_failure=runner.order.on_failure,
     )
-    crew.report_unstarted(unstarted)
+    runner.report_unstarted(unstarted)
 
 
-def _early_roots(crew: StepRunner, todo: Sequence[str]) -> list[str]:
+def _early_roots(runner: StepRunner, todo: Sequence[str]) -> list[str]:
     """
     The roots of modules that can be made ready before anything is done.
     """
-    actions = [crew.deployment.steps[name].compensate for name in todo]
+    actions = [runner.deployment.steps[name].compensate for name in todo]
     roots = [action.root.name for action in actions if isinstance(action, ModuleAction)]
-    return [root for root in roots if not crew.steps.needs_outputs_first(root)]
+    return [root for root in roots if not runner.steps.needs_outputs_first(root)]
 
 
-def _why_not(crew: StepRunner, name: str) -> str | None:
+def _why_not(runner: StepRunner, name: str) -> str | None:
     """
     Why a step is left alone; None where it is not.
     """
-    record = crew.steps.records.get(name)
-    if crew.deployment.steps[name].compensate is None:
+    record = runner.steps.records.get(name)
+    if runner.deployment.steps[name].compensate is None:
         return "declares no compensation"
     if record is None:
         return "never applied"
@@ -96,29 +98,29 @@ def _why_not(crew: StepRunner, name: str) -> str | None:
     if not has_done_something(record):
         return "nothing was completed"
     last = record.compensation
-    if last is not None and is_compensated(record) and crew.order.repeat is None:
+    if last is not None and is_compensated(record) and runner.order.repeat is None:
         return f"compensated already, by run {last.run_id}"
     return None
 
 
-def _compensate_step(crew: StepRunner, name: str) -> Outcome:
-    started = crew.services.clock.monotonic()
-    action, record = crew.deployment.steps[name].compensate, crew.steps.records[name]
+def _compensate_step(runner: StepRunner, name: str) -> Outcome:
+    started = runner.services.clock.monotonic()
+    action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
     assert action is not None, "only what declares a compensation is compensated"
     assert record is not None, "only what was applied is compensated"
     try:
-        crew.check_certain(name)
-        if crew.order.repeat is None:
-            again = command_line(crew.deployment, "compensate", "--step", name, "--repeat", "WHY")
-            check_known(record.compensation, name, again)
-        reason = crew.order.repeat or crew.order.reason
-        done = Performance(crew, name, "compensate", action, reason=reason).run()
+        runner.check_certain(name)
+        if runner.order.repeat is None:
+            again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
+            check_outcome_known(record.compensation, name, again)
+        reason = runner.order.repeat or runner.order.reason
+        done = HookRun(runner, name, "compensate", action, reason=reason).run()
     except OrchestratorError as exc:
-        return crew.end_with_error(name, started, exc, 1)
-    for code in exit_codes(done, "compensate", crew.services.stop.exit_code):
-        crew.session.fail(code)
+        return runner.end_with_error(name, started, exc, 1)
+    for code in hook_exit_codes(done, "compensate", runner.services.stop.exit_code):
+        runner.session.fail(code)
     last = done.record.compensation
-    crew.end(
+    runner.end(
         name,
         started,
         StepStatus.ERROR if done.fault else StepStatus(str(done.record.status)),

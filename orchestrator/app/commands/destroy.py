@@ -7,22 +7,26 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.commands.retain import retain_declared, tell_overdue
-from orchestrator.app.destroy.before_destroy import last_work, roots_before, tell_last_work
-from orchestrator.app.destroy.hook_resources import remove
+from orchestrator.app.commands.retain import note_overdue_reviews, retain_declared
+from orchestrator.app.destroy.before_destroy import (
+    hook_modules,
+    note_before_destroy,
+    run_before_destroy,
+)
+from orchestrator.app.destroy.hook_resources import destroy_hook_resources
 from orchestrator.app.destroy.missing_secrets import check_unavailable
-from orchestrator.app.destroy.owned_steps import Following
+from orchestrator.app.destroy.owned_steps import OwnedStep
 from orchestrator.app.destroy.protected_objects import check_protected
-from orchestrator.app.run.hooks import exit_codes
-from orchestrator.app.run.orphans import check_orphans, tell_orphans
-from orchestrator.app.run.prepared_steps import as_it_is, as_recorded, bare
+from orchestrator.app.run.hooks import hook_exit_codes
+from orchestrator.app.run.orphans import check_orphans, note_orphans
+from orchestrator.app.run.prepared_steps import backend_only, current_module, recorded_module
 from orchestrator.app.run.request import Order, selection
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents
-from orchestrator.app.steps.pipeline import Done, Pipeline
+from orchestrator.app.steps.pipeline import StepPipeline, StepResult
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
@@ -44,60 +48,62 @@ def destroy(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: StepRunner, selected: Sequence[str]) -> None:
-    deployment, bench = crew.deployment, crew.steps
-    crew.read_records()
+def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+    deployment, steps = runner.deployment, runner.steps
+    runner.read_records()
     if any(action_of(name) for name in selected):
-        remove(crew, selected)
+        destroy_hook_resources(runner, selected)
         return
-    skipped = crew.order.skip_before_destroy is not None
-    plan = teardown(deployment, bench.records, selected, skip_before_destroy=skipped)
+    skipped = runner.order.skip_before_destroy is not None
+    plan = teardown(deployment, steps.records, selected, skip_before_destroy=skipped)
     kept = plan.kept
-    statuses = {name: known.status for name, known in bench.records.items() if known}
+    statuses = {name: known.status for name, known in steps.records.items() if known}
     going = [step for step in selected if step not in kept]
-    check_dependents(applied_graph(deployment.graph, bench.records), going, statuses)
-    check_protected(crew.services, deployment, going, confirmed=crew.order.confirm)
-    check_orphans(crew, going)
+    check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
+    check_protected(runner.services, deployment, going, confirmed=runner.order.confirm)
+    check_orphans(runner, going)
     check_unavailable(
-        bench,
+        steps,
         plan.todo,
-        crew.order.unavailable_secrets,
+        runner.order.unavailable_secrets,
         before_destroy=not skipped,
     )
-    unsettled = [step for step in kept if bench.status(step) is Status.RUNNING]
-    failures = _prepare(crew, plan, (*plan.todo, *unsettled)) | crew.settle_all()
+    unsettled = [step for step in kept if steps.status(step) is Status.RUNNING]
+    failures = _prepare(runner, plan, (*plan.todo, *unsettled)) | runner.settle_all()
     if not failures:
-        roots = roots_before(crew, _by_engine(plan))
-        failures = {step_of(root): e for root, e in bench.prepare_all(roots, as_it_is).items()}
-    fresh = [] if failures else [s for s in going if bench.status(s) is None]
-    unfit = {} if failures else _unfit(crew, kept)
-    _report_skipped(crew, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
+        roots = hook_modules(runner, _by_engine(plan))
+        failures = {
+            step_of(root): e for root, e in steps.prepare_all(roots, current_module).items()
+        }
+    fresh = [] if failures else [s for s in going if steps.status(s) is None]
+    unfit = {} if failures else _not_retainable(runner, kept)
+    _report_skipped(runner, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
     if failures:
-        crew.end_before_work([*plan.todo, *(s for s in failures if s in unsettled)], failures)
+        runner.end_before_work([*plan.todo, *(s for s in failures if s in unsettled)], failures)
         return
     for step, exc in unfit.items():
-        crew.end_with_error(step, crew.services.clock.monotonic(), exc, 0)
-    _tell_kept(crew, kept)
-    retain_declared(crew, kept)
-    left = [step for step in plan.todo if not _settled_away(crew, step)]
-    plan = teardown(deployment, bench.records, left, skip_before_destroy=skipped)
-    inputs, lacking = _recorded_inputs(crew, _by_engine(plan))
+        runner.end_with_error(step, runner.services.clock.monotonic(), exc, 0)
+    _note_retained(runner, kept)
+    retain_declared(runner, kept)
+    left = [step for step in plan.todo if not _settled_away(runner, step)]
+    plan = teardown(deployment, steps.records, left, skip_before_destroy=skipped)
+    inputs, lacking = _recorded_inputs(runner, _by_engine(plan))
     if lacking:
-        crew.end_before_work(plan.todo, lacking)
+        runner.end_before_work(plan.todo, lacking)
         return
-    _tell_followers(crew, plan)
-    tell_last_work(crew, _by_engine(plan))
+    _note_owned_steps(runner, plan)
+    note_before_destroy(runner, _by_engine(plan))
     unstarted = run_steps(
         plan.order,
-        partial(_take_down, crew, plan, inputs),
-        jobs=crew.order.jobs,
-        stop=crew.services.stop,
-        on_failure=crew.order.on_failure,
+        partial(_destroy_step, runner, plan, inputs),
+        jobs=runner.order.jobs,
+        stop=runner.services.stop,
+        on_failure=runner.order.on_failure,
     )
-    crew.report_unstarted(unstarted)
+    runner.report_unstarted(unstarted)
     for step in fresh:
-        _confirm_absent(crew, step)
-    tell_orphans(crew)
+        _confirm_absent(runner, step)
+    note_orphans(runner)
 
 
 def _by_engine(plan: Teardown) -> list[str]:
@@ -108,20 +114,22 @@ def _by_engine(plan: Teardown) -> list[str]:
 
 
 def _prepare(
-    crew: StepRunner, plan: Teardown, steps: Sequence[str]
+    runner: StepRunner, plan: Teardown, steps: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
     Make the steps ready; what went wrong, by step.
 
     What goes with its parent needs its provider state only, unless its own run was interrupted.
     """
-    light = [step for step in plan.follows if crew.steps.status(step) is not Status.RUNNING]
+    light = [step for step in plan.follows if runner.steps.status(step) is not Status.RUNNING]
     heavy = [step for step in steps if step not in light]
-    return crew.steps.prepare_all(heavy, as_recorded) | crew.steps.prepare_all(light, bare)
+    return runner.steps.prepare_all(heavy, recorded_module) | runner.steps.prepare_all(
+        light, backend_only
+    )
 
 
 def _recorded_inputs(
-    crew: StepRunner, steps: Sequence[str]
+    runner: StepRunner, steps: Sequence[str]
 ) -> tuple[dict[str, StepInputs], dict[str, OrchestratorError]]:
     """
     What each step was applied with, and what of it cannot be had any more: found before the first
@@ -131,34 +139,34 @@ def _recorded_inputs(
     lacking: dict[str, OrchestratorError] = {}
     for name in steps:
         try:
-            inputs[name] = crew.steps.recorded_inputs(crew.steps.prepared[name])
+            inputs[name] = runner.steps.recorded_inputs(runner.steps.prepared[name])
         except OrchestratorError as exc:
             lacking[name] = exc
     return inputs, lacking
 
 
-def _tell_followers(crew: StepRunner, plan: Teardown) -> None:
+def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
     """
     Say, before anything is destroyed, what goes with its parent.
     """
     for step, parent in plan.follows.items():
-        waiting = () if crew.steps.status(parent) in NOTHING_THERE else (parent,)
+        waiting = () if runner.steps.status(parent) in NOTHING_THERE else (parent,)
         when = f"once {parent} is confirmed gone" if waiting else f"because {parent} is gone"
-        crew.row(step, blocked_by=waiting)
-        crew.services.note(
+        runner.row(step, blocked_by=waiting)
+        runner.services.note(
             f"goes with {parent}, which owns it: its provider state is saved and emptied {when}",
             step=step,
         )
 
 
-def _unfit(crew: StepRunner, kept: Collection[str]) -> dict[str, OrchestratorError]:
+def _not_retainable(runner: StepRunner, kept: Collection[str]) -> dict[str, OrchestratorError]:
     """
     What is declared to be retained and is not ok: neither destroyed nor retained.
     """
     found: dict[str, OrchestratorError] = {}
     for name in kept:
-        status = crew.steps.status(name)
-        if crew.deployment.steps[name].retain is not None and status not in READY:
+        status = runner.steps.status(name)
+        if runner.deployment.steps[name].retain is not None and status not in READY:
             found[name] = Refused(
                 "not_ok",
                 f"{name} is to be retained, but it is {status}: only what is ok can be",
@@ -167,50 +175,50 @@ def _unfit(crew: StepRunner, kept: Collection[str]) -> dict[str, OrchestratorErr
     return found
 
 
-def _tell_kept(crew: StepRunner, kept: Mapping[str, str]) -> None:
+def _note_retained(runner: StepRunner, kept: Mapping[str, str]) -> None:
     """
     Say, before anything is destroyed, what stays for something that is retained, and which reviews
     are overdue.
     """
     for step, why in kept.items():
-        if retention(crew.deployment.steps[step].retain, crew.steps.records.get(step)) is None:
-            crew.services.note(
+        if retention(runner.deployment.steps[step].retain, runner.steps.records.get(step)) is None:
+            runner.services.note(
                 f"stays: {why}",
                 hint="it counts as alive; `orchestrator retain` says for how long it may",
                 level="warning",
                 step=step,
             )
-    tell_overdue(crew, kept)
+    note_overdue_reviews(runner, kept)
 
 
-def _confirm_absent(crew: StepRunner, name: str) -> None:
+def _confirm_absent(runner: StepRunner, name: str) -> None:
     """
     Look whether a step that was never applied is really not there: the records may be those of
     another store. Then the blueprint can be called destroyed as a whole. Where that cannot be told
     it stays pending.
     """
-    started = crew.services.clock.monotonic()
-    if crew.services.stop.stopping:
-        crew.end_skipped(name, "never applied")
+    started = runner.services.clock.monotonic()
+    if runner.services.stop.stopping:
+        runner.end_skipped(name, "never applied")
         return
     try:
-        crew.steps.prepare(name, bare)
-        done = Pipeline(
-            crew.session,
-            crew.steps.prepared[name],
+        runner.steps.prepare(name, backend_only)
+        done = StepPipeline(
+            runner.session,
+            runner.steps.prepared[name],
             StepInputs(),
-            crew.order.wishes,
+            runner.order.wishes,
             verb="destroy",
             attempt=1,
         ).confirm_absent()
     except (Refused, StoreUnavailable, Fenced) as exc:
-        crew.end_with_error(name, started, exc, 0)
+        runner.end_with_error(name, started, exc, 0)
     except OrchestratorError as exc:
-        why = crew.services.masker.mask(exc.message.splitlines()[0])
-        crew.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
+        why = runner.services.masker.mask(exc.message.splitlines()[0])
+        runner.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
     else:
-        crew.steps.know(name, done.record)
-        crew.end(
+        runner.steps.update(name, done.record)
+        runner.end(
             name,
             started,
             StepStatus.ABSENT,
@@ -221,60 +229,60 @@ def _confirm_absent(crew: StepRunner, name: str) -> None:
 
 
 def _report_skipped(
-    crew: StepRunner, selected: Sequence[str], kept: Mapping[str, str], todo: Sequence[str]
+    runner: StepRunner, selected: Sequence[str], kept: Mapping[str, str], todo: Sequence[str]
 ) -> None:
     for step in selected:
         if step in todo:
             continue
-        status = crew.steps.status(step)
+        status = runner.steps.status(step)
         reason = kept.get(step) or (f"already {status}" if status else "never applied")
-        known = crew.steps.records.get(step)
-        held = retention(crew.deployment.steps[step].retain, known) if step in kept else None
-        crew.end_skipped(
+        known = runner.steps.records.get(step)
+        held = retention(runner.deployment.steps[step].retain, known) if step in kept else None
+        runner.end_skipped(
             step,
             reason,
-            retained=held and sealed_retention(held, crew.services.masker),
+            retained=held and sealed_retention(held, runner.services.masker),
             absence=known.absence if known else None,
         )
 
 
-def _settled_away(crew: StepRunner, step: str) -> bool:
+def _settled_away(runner: StepRunner, step: str) -> bool:
     """
     Whether settling found that an interrupted destroy had reached its end.
     """
-    status = crew.steps.status(step)
+    status = runner.steps.status(step)
     if status not in NOTHING_THERE:
         return False
-    crew.end_settled(step)
+    runner.end_settled(step)
     return True
 
 
-def _take_down(
-    crew: StepRunner, plan: Teardown, inputs: Mapping[str, StepInputs], name: str
+def _destroy_step(
+    runner: StepRunner, plan: Teardown, inputs: Mapping[str, StepInputs], name: str
 ) -> Outcome:
-    started = crew.services.clock.monotonic()
+    started = runner.services.clock.monotonic()
     try:
-        crew.check_saved(name)  # it may know objects that nothing else does
+        runner.check_saved(name)  # it may know objects that nothing else does
         if name in plan.follows:
-            crew.row(name, blocked_by=())
-            done = Following(crew, name, asked=plan.follows[name] in plan.todo).run()
+            runner.row(name, blocked_by=())
+            done = OwnedStep(runner, name, asked=plan.follows[name] in plan.todo).run()
         else:
-            done = _destroyed(crew, name, inputs[name])
-        crew.steps.know(name, done.record, done.state)
+            done = _run_pipeline(runner, name, inputs[name])
+        runner.steps.update(name, done.record, done.state)
     except OrchestratorError as exc:
-        return crew.end_with_error(name, started, exc, 1)
+        return runner.end_with_error(name, started, exc, 1)
     if done.record.failed_command == "before_destroy":
-        for code in exit_codes(done, "before_destroy", crew.services.stop.exit_code):
-            crew.session.fail(code)
-    return crew.end_with_record(name, started, done, 1)
+        for code in hook_exit_codes(done, "before_destroy", runner.services.stop.exit_code):
+            runner.session.fail(code)
+    return runner.end_with_record(name, started, done, 1)
 
 
-def _destroyed(crew: StepRunner, name: str, inputs: StepInputs) -> Done:
-    return Pipeline(
-        crew.session,
-        crew.steps.prepared[name],
+def _run_pipeline(runner: StepRunner, name: str, inputs: StepInputs) -> StepResult:
+    return StepPipeline(
+        runner.session,
+        runner.steps.prepared[name],
         inputs,
-        crew.order.wishes,
+        runner.order.wishes,
         verb="destroy",
         attempt=1,
-    ).run(first=partial(last_work, crew, name))
+    ).run(first=partial(run_before_destroy, runner, name))

@@ -11,14 +11,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.run.prepared_steps import PreparedSteps, as_recorded
+from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import Prepared, make_site, pull
-from orchestrator.app.surgery.state_operation import Operation, operate, report
+from orchestrator.app.steps.preparation import PreparedStep, make_site, pull
+from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.engine_commands import EngineCommand
 from orchestrator.domain.events.engine_messages import Message, PulledState, Said
@@ -58,20 +58,20 @@ def look(
         services.workdirs.hold(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
     ):
-        bench = PreparedSteps(
+        steps = PreparedSteps(
             services,
             deployment,
             evidence=lambda name: services.files.inside(scratch, name),
             jobs=1,
             allow_engine_change=False,
         )
-        bench.read_records(wait=False)
-        bench.prepare(step, as_recorded)
-        prepared, evidence = bench.prepared[step], bench.evidence(step)
+        steps.read_records(wait=False)
+        steps.prepare(step, recorded_module)
+        prepared, evidence = steps.prepared[step], steps.evidence(step)
         _learn_secrets(services, prepared, evidence)
         options, var_file = ["-no-color"], evidence / "inputs.tfvars.json"
         if command.takes_variables:
-            inputs = bench.recorded_inputs(prepared)
+            inputs = steps.recorded_inputs(prepared)
             write_variables(services, var_file, inputs, prepared.root.variables)
             options.append(f"-var-file={var_file}")
         site = make_site(services, prepared.root, evidence, "exec", delete_after=(var_file,))
@@ -83,7 +83,7 @@ def look(
     return _code(services, command, answer)
 
 
-def _learn_secrets(services: Services, prepared: Prepared, evidence: Path) -> None:
+def _learn_secrets(services: Services, prepared: PreparedStep, evidence: Path) -> None:
     """
     What is sensitive in the provider state is masked in what comes. A state that cannot be read
     does not come, either.
@@ -103,29 +103,29 @@ def _code(services: Services, command: EngineCommand, answer: Answer) -> int:
     return Busy.exit_code if answer.lock is not None else EngineFailed.exit_code
 
 
-def _work(crew: StepRunner, selected: Sequence[str]) -> None:
-    crew.read_records()
+def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+    runner.read_records()
     (name,) = selected
-    failures = crew.steps.prepare_all([name], as_recorded) | crew.settle_all()
+    failures = runner.steps.prepare_all([name], recorded_module) | runner.settle_all()
     if failures:
-        crew.end_before_work([name], failures)
+        runner.end_before_work([name], failures)
         return
-    started = crew.services.clock.monotonic()
-    command = EngineCommand.parse(crew.order.words)
+    started = runner.services.clock.monotonic()
+    command = EngineCommand.parse(runner.order.words)
     try:
-        crew.check_saved(name)
+        runner.check_saved(name)
         done = operate(
-            crew, name, _operation(crew, name, command), observe=partial(_tell, crew, name)
+            runner, name, _operation(runner, name, command), observe=partial(_tell, runner, name)
         )
     except OrchestratorError as exc:
-        crew.end_with_error(name, started, exc, 1)
+        runner.end_with_error(name, started, exc, 1)
         return
-    report(crew, name, started, done, f"{command.name} done")
+    report_operation(runner, name, started, done, f"{command.name} done")
 
 
-def _operation(crew: StepRunner, name: str, command: EngineCommand) -> Operation:
-    prepared = crew.steps.prepared[name]
-    record, target = prepared.record, crew.deployment.target(name)
+def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOperation:
+    prepared = runner.steps.prepared[name]
+    record, target = prepared.record, runner.deployment.target(name)
     if record is None or record.status in NOTHING_THERE:
         raise Refused(
             "nothing_there",
@@ -133,15 +133,15 @@ def _operation(crew: StepRunner, name: str, command: EngineCommand) -> Operation
             + (f"it is `{record.status}`" if record else "it was never applied"),
             hint=f"take an existing object in with `orchestrator import {target} ADDRESS ID`",
         )
-    inputs = crew.steps.recorded_inputs(prepared) if command.takes_variables else None
+    inputs = runner.steps.recorded_inputs(prepared) if command.takes_variables else None
 
     def request(file: Path) -> Exec:
         variables = (f"-var-file={file}",) if inputs is not None else ()
         return Exec(command.words("-no-color", *variables))
 
-    program = crew.services.engine.info.kind
+    program = runner.services.engine.info.kind
     shown = f"{program} {' '.join(command.words())} (it may change provider state)"
-    return Operation(
+    return StateOperation(
         command="exec", shown=shown, request=request, inputs=inputs, check=partial(_check, command)
     )
 
@@ -162,7 +162,7 @@ def _check(command: EngineCommand, _: PulledState) -> None:
             )
 
 
-def _tell(crew: StepRunner, name: str, message: Message) -> None:
+def _tell(runner: StepRunner, name: str, message: Message) -> None:
     if isinstance(message, Said):
-        at = crew.services.clock.now()
-        crew.services.sink.emit(EngineLine(at=at, step=name, line=message.line))
+        at = runner.services.clock.now()
+        runner.services.sink.emit(EngineLine(at=at, step=name, line=message.line))

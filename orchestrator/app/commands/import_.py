@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.app.run.prepared_steps import as_it_is
+from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.run.stored_deployment import keep_deployment
+from orchestrator.app.run.stored_deployment import store_deployment
 from orchestrator.app.services import Services
 from orchestrator.app.surgery.requested_operations import import_object
-from orchestrator.app.surgery.state_operation import report
+from orchestrator.app.surgery.state_operation import report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.errors import OrchestratorError
 
@@ -26,20 +26,20 @@ def import_one(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: StepRunner, selected: Sequence[str]) -> None:
-    crew.read_records()
-    (name,), (wanted,) = selected, crew.order.adopt
-    keep_deployment(crew)
-    failures = crew.steps.prepare_all([name], as_it_is) | crew.settle_all()
+def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+    runner.read_records()
+    (name,), (wanted,) = selected, runner.order.adopt
+    store_deployment(runner)
+    failures = runner.steps.prepare_all([name], current_module) | runner.settle_all()
     if failures:
-        crew.end_before_work([name], failures)
+        runner.end_before_work([name], failures)
         return
-    started = crew.services.clock.monotonic()
+    started = runner.services.clock.monotonic()
     try:
-        crew.check_saved(name)
-        inputs = crew.steps.inputs(crew.deployment.steps[name])
-        done = import_object(crew, name, wanted.address, wanted.object_id, inputs)
+        runner.check_saved(name)
+        inputs = runner.steps.inputs(runner.deployment.steps[name])
+        done = import_object(runner, name, wanted.address, wanted.object_id, inputs)
     except OrchestratorError as exc:
-        crew.end_with_error(name, started, exc, 1)
+        runner.end_with_error(name, started, exc, 1)
         return
-    report(crew, name, started, done, f"imported {wanted.address}")
+    report_operation(runner, name, started, done, f"imported {wanted.address}")

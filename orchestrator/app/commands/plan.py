@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.run.orphans import alive_orphans
-from orchestrator.app.run.prepared_steps import PreparedSteps, as_it_is, as_recorded
+from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
 from orchestrator.app.run.request import Order, selection
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import Direction, PlanOptions, propose
-from orchestrator.app.steps.preparation import Prepared
+from orchestrator.app.steps.planned_step import Direction, PlanOptions, plan_step
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
@@ -92,7 +92,7 @@ class _Planner:
         self.rows: dict[str, PlannedStep] = {}
         self.codes: list[int] = []
         self.teardown: Teardown | None = None
-        self.bench = PreparedSteps(
+        self.steps = PreparedSteps(
             services,
             deployment,
             evidence=partial(_evidence, scratch),
@@ -101,16 +101,16 @@ class _Planner:
         )
 
     def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
-        self.bench.read_records(wait=False)
+        self.steps.read_records(wait=False)
         graph = self.deployment.graph
         subset = graph.subset(selected)
         if self.question.verb == "destroy":
-            self.teardown = teardown(self.deployment, self.bench.records, selected)
+            self.teardown = teardown(self.deployment, self.steps.records, selected)
             subset = self.teardown.order
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
-            ready = [step for step in upstreams if self.bench.status(step) in READY]
-            failures = self.bench.prepare_all(ready, as_recorded)
+            ready = [step for step in upstreams if self.steps.status(step) in READY]
+            failures = self.steps.prepare_all(ready, recorded_module)
             for exc in failures.values():
                 raise exc
         run_steps(
@@ -130,7 +130,7 @@ class _Planner:
         """
         The targets that the plan says nothing of: alive, and no longer in the blueprint.
         """
-        records = [record for record in self.bench.records.values() if record is not None]
+        records = [record for record in self.steps.records.values() if record is not None]
         return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
 
     def _work(self, name: str) -> Outcome:
@@ -138,7 +138,7 @@ class _Planner:
         Plan one step. Always ready: one that cannot be planned only defers those that need it.
         """
         try:
-            row = self._planned(self.bench.roots[name])
+            row = self._planned(self.steps.roots[name])
         except OrchestratorError as exc:
             self.codes.append(exc.exit_code)
             said = self.services.masker.mask(exc.message)
@@ -150,7 +150,7 @@ class _Planner:
 
     def _planned(self, step: Step) -> PlannedStep:
         name, verb = step.name, self.question.verb
-        status = self.bench.status(name)
+        status = self.steps.status(name)
         if status is Status.RUNNING:
             return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
         if self.teardown is not None:
@@ -165,20 +165,20 @@ class _Planner:
         else:
             waits_for = self._unknown_upstreams(step)
             if waits_for:
-                never = all(self.bench.status(up) is None for up in waits_for)
+                never = all(self.steps.status(up) is None for up in waits_for)
                 why = "never applied" if never else "not applied as it is now"
                 return self._deferred(
                     name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for
                 )
-        if name not in self.bench.prepared:
-            self.bench.prepare(name, as_it_is if verb == "apply" else as_recorded)
+        if name not in self.steps.prepared:
+            self.steps.prepare(name, current_module if verb == "apply" else recorded_module)
         return self._ask(name)
 
     def _forgotten(self, name: str, parent: str) -> PlannedStep:
         """
         The row of a step that goes with its parent: the engine is not asked.
         """
-        record = self.bench.records[name]
+        record = self.steps.records[name]
         objects = record.resources.inventory if record else ()
         return self._row(
             name,
@@ -191,28 +191,28 @@ class _Planner:
         """
         The steps whose outputs this one refers to and that are not there to be read.
         """
-        referred = self.bench.referred_steps(step)
+        referred = self.steps.referred_steps(step)
         return tuple(
             up
             for up in self.deployment.graph.order
-            if up in referred and self.bench.status(up) not in READY
+            if up in referred and self.steps.status(up) not in READY
         )
 
     def _ask(self, name: str) -> PlannedStep:
-        bench, prepared, verb = self.bench, self.bench.prepared[name], self.question.verb
+        steps, prepared, verb = self.steps, self.steps.prepared[name], self.question.verb
         inputs = (
-            bench.recorded_inputs(prepared) if verb == "destroy" else bench.inputs(prepared.step)
+            steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
         )
-        proposal = propose(
+        proposal = plan_step(
             self.services,
             prepared,
             inputs,
             self.question.wishes,
             target=str(self.deployment.target(name)),
             direction=verb,
-            evidence=bench.evidence(name),
+            evidence=steps.evidence(name),
         )
-        moving = [up for up in bench.referred_steps(prepared.step) if self._moves(up)]
+        moving = [up for up in steps.referred_steps(prepared.step) if self._moves(up)]
         return self._row(
             name,
             "unchanged" if proposal.empty else "planned",
@@ -248,7 +248,7 @@ class _Planner:
         return PlannedStep.model_validate({**known, **fields})
 
 
-def _first(prepared: Prepared) -> str | None:
+def _first(prepared: PreparedStep) -> str | None:
     """
     What a destroy would do first, as the step declares it.
     """

@@ -11,21 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from orchestrator.app.commands.apply import Course, Judge, apply, unfinished, work
+from orchestrator.app.commands.apply import ApplyPolicy, Judgement, apply, unfinished, work
 from orchestrator.app.inspection.run_lookup import Earlier, followed_run, refusal
-from orchestrator.app.run.prepared_steps import PinOf, PreparedSteps
+from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import Pin, stored_snapshot
+from orchestrator.app.steps.preparation import ModuleSource, stored_snapshot
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id
 from orchestrator.domain.record.record import Lineage, OperationRecord, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import (
-    LeftAlone,
-    Obstacle,
+    Blocker,
+    Skip,
     lock_blob,
     lock_file_blob,
     promotion_obstacle,
@@ -44,7 +44,7 @@ def retry(services: Services, deployment: Deployment, order: Order, *, earlier: 
     stored = _snapshots(services)
     order = _as_asked(services, order, earlier.run)
 
-    def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
+    def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
         return retry_obstacle(earlier.run, step, record, stored)
 
     return _repeat(services, deployment, order, earlier, judge)
@@ -75,7 +75,7 @@ def rollback(services: Services, deployment: Deployment, order: Order, *, earlie
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
     stored, unverified = _snapshots(services), order.unverified is not None
 
-    def judge(step: str, _: OperationRecord | None) -> Obstacle | None:
+    def judge(step: str, _: OperationRecord | None) -> Blocker | None:
         return rollback_obstacle(earlier.run, step, stored, unverified=unverified)
 
     return _repeat(services, deployment, order, earlier, judge)
@@ -94,7 +94,7 @@ def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
         environment=deployment.environment,
         patterns=order.steps,
     )
-    return apply(services, deployment, _descended(services, order, "redeploy", run_id))
+    return apply(services, deployment, _with_lineage(services, order, "redeploy", run_id))
 
 
 def promote(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
@@ -104,70 +104,70 @@ def promote(services: Services, deployment: Deployment, order: Order, *, earlier
     """
     stored = _snapshots(services)
 
-    def judge(step: str, record: OperationRecord | None) -> LeftAlone | Obstacle | None:
+    def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
         obstacle = promotion_obstacle(earlier.run, step, stored)
         return obstacle or (unfinished(step, record) if order.unfinished else None)
 
-    order = _descended(services, order, "promotion", earlier.run.run_id)
-    course = Course(as_then(earlier.run), judge)
+    order = _with_lineage(services, order, "promotion", earlier.run.run_id)
+    course = ApplyPolicy(module_of_run(earlier.run), judge)
     return run(services, deployment, order, partial(work, course=course))
 
 
 def _repeat(
-    services: Services, deployment: Deployment, order: Order, earlier: Earlier, judge: Judge
+    services: Services, deployment: Deployment, order: Order, earlier: Earlier, judge: Judgement
 ) -> int:
     """
     An apply of what the earlier run meant, of its steps unless others are named.
     """
     steps = order.steps or tuple(row.step for row in earlier.run.steps)
-    order = _descended(services, replace(order, steps=steps), order.verb, earlier.run.run_id)
-    course = Course(as_then(earlier.run), judge)
+    order = _with_lineage(services, replace(order, steps=steps), order.verb, earlier.run.run_id)
+    course = ApplyPolicy(module_of_run(earlier.run), judge)
 
-    def carry_out(crew: StepRunner, selected: Sequence[str]) -> None:
-        _check_secrets(crew, earlier)
-        work(crew, selected, course=course)
-        _tell_untouched(crew, earlier.run)
+    def carry_out(runner: StepRunner, selected: Sequence[str]) -> None:
+        _check_secrets(runner, earlier)
+        work(runner, selected, course=course)
+        _note_untouched(runner, earlier.run)
 
     return run(services, deployment, order, carry_out)
 
 
-def _tell_untouched(crew: StepRunner, earlier: RunRecord) -> None:
+def _note_untouched(runner: StepRunner, earlier: RunRecord) -> None:
     """
     Name what is there and was not part of the earlier run: it stays as it is.
     """
     rows = {row.step for row in earlier.steps}
     alive = [
         name
-        for name, record in crew.steps.records.items()
+        for name, record in runner.steps.records.items()
         if name not in rows and record is not None and record.status not in NOTHING_THERE
     ]
     if alive:
-        crew.services.note(
+        runner.services.note(
             f"not part of run {earlier.run_id}, left as they are: {', '.join(sorted(alive))}"
         )
 
 
-def _descended(services: Services, order: Order, kind: str, run_id: str) -> Order:
+def _with_lineage(services: Services, order: Order, kind: str, run_id: str) -> Order:
     reason = services.masker.mask(order.reason) if order.reason else None
     return replace(order, lineage=Lineage(kind=kind, from_run=run_id, reason=reason))
 
 
-def as_then(earlier: RunRecord) -> PinOf:
+def module_of_run(earlier: RunRecord) -> SourceOf:
     """
     The snapshots and lock files of a run, from the store: never the module as it is now.
     """
     rows: Mapping[str, StepRun] = {row.step: row for row in earlier.steps}
 
-    def pin(bench: PreparedSteps, step: Step, _: OperationRecord | None) -> Pin:
-        row, store = rows[step.name], bench.services.store
-        snapshot = stored_snapshot(bench.services, row.module_digest) if row.module_digest else None
+    def source(steps: PreparedSteps, step: Step, _: OperationRecord | None) -> ModuleSource:
+        row, store = rows[step.name], steps.services.store
+        snapshot = stored_snapshot(steps.services, row.module_digest) if row.module_digest else None
         if snapshot is None:
             raise refusal([without_snapshot(earlier, row)])
         if row.lock_digest is not None:
-            return Pin(snapshot, store.blob(lock_file_blob(row.lock_digest)))
-        return Pin(snapshot, store.blob(lock_blob(row.target, snapshot.digest)))
+            return ModuleSource(snapshot, store.blob(lock_file_blob(row.lock_digest)))
+        return ModuleSource(snapshot, store.blob(lock_blob(row.target, snapshot.digest)))
 
-    return pin
+    return source
 
 
 def _snapshots(services: Services) -> frozenset[str]:
@@ -177,14 +177,14 @@ def _snapshots(services: Services) -> frozenset[str]:
     return frozenset(services.store.blobs(snapshot_blob("")))
 
 
-def _check_secrets(crew: StepRunner, earlier: Earlier) -> None:
+def _check_secrets(runner: StepRunner, earlier: Earlier) -> None:
     """
     Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
     where what is accepted has not changed.
     """
-    key, run_id = crew.services.key, earlier.run.run_id
-    changed = changed_secrets(earlier.frozen, crew.deployment, key)
-    accepted = set(crew.order.accept_changed_secret)
+    key, run_id = runner.services.key, earlier.run.run_id
+    changed = changed_secrets(earlier.frozen, runner.deployment, key)
+    accepted = set(runner.order.accept_changed_secret)
     unknown = sorted(accepted - set(changed))
     if unknown:
         hint = f"changed: {', '.join(changed) or 'none'}"
@@ -195,7 +195,7 @@ def _check_secrets(crew: StepRunner, earlier: Earlier) -> None:
             ]
         )
     for name in sorted(accepted):
-        crew.services.note(
+        runner.services.note(
             f"the secret {name} is not that of run {run_id}, as accepted", level="warning"
         )
     open_ones = [name for name in changed if name not in accepted]

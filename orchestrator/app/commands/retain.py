@@ -41,63 +41,63 @@ def release(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _release)
 
 
-def retain_declared(crew: StepRunner, steps: Collection[str]) -> None:
+def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
     """
     Record as retained what the blueprint says is to be, and a later review that it names.
     """
     for name in steps:
-        declared = retention(crew.deployment.steps[name].retain, None)
-        known = crew.steps.records.get(name)
+        declared = retention(runner.deployment.steps[name].retain, None)
+        known = runner.steps.records.get(name)
         if declared is None or known is None:
             continue
         held = known.retained if known.status is Status.RETAINED else None
         later = held is not None and declared.review_by > held.review_by
         if known.status is Status.OK or later:
-            _keep(crew, name, known, declared)
+            _keep(runner, name, known, declared)
 
 
-def tell_overdue(crew: StepRunner, steps: Collection[str]) -> None:
+def note_overdue_reviews(runner: StepRunner, steps: Collection[str]) -> None:
     """
     Warn of the steps that are kept although the day of their review has passed.
     """
-    today = crew.services.clock.now().date()
+    today = runner.services.clock.now().date()
     for name in steps:
-        held = retention(crew.deployment.steps[name].retain, crew.steps.records.get(name))
+        held = retention(runner.deployment.steps[name].retain, runner.steps.records.get(name))
         if held is not None and is_overdue(held, today):
-            crew.services.note(
+            runner.services.note(
                 f"its review was due on {held.review_by} ({held.owner})",
-                hint=f"keep it with a new date: {_again(crew, name)}",
+                hint=f"keep it with a new date: {_again(runner, name)}",
                 level="warning",
                 step=name,
             )
 
 
-def _again(crew: StepRunner, name: str) -> str:
+def _again(runner: StepRunner, name: str) -> str:
     options = ("--step", name, "--reason", "WHY", "--owner", "WHO", "--review-by", "DATE")
-    return command_line(crew.deployment, "retain", *options)
+    return command_line(runner.deployment, "retain", *options)
 
 
-def _retain(crew: StepRunner, selected: Sequence[str]) -> None:
-    order = crew.order
+def _retain(runner: StepRunner, selected: Sequence[str]) -> None:
+    order = runner.order
     assert order.reason, "the command line asks for it"
     assert order.owner, "the command line asks for it"
     assert order.review_by, "the command line asks for it"
     wanted = Retained(reason=order.reason, owner=order.owner, review_by=order.review_by)
-    if is_overdue(wanted, crew.services.clock.now().date()):
+    if is_overdue(wanted, runner.services.clock.now().date()):
         problem = Problem(f"the date of review has passed: {order.review_by}")
         raise Invalid([problem])
-    crew.read_records()
-    _check(crew, selected, READY, "not_ok", "only what is ok can be retained")
+    runner.read_records()
+    _check(runner, selected, READY, "not_ok", "only what is ok can be retained")
     for name in selected:
-        started = crew.services.clock.monotonic()
-        known = crew.steps.records[name]
+        started = runner.services.clock.monotonic()
+        known = runner.steps.records[name]
         assert known is not None, "it has just been checked"
         try:
-            entry = _keep(crew, name, known, wanted)
+            entry = _keep(runner, name, known, wanted)
         except OrchestratorError as exc:
-            crew.end_with_error(name, started, exc, 0)
+            runner.end_with_error(name, started, exc, 0)
             return
-        crew.end(
+        runner.end(
             name,
             started,
             StepStatus.RETAINED,
@@ -107,44 +107,48 @@ def _retain(crew: StepRunner, selected: Sequence[str]) -> None:
         )
 
 
-def _keep(crew: StepRunner, name: str, known: OperationRecord, wanted: Retained) -> OperationRecord:
+def _keep(
+    runner: StepRunner, name: str, known: OperationRecord, wanted: Retained
+) -> OperationRecord:
     was = known.retained.was if known.retained else known.status
-    run_id = crew.session.run_id
+    run_id = runner.session.run_id
     entry = next_entry(
         known,
-        crew.services.stamp(),
+        runner.services.stamp(),
         Trigger.RETAIN,
         retained=wanted.model_copy(update={"was": was}),
         run_id=run_id,
         run_record=f"runs/{run_id}",
     )
-    entry = write(crew.services, entry)
-    crew.steps.know(name, entry)
+    entry = write(runner.services, entry)
+    runner.steps.update(name, entry)
     return entry
 
 
-def _release(crew: StepRunner, selected: Sequence[str]) -> None:
-    crew.read_records()
-    _check(crew, selected, (Status.RETAINED,), "not_retained", "only what is retained is released")
+def _release(runner: StepRunner, selected: Sequence[str]) -> None:
+    runner.read_records()
+    _check(
+        runner, selected, (Status.RETAINED,), "not_retained", "only what is retained is released"
+    )
     for name in selected:
-        started, run_id = crew.services.clock.monotonic(), crew.session.run_id
-        known = crew.steps.records[name]
+        started, run_id = runner.services.clock.monotonic(), runner.session.run_id
+        known = runner.steps.records[name]
         assert known is not None, "it has just been checked"
         entry = next_entry(
             known,
-            crew.services.stamp(),
+            runner.services.stamp(),
             Trigger.RELEASE,
             retained=None,
             run_id=run_id,
             run_record=f"runs/{run_id}",
         )
         try:
-            entry = write(crew.services, entry)
+            entry = write(runner.services, entry)
         except OrchestratorError as exc:
-            crew.end_with_error(name, started, exc, 0)
+            runner.end_with_error(name, started, exc, 0)
             return
-        crew.steps.know(name, entry)
-        crew.end(
+        runner.steps.update(name, entry)
+        runner.end(
             name,
             started,
             StepStatus.OK,
@@ -152,17 +156,17 @@ def _release(crew: StepRunner, selected: Sequence[str]) -> None:
             sequence=entry.sequence,
             reason="released",
         )
-        _tell_declared(crew, name)
+        _note_declared(runner, name)
 
 
-def _tell_declared(crew: StepRunner, name: str) -> None:
+def _note_declared(runner: StepRunner, name: str) -> None:
     """
     Say where the blueprint would retain a released step again.
     """
-    step = crew.deployment.steps[name]
+    step = runner.deployment.steps[name]
     if step.retain is not None:
         where = f"{step.at}: " if step.at else ""
-        crew.services.note(
+        runner.services.note(
             f"{where}the blueprint still says `retain`: the next destroy keeps it again",
             hint="take `retain` out of the blueprint to have it destroyed",
             level="warning",
@@ -171,13 +175,13 @@ def _tell_declared(crew: StepRunner, name: str) -> None:
 
 
 def _check(
-    crew: StepRunner,
+    runner: StepRunner,
     selected: Sequence[str],
     allowed: Collection[Status],
     reason: Reason,
     rule: str,
 ) -> None:
-    odd = {s: crew.steps.status(s) for s in selected if crew.steps.status(s) not in allowed}
+    odd = {s: runner.steps.status(s) for s in selected if runner.steps.status(s) not in allowed}
     if odd:
         said = ", ".join(f"{name} is {status or 'never applied'}" for name, status in odd.items())
         raise Refused(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.run.prepared_steps import as_recorded
+from orchestrator.app.run.prepared_steps import recorded_module
 from orchestrator.app.run.request import Order
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
@@ -34,26 +34,26 @@ def verify(services: Services, deployment: Deployment, order: Order) -> int:
     return run(services, deployment, order, _work)
 
 
-def _work(crew: StepRunner, selected: Sequence[str]) -> None:
-    crew.read_records()
-    graph = crew.deployment.graph
-    todo = [step for step in selected if _checkable(crew.steps.records.get(step))]
+def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+    runner.read_records()
+    graph = runner.deployment.graph
+    todo = [step for step in selected if _checkable(runner.steps.records.get(step))]
     for step in selected:
         if step not in todo:
-            status = crew.steps.status(step)
-            crew.end_skipped(step, f"nothing to check: {status}" if status else "never applied")
-    failures = crew.steps.prepare_all(todo, as_recorded)
+            status = runner.steps.status(step)
+            runner.end_skipped(step, f"nothing to check: {status}" if status else "never applied")
+    failures = runner.steps.prepare_all(todo, recorded_module)
     if failures:
-        crew.end_before_work(todo, failures)
+        runner.end_before_work(todo, failures)
         return
     unstarted = run_steps(
         graph.subset(todo),
-        partial(_check_step, crew),
-        jobs=crew.order.jobs,
-        stop=crew.services.stop,
+        partial(_check_step, runner),
+        jobs=runner.order.jobs,
+        stop=runner.services.stop,
         on_failure=OnFailure.CONTINUE,
     )
-    crew.report_unstarted(unstarted)
+    runner.report_unstarted(unstarted)
 
 
 def _checkable(record: OperationRecord | None) -> bool:
@@ -65,26 +65,26 @@ def _checkable(record: OperationRecord | None) -> bool:
     return record.status in READY or (record.error is not None and record.error.phase == "verify")
 
 
-def _check_step(crew: StepRunner, name: str) -> Outcome:
-    services, started = crew.services, crew.services.clock.monotonic()
-    prepared = crew.steps.prepared[name]
+def _check_step(runner: StepRunner, name: str) -> Outcome:
+    services, started = runner.services, runner.services.clock.monotonic()
+    prepared = runner.steps.prepared[name]
     assert prepared.record is not None, "only recorded steps are checked"
     try:
-        state = pull(services, prepared.root, crew.steps.evidence(name), "pull")
-        check_state(str(crew.deployment.target(name)), prepared.record, state)
-        _check_whole(crew, name, prepared.record, state)
-        inputs = crew.steps.recorded_inputs(prepared)
-        verification = run_checks(services, crew.deployment, prepared.step, inputs, state)
+        state = pull(services, prepared.root, runner.steps.evidence(name), "pull")
+        check_state(str(runner.deployment.target(name)), prepared.record, state)
+        _check_whole(runner, name, prepared.record, state)
+        inputs = runner.steps.recorded_inputs(prepared)
+        verification = run_checks(services, runner.deployment, prepared.step, inputs, state)
         if verification.verdict == "failed" and services.stop.stopping:
             raise stopped(services.stop)
         entry = checked(prepared.record, verification, services.stamp())
         entry = record(services, entry)
     except OrchestratorError as exc:
-        return crew.end_with_error(name, started, exc, 1)
-    crew.steps.know(name, entry, state)
+        return runner.end_with_error(name, started, exc, 1)
+    runner.steps.update(name, entry, state)
     if verification.verdict == "failed":
-        crew.session.fail(CheckFailed.exit_code)
-    crew.end(
+        runner.session.fail(CheckFailed.exit_code)
+    runner.end(
         name,
         started,
         StepStatus(str(entry.status)),
@@ -98,7 +98,7 @@ def _check_step(crew: StepRunner, name: str) -> Outcome:
     return Outcome(ready=True)
 
 
-def _check_whole(crew: StepRunner, name: str, known: OperationRecord, state: PulledState) -> None:
+def _check_whole(runner: StepRunner, name: str, known: OperationRecord, state: PulledState) -> None:
     """
     InDoubt where a check could make ok a target of which objects have left the provider state.
     """
@@ -106,5 +106,5 @@ def _check_whole(crew: StepRunner, name: str, known: OperationRecord, state: Pul
     if left and known.status not in READY:
         raise InDoubt(
             f"{name}: these have left the provider state: {', '.join(ref.address for ref in left)}",
-            hint="settle it first: " + command_line(crew.deployment, "reconcile", "--step", name),
+            hint="settle it first: " + command_line(runner.deployment, "reconcile", "--step", name),
         )

@@ -18,7 +18,7 @@ from orchestrator.errors import Invalid, Problem, Refused
 
 
 def check_unavailable(
-    bench: PreparedSteps, steps: Iterable[str], names: Sequence[str], *, before_destroy: bool
+    steps: PreparedSteps, selected: Iterable[str], names: Sequence[str], *, before_destroy: bool
 ) -> None:
     """
     Refused where a secret of ``names`` is used by a provider configuration of one of the steps, or
@@ -28,14 +28,14 @@ def check_unavailable(
         return
     known: set[str] = set()
     needed: list[str] = []
-    for step_name in steps:
-        step = bench.deployment.steps[step_name]
-        secrets = _secrets(bench, step_name)
+    for step_name in selected:
+        step = steps.deployment.steps[step_name]
+        secrets = _secrets(steps, step_name)
         known.update(secrets.values())
         known.update(name for template in step.providers.values() for name in _named(template))
         for name in names:
             variables = {str(path[0]) for path, origin in secrets.items() if origin == name}
-            uses = _uses(bench, step, name, variables, before_destroy=before_destroy)
+            uses = _uses(steps, step, name, variables, before_destroy=before_destroy)
             needed += [f"{use} of {step_name} uses {name}" for use in uses]
     unknown = [
         Problem(f"no step of this destroy was given a secret {name}{_meant(name, known)}")
@@ -58,19 +58,19 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return f"; {hint}" if hint else ""
 
 
-def _secrets(bench: PreparedSteps, step: str) -> Mapping[Path, str]:
+def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
     """
     Where the secrets are in what the step was applied with, and what they are called.
     """
-    text = bench.recorded_text(bench.records.get(step))
+    text = steps.recorded_text(steps.records.get(step))
     return recall(text, lambda _path, _origin: None).secrets if text is not None else {}
 
 
 def _uses(
-    bench: PreparedSteps, step: Step, name: str, variables: set[str], *, before_destroy: bool
+    steps: PreparedSteps, step: Step, name: str, variables: set[str], *, before_destroy: bool
 ) -> Iterator[str]:
     if variables:
-        snapshot = snapshot_of(bench.services, step, bench.records.get(step.name))
+        snapshot = snapshot_of(steps.services, step, steps.records.get(step.name))
         if any(snapshot.configures_with(variable) for variable in variables):
             yield "a provider configuration in the module"
     if any(name in _named(template) for template in step.providers.values()):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.pipeline import Done
+from orchestrator.app.steps.pipeline import StepResult
 from orchestrator.app.steps.preparation import (
-    Prepared,
+    PreparedStep,
+    ignore_message,
     make_site,
     pull,
     pull_after,
     stopped,
-    unseen,
 )
 from orchestrator.app.steps.recording import record, record_outcome
 from orchestrator.domain.events.engine_messages import PulledState
@@ -32,23 +32,23 @@ from orchestrator.ports import Push
 SAVED = "saved.tfstate"
 
 
-class Following:
+class OwnedStep:
     """
     One step of a destroy that goes with its parent, which is confirmed gone.
 
     ``asked`` tells that the person approved the parent's destroy, and this with it, in this run.
     """
 
-    def __init__(self, crew: StepRunner, name: str, *, asked: bool) -> None:
-        self.crew = crew
-        self.services = crew.services
+    def __init__(self, runner: StepRunner, name: str, *, asked: bool) -> None:
+        self.runner = runner
+        self.services = runner.services
         self.name = name
         self.asked = asked
-        self.prepared: Prepared = crew.steps.prepared[name]
-        self.target = str(crew.deployment.target(name))
-        self.evidence = self.services.files.attempt(crew.session.run_id, name, 1)
+        self.prepared: PreparedStep = runner.steps.prepared[name]
+        self.target = str(runner.deployment.target(name))
+        self.evidence = self.services.files.attempt(runner.session.run_id, name, 1)
 
-    def run(self) -> Done:
+    def run(self) -> StepResult:
         """
         Empty it. Errors before the marker leave the record as it was and are raised.
         """
@@ -64,7 +64,7 @@ class Following:
         if state.raw:
             services.files.write(self.evidence / SAVED, state.raw.decode())
         marker = mark_with_parent(known, self._facts(known, state), services.stamp(), state=state)
-        self.crew.session.hold_claim()
+        self.runner.session.check_claim()
         marker = record(services, marker)
         evidence = self._empty(state)
         outcome = conclude(marker, known, evidence, services.stamp())
@@ -73,7 +73,7 @@ class Following:
         fault = outcome.error
         if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
             fault = outcome.last_attempt.error
-        return Done(record=outcome, state=evidence.state, mutated=fault is None, fault=fault)
+        return StepResult(record=outcome, state=evidence.state, mutated=fault is None, fault=fault)
 
     def _approve(self, state: PulledState) -> None:
         """
@@ -83,7 +83,7 @@ class Following:
         forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
         shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
         services.sink.emit(shown)
-        if self.asked or self.crew.order.wishes.approved:
+        if self.asked or self.runner.order.wishes.approved:
             return
         if (
             not services.approver.approve("destroy", self.name, shown)
@@ -95,7 +95,7 @@ class Following:
             )
 
     def _facts(self, known: OperationRecord, state: PulledState) -> dict[str, object]:
-        run, info = self.crew.session.run, self.services.engine.info
+        run, info = self.runner.session.run, self.services.engine.info
         return {
             "run_id": run.run_id,
             "run_record": f"runs/{run.run_id}",
@@ -118,8 +118,8 @@ class Following:
         try:
             services.files.write(empty, services.engine.emptied(state))
             site = make_site(services, root, self.evidence, "apply", delete_after=(empty,))
-            request = Push(state=empty, lock_timeout=self.crew.order.wishes.lock_timeout)
-            answer = services.engine.call(request, site, stop=services.stop, observe=unseen)
+            request = Push(state=empty, lock_timeout=self.runner.order.wishes.lock_timeout)
+            answer = services.engine.call(request, site, stop=services.stop, observe=ignore_message)
         except (EngineFailed, StoreUnavailable) as exc:
             return Evidence(
                 exit_code=None, journal=nothing_said, state=state, not_started=exc.message

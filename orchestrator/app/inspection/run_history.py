@@ -14,8 +14,8 @@ from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord, StepRun
 from orchestrator.domain.recovery.rerun_rules import (
     APPLYING,
-    LeftAlone,
-    Obstacle,
+    Blocker,
+    Skip,
     deployment_blob,
     failed_run,
     retry_obstacle,
@@ -72,7 +72,7 @@ class Past:
         blobs = self._reader.store.blobs
         return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
 
-    def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Obstacle | None:
+    def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Blocker | None:
         blueprint, environment = self._place
         return run_obstacle(
             run_id,
@@ -83,9 +83,7 @@ class Past:
             environment=environment,
         )
 
-    def retry(
-        self, step: str, record: OperationRecord | None
-    ) -> tuple[str | None, Obstacle | None]:
+    def retry(self, step: str, record: OperationRecord | None) -> tuple[str | None, Blocker | None]:
         """
         The failed run that the step can be retried from, and what stands against it.
         """
@@ -100,7 +98,7 @@ class Past:
         if run is None or obstacle is not None:
             return run_id, obstacle
         found = retry_obstacle(run, step, record, self._stored)
-        return (None, None) if isinstance(found, LeftAlone) else (run_id, found)
+        return (None, None) if isinstance(found, Skip) else (run_id, found)
 
     def _run(self, run_id: str) -> RunRecord | None:
         """
@@ -113,7 +111,7 @@ class Past:
 
     def rollback(
         self, step: str, record: OperationRecord | None
-    ) -> tuple[str | None, Obstacle | None]:
+    ) -> tuple[str | None, Blocker | None]:
         """
         The newest earlier run that the step can be rolled back to, or what stands against the
         newest in which it ended ok.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.record.record import OperationRecord, RunRecord
 from orchestrator.domain.recovery.rerun_rules import (
-    Obstacle,
+    Blocker,
     deployment_blob,
     failed_run,
     named_obstacle,
@@ -90,8 +90,8 @@ def followed_run(
     return _certain(run_to_follow(chosen or records))
 
 
-def _certain(found: str | Obstacle) -> str:
-    if isinstance(found, Obstacle):
+def _certain(found: str | Blocker) -> str:
+    if isinstance(found, Blocker):
         raise refusal([found])
     return found
 
@@ -144,7 +144,7 @@ def check_promotable(store: OperationStore, run: RunRecord, steps: Sequence[str]
         raise refusal(obstacles)
 
 
-def refusal(obstacles: Sequence[Obstacle]) -> Refused:
+def refusal(obstacles: Sequence[Blocker]) -> Refused:
     """
     The error that says all obstacles; reason and hint are those of the first.
     """

@@ -5,9 +5,9 @@ A step whose action was interrupted: settled from what the action left, never gu
 from __future__ import annotations
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.preparation import Prepared
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.recording import record_outcome
-from orchestrator.app.steps.settling import NOT_SHOWN, Recalled
+from orchestrator.app.steps.settling import NOT_SHOWN, RecalledInputs
 from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.hook_entries import (
     Verdicted,
@@ -24,24 +24,24 @@ from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports import Liveness, Site
 
 
-def settle_action(
-    bench: PreparedSteps, prepared: Prepared, kind: ActionKind, recalled: Recalled
+def settle_hook(
+    steps: PreparedSteps, prepared: PreparedStep, kind: ActionKind, recalled: RecalledInputs
 ) -> OperationRecord:
     """
     Conclude a step that is ``running`` one of its actions, owner and action gone, and say what was
     concluded. The record of a module's root is settled before.
     """
-    services, marker = bench.services, prepared.record
+    services, marker = steps.services, prepared.record
     assert marker is not None, "only a record can be settled"
     action = last_run(marker, kind)
     assert action is not None, "the marker tells of the action"
     entries = services.store.history(marker.target.target)
     before = next(entry for entry in entries if entry.sequence == marker.sequence - 1)
-    site = _site(bench, marker, kind)
+    site = _site(steps, marker, kind)
     how = (
-        _command(bench, marker, kind, action, site, recalled)
+        _command(steps, marker, kind, action, site, recalled)
         if action.target is None
-        else _module(bench.records.get(action_name(marker.target.step, kind)), marker, kind)
+        else _module(steps.records.get(action_name(marker.target.step, kind)), marker, kind)
     )
     if how is None:
         fault = action_fault(kind, "the run was killed before it began", code="never_started")
@@ -62,8 +62,8 @@ def settle_action(
     return entry
 
 
-def _site(bench: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> Site:
-    services = bench.services
+def _site(steps: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> Site:
+    services = steps.services
     root = action_name(marker.target.step, kind)
     return Site(
         directory=services.root,
@@ -73,18 +73,18 @@ def _site(bench: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> Si
 
 
 def _command(
-    bench: PreparedSteps,
+    steps: PreparedSteps,
     marker: OperationRecord,
     kind: ActionKind,
     action: ActionRun,
     site: Site,
-    recalled: Recalled,
+    recalled: RecalledInputs,
 ) -> Verdicted | None:
     """
     How the command ended; None where it is certain that it never began.
     """
-    services, target = bench.services, marker.target.target
-    known = recalled.secrets_known and _knows_outputs(bench, target.step)
+    services, target = steps.services, marker.target.target
+    known = recalled.secrets_known and _knows_outputs(steps, target.step)
     masked = Site(
         directory=site.directory,
         evidence=site.evidence,
@@ -102,12 +102,12 @@ def _command(
     return command_ended(kind, action.by, exit_code)
 
 
-def _knows_outputs(bench: PreparedSteps, step: str) -> bool:
+def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
     """
     Whether the secrets among the step's outputs are known, so that what it said can be masked.
     """
     try:
-        bench.outputs(step)
+        steps.outputs(step)
     except OrchestratorError:
         return False
     return True

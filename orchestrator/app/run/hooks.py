@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from orchestrator.app.run.prepared_steps import as_it_is
+from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.run_summary import codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.pipeline import Done, Pipeline
+from orchestrator.app.steps.pipeline import StepPipeline, StepResult
 from orchestrator.app.steps.preparation import stopped
 from orchestrator.app.steps.recording import record, record_outcome
 from orchestrator.domain.blueprint.blueprint import Action, CommandAction, ModuleAction
@@ -39,7 +39,7 @@ from orchestrator.errors import ApprovalMissing, EngineFailed, InDoubt, Invalid,
 from orchestrator.ports import Program, Site
 
 
-class Performance:
+class HookRun:
     """
     One action of one prepared step, carried out once.
 
@@ -48,21 +48,21 @@ class Performance:
     """
 
     def __init__(
-        self, crew: StepRunner, name: str, kind: ActionKind, action: Action, *, reason: str | None
+        self, runner: StepRunner, name: str, kind: ActionKind, action: Action, *, reason: str | None
     ) -> None:
-        self.crew = crew
-        self.services = crew.services
+        self.runner = runner
+        self.services = runner.services
         self.name = name
         self.kind = kind
         self.action = action
         self.reason = reason
         self.by = described(action)
-        known = crew.steps.records[name]
+        known = runner.steps.records[name]
         assert known is not None, "actions are of recorded steps"
         self.before: OperationRecord = known
         self.marker: OperationRecord | None = None
 
-    def run(self) -> Done:
+    def run(self) -> StepResult:
         """
         Carry it out.
         """
@@ -76,18 +76,18 @@ class Performance:
 
     # A command
 
-    def _command(self, action: CommandAction) -> Done:
-        services, session = self.services, self.crew.session
+    def _command(self, action: CommandAction) -> StepResult:
+        services, session = self.services, self.runner.session
         argv = tuple(map(scalar_text, self._resolved(action.argv)))
         variables = self._resolved(action.environment)
-        self._agree(argv)
+        self._approve(argv)
         place = services.files.attempt(session.run_id, action_name(self.name, self.kind), 1)
         site = Site(
             directory=services.root,
             evidence=place,
             name="apply",
             mask=services.masker.mask,
-            environment=self._told() | {key: scalar_text(v) for key, v in variables.items()},
+            environment=self._environment() | {key: scalar_text(v) for key, v in variables.items()},
             timeout=action.timeout or services.limits.timeout,
             grace=services.limits.grace,
         )
@@ -111,10 +111,10 @@ class Performance:
         try:
             answer = services.engine.call(Program(argv), site, stop=services.stop, observe=observe)
         except EngineFailed as exc:
-            return self._undone(action_fault(self.kind, exc.message, code="not_started"))
+            return self._end_untouched(action_fault(self.kind, exc.message, code="not_started"))
         if answer.exit_code is None and answer.whole:
             summary = "stopped by a signal before it began"
-            return self._undone(action_fault(self.kind, summary, code="stopped"))
+            return self._end_untouched(action_fault(self.kind, summary, code="stopped"))
         done = self._end(
             command_ended(
                 self.kind,
@@ -132,7 +132,7 @@ class Performance:
         """
         The values of a template. What is sensitive in them is masked since it was read.
         """
-        scope = self.crew.steps.action_scope(self.name)
+        scope = self.runner.steps.action_scope(self.name)
         try:
             found = template.resolve(scope.look_up)
             _check_scalars(found)
@@ -141,13 +141,13 @@ class Performance:
             raise Invalid([Problem(f"{where}: {exc}", scope.step.at)]) from exc
         return found.value
 
-    def _agree(self, argv: tuple[str, ...]) -> None:
+    def _approve(self, argv: tuple[str, ...]) -> None:
         """
         ApprovalMissing where a person is asked and does not agree. The approval of a destroy holds
         for the work before it.
         """
         services = self.services
-        if self.kind == "compensate" and not self.crew.order.wishes.approved:
+        if self.kind == "compensate" and not self.runner.order.wishes.approved:
             shown = services.masker.mask(" ".join(argv))
             agreed = services.approver.agree(f"{self.kind} {self.name} by `{shown}`")
             if not agreed and not services.stop.stopping:
@@ -158,47 +158,47 @@ class Performance:
         if services.stop.stopping:
             raise stopped(services.stop)
 
-    def _told(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """
         What every command finds in its environment.
         """
-        deployment, record = self.crew.deployment, self.before
+        deployment, record = self.runner.deployment, self.before
         return {
             "ORCHESTRATOR_ACTION": self.kind,
             "ORCHESTRATOR_BLUEPRINT": deployment.blueprint,
             "ORCHESTRATOR_ENVIRONMENT": deployment.environment,
             "ORCHESTRATOR_STEP": self.name,
             "ORCHESTRATOR_TARGET": str(record.target.target),
-            "ORCHESTRATOR_RUN_ID": self.crew.session.run_id,
+            "ORCHESTRATOR_RUN_ID": self.runner.session.run_id,
         }
 
     # A module
 
-    def _module(self, action: ModuleAction) -> Done:
-        bench, root = self.crew.steps, action.root.name
-        bench.prepare(root, as_it_is)
-        self.crew.check_certain(root)
-        known = bench.records.get(root)
+    def _module(self, action: ModuleAction) -> StepResult:
+        steps, root = self.runner.steps, action.root.name
+        steps.prepare(root, current_module)
+        self.runner.check_certain(root)
+        known = steps.records.get(root)
         wishes = replace(
-            self.crew.order.wishes,
-            approved=self.crew.order.wishes.approved or self.kind == "before_destroy",
+            self.runner.order.wishes,
+            approved=self.runner.order.wishes.approved or self.kind == "before_destroy",
             targets=(),
             replace=(),
         )
-        done = Pipeline(
-            self.crew.session,
-            bench.prepared[root],
-            bench.inputs(action.root),
+        done = StepPipeline(
+            self.runner.session,
+            steps.prepared[root],
+            steps.inputs(action.root),
             wishes,
             verb="apply",
             attempt=1,
         ).run(first=self._mark)
-        bench.know(root, done.record, done.state)
+        steps.update(root, done.record, done.state)
         if self.marker is None:
             self._check_new(known)
             self._mark()
         if done.fault is not None and not done.mutated:
-            return self._undone(module_ended(self.kind, done.record, done.fault).fault)
+            return self._end_untouched(module_ended(self.kind, done.record, done.fault).fault)
         return self._end(module_ended(self.kind, done.record, done.fault))
 
     def _check_new(self, known: OperationRecord | None) -> None:
@@ -217,7 +217,7 @@ class Performance:
     # Intent and answer
 
     def _mark(self) -> None:
-        self.crew.session.hold_claim()
+        self.runner.session.check_claim()
         root = action_name(self.name, self.kind)
         is_module = isinstance(self.action, ModuleAction)
         marker = begun(
@@ -225,22 +225,22 @@ class Performance:
             self.services.stamp(),
             self.kind,
             by=self.by,
-            run_id=self.crew.session.run_id,
+            run_id=self.runner.session.run_id,
             reason=self.reason,
-            target=str(self.crew.deployment.target(root)) if is_module else None,
+            target=str(self.runner.deployment.target(root)) if is_module else None,
         )
         self.marker = record(self.services, marker)
-        self.crew.steps.know(self.name, self.marker)
+        self.runner.steps.update(self.name, self.marker)
         self.services.sink.emit(
             PhaseStarted(at=self.services.clock.now(), step=self.name, phase=self.kind)
         )
 
-    def _end(self, how: Verdicted) -> Done:
+    def _end(self, how: Verdicted) -> StepResult:
         assert self.marker is not None, "what ends has begun"
         entry = ended(self.marker, self.before, self.services.stamp(), self.kind, how)
         return self._record(entry, how.fault, mutated=True)
 
-    def _undone(self, fault: Fault | None) -> Done:
+    def _end_untouched(self, fault: Fault | None) -> StepResult:
         """
         It never began, or is proven to have changed nothing: the record is that from before.
         """
@@ -249,13 +249,13 @@ class Performance:
         attempt = Attempt(command=self.kind, run_id=self.marker.run_id, at=stamp.at, error=fault)
         return self._record(revert(self.marker, self.before, stamp, attempt), fault, mutated=False)
 
-    def _record(self, entry: OperationRecord, fault: Fault | None, *, mutated: bool) -> Done:
+    def _record(self, entry: OperationRecord, fault: Fault | None, *, mutated: bool) -> StepResult:
         entry = record_outcome(self.services, entry)
-        self.crew.steps.know(self.name, entry)
-        return Done(record=entry, state=None, mutated=mutated, fault=fault)
+        self.runner.steps.update(self.name, entry)
+        return StepResult(record=entry, state=None, mutated=mutated, fault=fault)
 
 
-def check_known(last: ActionRun | None, name: str, again: str) -> None:
+def check_outcome_known(last: ActionRun | None, name: str, again: str) -> None:
     """
     Refused where an action may have run to its end, and nobody can tell.
     """
@@ -268,7 +268,7 @@ def check_known(last: ActionRun | None, name: str, again: str) -> None:
         )
 
 
-def exit_codes(done: Done, kind: ActionKind, stopped: int) -> list[int]:
+def hook_exit_codes(done: StepResult, kind: ActionKind, stopped: int) -> list[int]:
     """
     The exit codes that the end of an action stands for; ``stopped`` is the run's own of a signal.
     """

@@ -152,12 +152,12 @@ def without_steps(
     )
 
 
-def tell_orphans(crew: StepRunner) -> None:
+def note_orphans(runner: StepRunner) -> None:
     """
     Name the targets that are alive and no longer in the blueprint, as far as this run does not
     touch them.
     """
-    services, orphans = crew.services, _orphans(crew)
+    services, orphans = runner.services, _orphans(runner)
     made = [str(r.target.target) for r in orphans if action_of(r.target.step)]
     alive = [str(r.target.target) for r in orphans if action_of(r.target.step) is None]
     if made:
@@ -165,37 +165,37 @@ def tell_orphans(crew: StepRunner) -> None:
             f"made by actions of steps that are no longer in the blueprint: {', '.join(made)}",
             hint="to destroy one of them: "
             + command_line(
-                crew.deployment, "destroy", "--orphaned", "--step", made[0].split("/", 2)[2]
+                runner.deployment, "destroy", "--orphaned", "--step", made[0].split("/", 2)[2]
             ),
             level="warning",
         )
-    if crew.order.orphaned:
-        if not crew.deployment.orphans:
+    if runner.order.orphaned:
+        if not runner.deployment.orphans:
             services.note("nothing is orphaned: every step that is alive is in the blueprint")
     elif alive:
         services.note(
             f"still recorded as alive, and no longer in the blueprint: {', '.join(alive)}",
-            hint=f"to destroy them: {command_line(crew.deployment, 'destroy', '--orphaned')}",
+            hint=f"to destroy them: {command_line(runner.deployment, 'destroy', '--orphaned')}",
             level="warning",
         )
 
 
-def check_orphans(crew: StepRunner, going: Sequence[str]) -> None:
+def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
     """
     Refused where a destroy would take away what an orphan that stays needs, by its record.
     """
-    taken = {step for step in going if crew.steps.status(step) not in (None, *NOTHING_THERE)}
-    staying = [r for r in _orphans(crew) if r.target.step not in going]
+    taken = {step for step in going if runner.steps.status(step) not in (None, *NOTHING_THERE)}
+    staying = [r for r in _orphans(runner) if r.target.step not in going]
     needed = {r.target.step: sorted(taken & set(r.needs)) for r in staying if taken & set(r.needs)}
     if needed:
         said = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
         raise Refused(
             "dependents",
             f"no longer in the blueprint, still alive: {said}",
-            hint=f"destroy them first: {command_line(crew.deployment, 'destroy', '--orphaned')}",
+            hint=f"destroy them first: {command_line(runner.deployment, 'destroy', '--orphaned')}",
         )
 
 
-def _orphans(crew: StepRunner) -> list[OperationRecord]:
-    records = [record for record in crew.steps.records.values() if record is not None]
-    return alive_orphans(crew.deployment, records)
+def _orphans(runner: StepRunner) -> list[OperationRecord]:
+    records = [record for record in runner.steps.records.values() if record is not None]
+    return alive_orphans(runner.deployment, records)

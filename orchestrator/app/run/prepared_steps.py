@@ -15,8 +15,8 @@ from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_own_state, check_state, shared_state
 from orchestrator.app.steps.preparation import (
-    Pin,
-    Prepared,
+    ModuleSource,
+    PreparedStep,
     check_engine,
     initialise,
     lay_out,
@@ -24,7 +24,7 @@ from orchestrator.app.steps.preparation import (
     pull,
     snapshot_of,
 )
-from orchestrator.app.steps.settling import Recalled, check_not_live
+from orchestrator.app.steps.settling import RecalledInputs, check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
     ActionScope,
@@ -46,35 +46,39 @@ from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Root, Snapshot
 
 #: Gives what a step's working directory is laid out from.
-PinOf = Callable[["PreparedSteps", Step, OperationRecord | None], Pin]
+SourceOf = Callable[["PreparedSteps", Step, OperationRecord | None], ModuleSource]
 
 
-def as_it_is(bench: PreparedSteps, step: Step, record: OperationRecord | None) -> Pin:
+def current_module(
+    steps: PreparedSteps, step: Step, record: OperationRecord | None
+) -> ModuleSource:
     """
     The module as it was when this command first looked at it: what an apply works from.
     """
-    snapshot = bench.packed(step)
-    return Pin(snapshot, lock_of(bench.services, record, snapshot))
+    snapshot = steps.current_snapshot(step)
+    return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))
 
 
-def as_recorded(bench: PreparedSteps, step: Step, record: OperationRecord | None) -> Pin:
+def recorded_module(
+    steps: PreparedSteps, step: Step, record: OperationRecord | None
+) -> ModuleSource:
     """
     The snapshot that was applied, as far as the store still has it: what a destroy works from.
 
     Where all that is to be settled is that a provider state was emptied, that state is enough.
     """
     if record is not None and record.status is Status.RUNNING and goes_with_parent(record):
-        return bare(bench, step, record)
-    snapshot = snapshot_of(bench.services, step, record)
-    return Pin(snapshot, lock_of(bench.services, record, snapshot))
+        return backend_only(steps, step, record)
+    snapshot = snapshot_of(steps.services, step, record)
+    return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))
 
 
-def bare(bench: PreparedSteps, _: Step, __: OperationRecord | None) -> Pin:
+def backend_only(steps: PreparedSteps, _: Step, __: OperationRecord | None) -> ModuleSource:
     """
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
     whose providers may need values that are gone with it too.
     """
-    return Pin(bench.services.workdirs.nothing(), None)
+    return ModuleSource(steps.services.workdirs.nothing(), None)
 
 
 class PreparedSteps:
@@ -104,7 +108,7 @@ class PreparedSteps:
         self.run_id = run_id
         self.unavailable_secrets = unavailable_secrets
         self.roots = deployment.roots()
-        self.prepared: dict[str, Prepared] = {}
+        self.prepared: dict[str, PreparedStep] = {}
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
         self._paths = (deployment.path, *deployment.moved_from)
@@ -135,7 +139,7 @@ class PreparedSteps:
                 self.services.store.newest(record.target.target) if wait else record
             )
 
-    def packed(self, step: Step) -> Snapshot:
+    def current_snapshot(self, step: Step) -> Snapshot:
         """
         A step's module, packed once: what is edited meanwhile is for the next command.
         """
@@ -143,7 +147,7 @@ class PreparedSteps:
             self._packed[step.name] = self.services.workdirs.snapshot(step.module)
         return self._packed[step.name]
 
-    def prepare_all(self, steps: Iterable[str], pin: PinOf) -> dict[str, OrchestratorError]:
+    def prepare_all(self, steps: Iterable[str], source: SourceOf) -> dict[str, OrchestratorError]:
         """
         Prepare steps side by side; what went wrong, by step.
         """
@@ -151,7 +155,7 @@ class PreparedSteps:
 
         def one(name: str) -> None:
             try:
-                self.prepare(name, pin)
+                self.prepare(name, source)
             except OrchestratorError as exc:
                 failures[name] = exc
 
@@ -159,28 +163,28 @@ class PreparedSteps:
             list(pool.map(one, steps))
         return failures
 
-    def prepare(self, name: str, pin: PinOf) -> None:
+    def prepare(self, name: str, source: SourceOf) -> None:
         """
         Make one step ready, once: guards on its record, snapshot, working directory, ``init``.
         """
         with self._prepare_locks[name]:
             if name not in self.prepared:
-                self.prepared[name] = self._made_ready(name, pin)
+                self.prepared[name] = self._prepared(name, source)
 
-    def _made_ready(self, name: str, pin: PinOf) -> Prepared:
+    def _prepared(self, name: str, source: SourceOf) -> PreparedStep:
         services, step = self.services, self.roots[name]
         record = self.records.get(name)
         if record is not None:
             check_engine(services, record, allow_change=self.allow_engine_change)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
-        taken = pin(self, step, record)
+        taken = source(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
         root = lay_out(services, self.deployment, step, taken, record, lookup)
         self._check_own_state(step, root)
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
         initialise(services, name, root, taken.snapshot, evidence, serial=serial)
-        return Prepared(
+        return PreparedStep(
             step=step,
             record=record,
             snapshot=taken.snapshot,
@@ -210,14 +214,14 @@ class PreparedSteps:
             raise Unresolvable(f"there is no step {name!r} any more")
         with self._output_locks[name]:
             if name not in self._outputs:
-                self.prepare(name, as_recorded)
+                self.prepare(name, recorded_module)
                 root = self.prepared[name].root
                 state = pull(self.services, root, self.evidence(name), "pull-outputs")
-                self._held(name, state)
+                self._check_state(name, state)
                 self._outputs[name] = state.outputs
             return self._outputs[name]
 
-    def _held(self, name: str, state: PulledState) -> None:
+    def _check_state(self, name: str, state: PulledState) -> None:
         """
         Hold a provider state that was read against the step's record.
 
@@ -228,7 +232,7 @@ class PreparedSteps:
         if moved is not None:
             self.services.note(moved, level="warning", step=name)
 
-    def know(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
+    def update(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
         """
         Remember a step's new record and, where it was read, its provider state.
         """
@@ -269,7 +273,7 @@ class PreparedSteps:
         What the actions of a recorded step may refer to. Outputs that a failed destroy has taken
         out of the provider state are those that were known before.
         """
-        self.prepare(name, as_recorded)
+        self.prepare(name, recorded_module)
         prepared = self.prepared[name]
         known = prepared.record.outputs if prepared.record is not None else {}
         earlier = {key: StateOutput(value, sensitive=False) for key, value in known.items()}
@@ -282,7 +286,7 @@ class PreparedSteps:
             self.run_id,
         )
 
-    def recorded_inputs(self, prepared: Prepared) -> StepInputs:
+    def recorded_inputs(self, prepared: PreparedStep) -> StepInputs:
         """
         The values that the step was applied with; secrets, which are never recorded, as of today.
 
@@ -292,14 +296,14 @@ class PreparedSteps:
         assert recalled.inputs is not None, "what cannot be had has raised"
         return recalled.inputs
 
-    def recalled(self, prepared: Prepared) -> Recalled:
+    def recalled(self, prepared: PreparedStep) -> RecalledInputs:
         """
         The same, and whether the secrets are those that it was applied with.
         """
         step, record = prepared.step, prepared.record
         text = self.recorded_text(record)
         if text is None:
-            return Recalled(self.inputs(step), secrets_known=True)
+            return RecalledInputs(self.inputs(step), secrets_known=True)
 
         without: set[str] = set()
 
@@ -334,7 +338,7 @@ class PreparedSteps:
             if path[0] in known and origin not in without
         }
         inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
-        return Recalled(self._masked(inputs), secrets_known=not changed and not without)
+        return RecalledInputs(self._masked(inputs), secrets_known=not changed and not without)
 
     def recorded_text(self, record: OperationRecord | None) -> str | None:
         """

@@ -70,16 +70,16 @@ def run(
             services.workdirs.hold(deployment.blueprint, deployment.environment),
         ):
             replay_spool(services, deployment)
-            _tell_changed_secrets(services, deployment)
+            _note_changed_secrets(services, deployment)
             work(StepRunner(session, order), selected)
-            for run_id in session.succeeds:
+            for run_id in session.takes_over_from:
                 services.files.sweep(run_id)
     except OrchestratorError as exc:
         error = exc
     return close(session, error, started=started)
 
 
-def _tell_changed_secrets(services: Services, deployment: Deployment) -> None:
+def _note_changed_secrets(services: Services, deployment: Deployment) -> None:
     """
     Say which secrets are not those that the rerun file was written with.
     """

@@ -105,7 +105,7 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
     found = _records(session)
     if found and session.run.command == "destroy":
         left = {r.target.step: r for r in found.records if r.status not in NOTHING_THERE}
-        session.leaves(left, found.orphaned)
+        session.set_remaining(left, found.orphaned)
     session.finish(exit_code, fault)
     alive = _alive(found.records if found else ())
     services.sink.emit(

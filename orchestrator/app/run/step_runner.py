@@ -1,7 +1,7 @@
 """
 The steps of one run on their way: settled, carried out, reported.
 
-`Crew` holds what the mutating commands share; each of them adds its own work.
+`StepRunner` holds what the mutating commands share; each of them adds its own work.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.app.run.hook_settling import settle_action
-from orchestrator.app.run.prepared_steps import PreparedSteps, as_recorded
+from orchestrator.app.run.hook_settling import settle_hook
+from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
 from orchestrator.app.run.request import Order, named_steps
 from orchestrator.app.run.run_summary import codes_of, fault_of
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
-from orchestrator.app.steps.pipeline import Done
-from orchestrator.app.steps.settling import Recalled, settle
+from orchestrator.app.steps.pipeline import StepResult
+from orchestrator.app.steps.settling import RecalledInputs, settle
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import Look
 from orchestrator.domain.record.record import Resources, StepRun
@@ -93,14 +93,14 @@ class StepRunner:
         try:
             recalled = self.steps.recalled(prepared)
         except Invalid as exc:
-            recalled = Recalled(None, secrets_known=False, why=exc.message.splitlines()[0])
+            recalled = RecalledInputs(None, secrets_known=False, why=exc.message.splitlines()[0])
         kind = action_kind(prepared.record.active_command if prepared.record else None)
         if kind is None:
             outcome = settle(self.services, self.deployment, prepared, recalled)
         else:
             self._settle_root(action_name(name, kind))
-            outcome = settle_action(self.steps, prepared, kind, recalled)
-        self.steps.know(name, outcome)
+            outcome = settle_hook(self.steps, prepared, kind, recalled)
+        self.steps.update(name, outcome)
 
     def _settle_root(self, root: str) -> None:
         """
@@ -114,7 +114,7 @@ class StepRunner:
                 f"{shown_root(root)} was interrupted, and the blueprint no longer declares it",
                 hint="put it back, so that what it left can be settled",
             )
-        self.steps.prepare(root, as_recorded)
+        self.steps.prepare(root, recorded_module)
         self.settle(root)
         del self.steps.prepared[root]
 
@@ -174,7 +174,9 @@ class StepRunner:
         )
         return row
 
-    def end_with_record(self, name: str, started: float, done: Done, attempts: int) -> Outcome:
+    def end_with_record(
+        self, name: str, started: float, done: StepResult, attempts: int
+    ) -> Outcome:
         """
         Report the entry that a pipeline wrote.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.app.run.prepared_steps import PinOf, PreparedSteps
+from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.content_blobs import keep_blob, keep_lock, keep_snapshot
 from orchestrator.domain.blueprint.stored_deployment import freeze, kept_digest
@@ -18,18 +18,20 @@ from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports import Snapshot
 
 
-def keep_deployment(crew: StepRunner) -> None:
+def store_deployment(runner: StepRunner) -> None:
     """
     Keep what the run means to do, without secrets, and name it in the run's record.
     """
-    services = crew.services
-    text = freeze(crew.deployment, services.key).to_json().encode()
+    services = runner.services
+    text = freeze(runner.deployment, services.key).to_json().encode()
     digest = kept_digest(text)
     keep_blob(services, deployment_blob(digest), text)
-    crew.session.means(digest)
+    runner.session.set_deployment(digest)
 
 
-def keep_steps(crew: StepRunner, steps: Sequence[str], pin: PinOf) -> dict[str, OrchestratorError]:
+def store_snapshots(
+    runner: StepRunner, steps: Sequence[str], source: SourceOf
+) -> dict[str, OrchestratorError]:
     """
     Keep the snapshot that each step is to be applied from, and the run's record with their digests;
     by step, what could not be packed.
@@ -38,37 +40,37 @@ def keep_steps(crew: StepRunner, steps: Sequence[str], pin: PinOf) -> dict[str, 
     rows: dict[str, StepRun] = {}
     for name in steps:
         try:
-            snapshot = _snapshot(crew.steps, name, pin)
+            snapshot = _snapshot(runner.steps, name, source)
         except StoreUnavailable:
             raise
         except OrchestratorError as exc:
             failures[name] = exc
             continue
-        keep_snapshot(crew.services, snapshot)
+        keep_snapshot(runner.services, snapshot)
         lock = None
-        prepared = crew.steps.prepared.get(name)
+        prepared = runner.steps.prepared.get(name)
         if prepared is not None:
-            lock = keep_lock(crew.services, crew.services.workdirs.lock_file(prepared.root))
+            lock = keep_lock(runner.services, runner.services.workdirs.lock_file(prepared.root))
         pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
-        rows[name] = crew.session.result(name).model_copy(update=pinned)
-    crew.session.report_all(rows)
-    crew.session.publish()
+        rows[name] = runner.session.result(name).model_copy(update=pinned)
+    runner.session.report_all(rows)
+    runner.session.publish()
     return failures
 
 
-def _snapshot(bench: PreparedSteps, name: str, pin: PinOf) -> Snapshot:
-    if name in bench.prepared:
-        return bench.prepared[name].snapshot
-    return pin(bench, bench.deployment.steps[name], bench.records.get(name)).snapshot
+def _snapshot(steps: PreparedSteps, name: str, source: SourceOf) -> Snapshot:
+    if name in steps.prepared:
+        return steps.prepared[name].snapshot
+    return source(steps, steps.deployment.steps[name], steps.records.get(name)).snapshot
 
 
-def vouched(crew: StepRunner, name: str) -> dict[str, Any]:
+def carried_over(runner: StepRunner, name: str) -> dict[str, Any]:
     """
     What the run's row says of a step that it leaves alone as ok: if that was applied from what this
     run means too, this run stands for it as well. Nothing if it was something else.
     """
-    record, services = crew.steps.records.get(name), crew.services
-    if record is None or record.deployment != crew.session.run.deployment:
+    record, services = runner.steps.records.get(name), runner.services
+    if record is None or record.deployment != runner.session.run.deployment:
         return {}
     lock = services.store.blob(lock_blob(str(record.target.target), str(record.module_digest)))
     return {

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_vanished
-from orchestrator.app.steps.planned_step import PlanOptions, Proposal
+from orchestrator.app.steps.planned_step import PlanOptions, StepPlan
 from orchestrator.app.steps.provider_query import Asker, Wanted, confirm, unasked
 from orchestrator.domain.destroy.absence import Finding, Key, has_remote_side, method
 from orchestrator.domain.events.engine_messages import PulledState
@@ -29,7 +29,7 @@ from orchestrator.domain.record.record import AbsenceMethod, Doubt, OperationRec
 BEFORE = "before.tfstate"
 
 
-def look(asker: Asker, proposal: Proposal, wishes: PlanOptions) -> Proposal:
+def look(asker: Asker, proposal: StepPlan, wishes: PlanOptions) -> StepPlan:
     """
     A proposal that was planned without a refresh, once the provider was asked all the same whether
     it sees the objects: no plan has noticed that the scope is a wrong one.

@@ -151,7 +151,7 @@ def check_vanished(
         )
 
 
-def check_twice(
+def check_created_again(
     target: str,
     record: OperationRecord | None,
     state: PulledState,

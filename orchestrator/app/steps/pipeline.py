@@ -21,17 +21,17 @@ from orchestrator.app.steps.absence import (
     recheck,
     wanted_absence,
 )
-from orchestrator.app.steps.facts import Facts
-from orchestrator.app.steps.guards import check_state, check_twice
+from orchestrator.app.steps.entry_facts import EntryFacts
+from orchestrator.app.steps.guards import check_created_again, check_state
 from orchestrator.app.steps.planned_step import (
     Direction,
-    Hold,
     PlanOptions,
-    Proposal,
-    propose,
+    StateCheck,
+    StepPlan,
+    plan_step,
     write_variables,
 )
-from orchestrator.app.steps.preparation import Prepared, make_site, pull, pull_after, stopped
+from orchestrator.app.steps.preparation import PreparedStep, make_site, pull, pull_after, stopped
 from orchestrator.app.steps.provider_query import Asker
 from orchestrator.app.steps.recording import keep_events, record, record_outcome
 from orchestrator.app.steps.verification import run_checks
@@ -62,7 +62,7 @@ from orchestrator.ports import Answer, Apply
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class StepResult:
     """
     How the pipeline ended: the entry it wrote, the state it saw, whether anything was mutated, and
     what went wrong in it: a record that was restored keeps the fault of an earlier run.
@@ -76,16 +76,16 @@ class Done:
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
 #: wrote any to the record of the same step.
-First = Callable[[], Done | None]
+BeforeMutation = Callable[[], StepResult | None]
 
 
-def nothing_first() -> None:
+def nothing_before() -> None:
     """
     For a mutation that nothing comes before.
     """
 
 
-class Pipeline:
+class StepPipeline:
     """
     One attempt at one step of a run.
     """
@@ -93,7 +93,7 @@ class Pipeline:
     def __init__(
         self,
         session: Session,
-        prepared: Prepared,
+        prepared: PreparedStep,
         inputs: StepInputs,
         wishes: PlanOptions,
         *,
@@ -104,18 +104,18 @@ class Pipeline:
         self.services = session.services
         self.prepared = prepared
         self.inputs = inputs
-        self.wishes = wishes
+        self.options = wishes
         self.verb = verb
         self.attempt = attempt
         self.step = prepared.step
         self.target = str(session.deployment.target(self.step.name))
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
-        self.facts = Facts(
+        self.facts = EntryFacts(
             session, prepared, inputs, wishes, verb=verb, attempt=attempt, evidence=self.evidence
         )
 
-    def run(self, first: First = nothing_first) -> Done:
+    def run(self, first: BeforeMutation = nothing_before) -> StepResult:
         """
         Carry it out. Errors before the marker leave the record as it was and are raised; what
         happens after it is in the record that is returned.
@@ -124,16 +124,16 @@ class Pipeline:
         """
         with self._planned(check_state) as proposal:
             if proposal.empty:
-                return self._unchanged(proposal)
-            if not self.wishes.refresh:
-                proposal = look(self._asker, proposal, self.wishes)
+                return self._record_unchanged(proposal)
+            if not self.options.refresh:
+                proposal = look(self._query, proposal, self.options)
             if self.verb == "apply":
-                check_twice(
+                check_created_again(
                     self.target,
                     self.prepared.record,
                     proposal.before,
                     proposal.journal,
-                    accepted=self.wishes.accept_vanished,
+                    accepted=self.options.accept_vanished,
                 )
             self._approve(proposal)
             if self.services.stop.stopping:
@@ -147,7 +147,7 @@ class Pipeline:
                 self.prepared = replace(self.prepared, record=before.record)
             return self._mutate(proposal)
 
-    def adopt(self, *, accepted: str | None) -> Done:
+    def adopt(self, *, accepted: str | None) -> StepResult:
         """
         Record a provider state that somebody else made: as ``ok`` if a plan on it is empty, else as
         ``error`` if a reason accepts what an apply would change.
@@ -160,7 +160,7 @@ class Pipeline:
                     hint="apply it instead",
                 )
             if not proposal.empty and accepted is not None:
-                return self._take_over(proposal, accepted)
+                return self._record_accepted(proposal, accepted)
             if not proposal.empty:
                 count = len(proposal.journal.changes) + len(proposal.journal.outputs)
                 raise Refused(
@@ -169,9 +169,9 @@ class Pipeline:
                     hint="make them describe it as it is, or accept what an apply would change (it "
                     "is above) with --accept-changes REASON",
                 )
-            return self._unchanged(proposal)
+            return self._record_unchanged(proposal)
 
-    def _take_over(self, proposal: Proposal, reason: str) -> Done:
+    def _record_accepted(self, proposal: StepPlan, reason: str) -> StepResult:
         services = self.services
         state = pull(services, self.prepared.root, self.evidence, "pull")
         self.facts.keep_for_later()
@@ -186,9 +186,9 @@ class Pipeline:
                 reason=reason,
             ),
         )
-        return Done(record=entry, state=state, mutated=False, fault=entry.error)
+        return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
 
-    def confirm_absent(self) -> Done:
+    def confirm_absent(self) -> StepResult:
         """
         Record that a target which was never applied is not there: its provider state is empty. The
         working directory needs nothing but the backend.
@@ -202,26 +202,26 @@ class Pipeline:
             ("module_digest", "inputs_digest", "resolved_inputs_file", "rerun_inputs_file")
         )
         entry = record(services, never_applied(self.facts.of(state) | unused, services.stamp()))
-        return Done(record=entry, state=state, mutated=False, fault=None)
+        return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
-    def _planned(self, hold: Hold) -> Iterator[Proposal]:
+    def _planned(self, hold: StateCheck) -> Iterator[StepPlan]:
         """
         The plan to carry out; its file and the variable file are gone at the end.
         """
         try:
             self.facts.write_inputs()
             self._phase("plan")
-            yield propose(
+            yield plan_step(
                 self.services,
                 self.prepared,
                 self.inputs,
-                self.wishes,
+                self.options,
                 target=self.target,
                 direction=self.verb,
                 evidence=self.evidence,
                 run_id=self.session.run_id,
-                hold=hold,
+                check=hold,
             )
         finally:
             for secret in (self.evidence / "plan.tfplan", self.var_file):
@@ -239,8 +239,8 @@ class Pipeline:
         """
         return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
 
-    def _approve(self, proposal: Proposal) -> None:
-        if self.wishes.approved:
+    def _approve(self, proposal: StepPlan) -> None:
+        if self.options.approved:
             return
         approved = self.services.approver.approve(self.verb, self.step.name, proposal.shown)
         if not approved and not self.services.stop.stopping:
@@ -249,7 +249,7 @@ class Pipeline:
                 hint="run it again and answer yes, or approve with --yes",
             )
 
-    def _unchanged(self, proposal: Proposal) -> Done:
+    def _record_unchanged(self, proposal: StepPlan) -> StepResult:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.root, self.evidence, "pull")
         self._keep_inventory(state)
@@ -259,14 +259,14 @@ class Pipeline:
             entry = gone_without_mutation(
                 known,
                 services.stamp(),
-                recheck(self._asker, known, patience=self._asker.patience),
+                recheck(self._query, known, patience=self._query.patience),
                 run_id=self.session.run_id,
             )
         else:
             checks = self._check(state)
             if checks.verdict == "failed" and services.stop.stopping:
                 raise stopped(services.stop)
-            left = self._left()
+            left = self._left_undone()
             if left:
                 raise Refused(
                     "targeted",
@@ -286,7 +286,7 @@ class Pipeline:
             )
         entry = record(services, entry)
         drop_saved(services, entry)
-        return Done(record=entry, state=state, mutated=False, fault=entry.error)
+        return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
 
     def _check(self, state: PulledState) -> Verification:
         return run_checks(
@@ -297,13 +297,13 @@ class Pipeline:
             state,
         )
 
-    def _mutate(self, proposal: Proposal) -> Done:
+    def _mutate(self, proposal: StepPlan) -> StepResult:
         services, known = self.services, self.prepared.record
         facts = self.facts.of(proposal.before)
         if self.verb == "destroy":
             facts |= wanted_absence(
-                self._asker,
-                self.wishes,
+                self._query,
+                self.options,
                 proposal.before,
                 run_id=self.session.run_id,
                 attempt=self.attempt,
@@ -321,7 +321,7 @@ class Pipeline:
         )
         try:
             self.facts.keep_for_later()
-            self.session.hold_claim()
+            self.session.check_claim()
             marker = record(services, marker)
         except OrchestratorError:
             drop_saved(services, marker)
@@ -338,8 +338,8 @@ class Pipeline:
         request = Apply(
             plan=proposal.file,
             var_file=self.var_file if self._ephemeral else None,
-            parallelism=self.wishes.parallelism,
-            lock_timeout=self.wishes.lock_timeout,
+            parallelism=self.options.parallelism,
+            lock_timeout=self.options.lock_timeout,
         )
         observe = relay(self.session, self.step.name, self.target)
         try:
@@ -355,14 +355,14 @@ class Pipeline:
             )
         else:
             evidence = self._gather(answer)
-        self.session.cleared(self.target)
+        self.session.clear_in_flight(self.target)
         checks = None
         left: tuple[PlannedAction, ...] = ()
         if self.verb == "apply" and evidence.clean and evidence.state is not None:
             checks = self._check(evidence.state)
-            left = self._left()
+            left = self._left_undone()
             evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
-        evidence = after_destroy(self._asker, marker, evidence)
+        evidence = after_destroy(self._query, marker, evidence)
         outcome = conclude(
             marker,
             known,
@@ -379,30 +379,30 @@ class Pipeline:
         fault = outcome.error
         if not mutated and outcome.last_attempt is not None:
             fault = outcome.last_attempt.error
-        return Done(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
+        return StepResult(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
 
     @property
-    def _asker(self) -> Asker:
+    def _query(self) -> Asker:
         return Asker(self.services, self.prepared, self.inputs, self.evidence)
 
-    def _left(self) -> tuple[PlannedAction, ...]:
+    def _left_undone(self) -> tuple[PlannedAction, ...]:
         """
         What an untargeted plan would still change after a targeted apply; all that was planned if
         that cannot be told.
         """
-        if not self.wishes.targets:
+        if not self.options.targets:
             return ()
         try:
             place = self.services.files.inside(self.evidence, "untargeted")
-            proposal = propose(
+            proposal = plan_step(
                 self.services,
                 self.prepared,
                 self.inputs,
-                replace(self.wishes, targets=()),
+                replace(self.options, targets=()),
                 target=self.target,
                 direction="apply",
                 evidence=place,
-                hold=lambda *_: None,
+                check=lambda *_: None,
             )
         except OrchestratorError as exc:
             return (
@@ -456,7 +456,7 @@ class Pipeline:
             )
 
 
-def _weighed(known: OperationRecord, proposal: Proposal) -> OperationRecord:
+def _weighed(known: OperationRecord, proposal: StepPlan) -> OperationRecord:
     """
     The record with the doubts that the proposal leaves open.
     """

@@ -12,7 +12,14 @@ from typing import Literal
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state, check_vanished
-from orchestrator.app.steps.preparation import Prepared, call, failure, make_site, patiently, pull
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+    call,
+    failure,
+    make_site,
+    patiently,
+    pull,
+)
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
@@ -32,7 +39,7 @@ from orchestrator.ports import Answer, Plan
 Direction = Literal["apply", "destroy"]
 
 #: Holds a provider state against a record: Refused, or a note, or None.
-Hold = Callable[[str, OperationRecord | None, PulledState], str | None]
+StateCheck = Callable[[str, OperationRecord | None, PulledState], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class PlanOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class StepPlan:
     """
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
     open when it is carried out, ``settled`` those that its refresh has answered.
@@ -96,18 +103,18 @@ def write_variables(
     services.files.write(file, json.dumps({**inputs.values, **extra}, indent=0))
 
 
-def propose(
+def plan_step(
     services: Services,
-    prepared: Prepared,
+    prepared: PreparedStep,
     inputs: StepInputs,
-    wishes: PlanOptions,
+    options: PlanOptions,
     *,
     target: str,
     direction: Direction,
     evidence: Path,
     run_id: str = "",
-    hold: Hold = check_state,
-) -> Proposal:
+    check: StateCheck = check_state,
+) -> StepPlan:
     """
     Plan a step to ``evidence``/plan.tfplan, and hold it against the record.
 
@@ -121,11 +128,11 @@ def propose(
         out=file,
         mode="destroy" if direction == "destroy" else "normal",
         var_file=var_file,
-        refresh=wishes.refresh,
-        replace=wishes.replace,
-        targets=wishes.targets,
-        parallelism=wishes.parallelism,
-        lock_timeout=wishes.lock_timeout,
+        refresh=options.refresh,
+        replace=options.replace,
+        targets=options.targets,
+        parallelism=options.parallelism,
+        lock_timeout=options.lock_timeout,
     )
 
     def attempt(number: int) -> Answer:
@@ -144,13 +151,13 @@ def propose(
         before = services.engine.state_before(file)
         if before is None:
             before = pull(services, prepared.root, evidence, "pull-before")
-        return _held(
+        return _judged(
             services,
             prepared,
             inputs,
-            wishes,
-            _Planned(direction, target, file, journal, before, run_id),
-            hold,
+            options,
+            _UnjudgedPlan(direction, target, file, journal, before, run_id),
+            check,
         )
     except OrchestratorError:
         file.unlink(missing_ok=True)
@@ -158,7 +165,7 @@ def propose(
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _UnjudgedPlan:
     """
     A plan that the engine has made and nobody has judged yet.
     """
@@ -171,14 +178,14 @@ class _Planned:
     run_id: str
 
 
-def _held(
+def _judged(
     services: Services,
-    prepared: Prepared,
+    prepared: PreparedStep,
     inputs: StepInputs,
     wishes: PlanOptions,
-    made: _Planned,
-    hold: Hold,
-) -> Proposal:
+    made: _UnjudgedPlan,
+    check: StateCheck,
+) -> StepPlan:
     """
     The plan held against the record: refused, or shown with the doubts that stay open.
     """
@@ -187,7 +194,7 @@ def _held(
     accepted = wishes.accept_vanished
     destroying = made.direction == "destroy"
     try:
-        moved = hold(made.target, record, before)
+        moved = check(made.target, record, before)
     except Refused as exc:
         if accepted is None or exc.reason != "state_missing":
             raise
@@ -219,7 +226,7 @@ def _held(
         inputs=inputs.masked(),
     )
     services.sink.emit(shown)
-    return Proposal(
+    return StepPlan(
         made.direction,
         file=made.file,
         journal=journal,

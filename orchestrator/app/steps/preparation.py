@@ -61,7 +61,7 @@ OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedStep:
     """
     A step that is ready: its working directory is initialised and its newest record known.
     ``configured`` is the provider configuration that the blueprint gives it.
@@ -75,7 +75,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class ModuleSource:
     """
     What a working directory is laid out from: a snapshot, and the lock file to start from.
     """
@@ -140,7 +140,7 @@ def lay_out(
     services: Services,
     deployment: Deployment,
     step: Step,
-    pin: Pin,
+    source: ModuleSource,
     record: OperationRecord | None,
     lookup: Lookup,
 ) -> Root:
@@ -158,13 +158,13 @@ def lay_out(
         providers={
             name: _resolved(step, f"providers.{name}", template, lookup)
             for name, template in step.providers.items()
-            if pin.snapshot.takes(name)
+            if source.snapshot.takes(name)
         },
-        lock_file=pin.lock,
+        lock_file=source.lock,
     )
     info = services.engine.info
     target = deployment.target(step.name)
-    root = services.workdirs.prepare(target, pin.snapshot, setup, f"{info.kind} {info.version}")
+    root = services.workdirs.prepare(target, source.snapshot, setup, f"{info.kind} {info.version}")
     bound = record.provider_state if record else None
     found = (root.backend_type, root.location, services.workspace)
     if record is not None and record.status in NOTHING_THERE:
@@ -264,7 +264,7 @@ def call(services: Services, request: Request, site: Site, *, stop: StopToken) -
     A call that mutates nothing. What it said unmasked is gone when it returns.
     """
     try:
-        return services.engine.call(request, site, stop=stop, observe=unseen)
+        return services.engine.call(request, site, stop=stop, observe=ignore_message)
     finally:
         services.engine.discard(site)
 
@@ -279,7 +279,7 @@ def pull(
     """
     site, stop = make_site(services, root, evidence, name), stop or services.stop
     try:
-        answer = services.engine.call(Pull(), site, stop=stop, observe=unseen)
+        answer = services.engine.call(Pull(), site, stop=stop, observe=ignore_message)
         if answer.exit_code != 0:
             raise failure(answer, "readback", stop)
         state = services.engine.state(answer)
@@ -397,7 +397,7 @@ def _wrap(value: object, path: tuple[str | int, ...]) -> object:
     return Secret(value)
 
 
-def unseen(_: Message) -> None:
+def ignore_message(_: Message) -> None:
     """
     For calls whose messages are only read at their end.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import Prepared, call, make_site, patiently
+from orchestrator.app.steps.preparation import PreparedStep, call, make_site, patiently
 from orchestrator.app.steps.scratch_root import private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.destroy.absence import (
@@ -56,7 +56,7 @@ class Asker:
     """
 
     services: Services
-    prepared: Prepared
+    prepared: PreparedStep
     inputs: StepInputs | None
     place: Path
     why: str = ""

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import Prepared, call, failure, make_site, patiently
+from orchestrator.app.steps.preparation import PreparedStep, call, failure, make_site, patiently
 from orchestrator.ports import Answer, Init, Root
 
 
 @contextlib.contextmanager
 def private_root(
     services: Services,
-    prepared: Prepared,
+    prepared: PreparedStep,
     evidence: Path,
     *,
     state: bytes,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from orchestrator.app.inspection.liveness import Watch
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import after_destroy, drop_saved
-from orchestrator.app.steps.preparation import Prepared, make_site, pull
+from orchestrator.app.steps.preparation import PreparedStep, make_site, pull
 from orchestrator.app.steps.provider_query import Asker
 from orchestrator.app.steps.recording import keep_events, record_outcome
 from orchestrator.app.steps.verification import run_checks
@@ -78,7 +78,7 @@ def check_not_live(
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecalledInputs:
     """
     What is known of the inputs of an interrupted run: their values, None with ``why`` where they
     cannot be had, and whether the secrets in them are those that the run had.
@@ -90,7 +90,7 @@ class Recalled:
 
 
 def settle(
-    services: Services, deployment: Deployment, prepared: Prepared, recalled: Recalled
+    services: Services, deployment: Deployment, prepared: PreparedStep, recalled: RecalledInputs
 ) -> OperationRecord:
     """
     Conclude a ``running`` record whose owner and engine are gone, and say what was concluded.
@@ -115,7 +115,7 @@ def settle(
 
 
 def _site(
-    services: Services, prepared: Prepared, marker: OperationRecord, recalled: Recalled
+    services: Services, prepared: PreparedStep, marker: OperationRecord, recalled: RecalledInputs
 ) -> Site:
     evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
     leftovers = (evidence / "plan.tfplan", evidence / "inputs.tfvars.json")
@@ -126,8 +126,8 @@ def _site(
 def _outcome(
     services: Services,
     deployment: Deployment,
-    prepared: Prepared,
-    recalled: Recalled,
+    prepared: PreparedStep,
+    recalled: RecalledInputs,
     site: Site,
 ) -> OperationRecord:
     step, marker = prepared.step, prepared.record
@@ -223,8 +223,8 @@ def _evidence(
 def _checks(
     services: Services,
     deployment: Deployment,
-    prepared: Prepared,
-    recalled: Recalled,
+    prepared: PreparedStep,
+    recalled: RecalledInputs,
     state: PulledState,
 ) -> Verification | None:
     if recalled.inputs is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import Prepared, call, make_site, patiently, stopped
+from orchestrator.app.steps.preparation import PreparedStep, call, make_site, patiently, stopped
 from orchestrator.app.steps.scratch_root import private_root
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
@@ -44,8 +44,8 @@ class Readback:
     state now.
     """
 
-    bench: PreparedSteps
-    prepared: Prepared
+    steps: PreparedSteps
+    prepared: PreparedStep
     record: OperationRecord
     inputs: StepInputs
     state: PulledState
@@ -58,7 +58,7 @@ class Readback:
         Whatever keeps the provider from being asked leaves them unknown, and says why. Stopped
         where a signal came.
         """
-        services, step = self.bench.services, self.prepared.step
+        services, step = self.steps.services, self.prepared.step
         questions, inquiries = inquire(step, doubts, self._lookup, self.state)
         if not inquiries:
             return self.record
@@ -85,7 +85,7 @@ class Readback:
         return self._with(asked)
 
     def _answers(self, questions: Questions) -> Answers:
-        services, prepared = self.bench.services, self.prepared
+        services, prepared = self.steps.services, self.prepared
         snapshot = prepared.snapshot
         sources = {
             name: source
@@ -123,14 +123,14 @@ class Readback:
         return self._lookup_with(self.inputs)
 
     def _lookup_with(self, inputs: StepInputs) -> Lookup:
-        return own_lookup(self.bench.deployment, self.prepared.step, inputs, {})
+        return own_lookup(self.steps.deployment, self.prepared.step, inputs, {})
 
     def _others(self) -> list[OperationRecord]:
         """
         The records of all other targets in the store, also of other blueprints: what these have is
         not what is missing here.
         """
-        records = self.bench.services.store.records()
+        records = self.steps.services.store.records()
         return [item for item in records if item.target != self.record.target]
 
     def _named(self, inquiry: Inquiry) -> bool:
@@ -141,7 +141,7 @@ class Readback:
         step = self.prepared.step
         key = declared(step.identity, inquiry.address)
         lookups: dict[str | None, Lookup | None] = {}
-        for entry in self.bench.services.store.history(self.record.target.target):
+        for entry in self.steps.services.store.history(self.record.target.target):
             for ref in entry.resources.inventory:
                 address = parse_address(ref.address)
                 if ref.id is None or declared(step.identity, address) != key:
@@ -161,7 +161,7 @@ class Readback:
         """
         A lookup in recorded inputs, secrets left out; None where they are not in the store.
         """
-        text = self.bench.services.store.blob(file) if file else None
+        text = self.steps.services.store.blob(file) if file else None
         if text is None:
             return None
         found = recall(text.decode(), lambda _path, _origin: None)
@@ -171,7 +171,7 @@ class Readback:
         """
         Why a provider may ask elsewhere than it created, None where nothing says so.
         """
-        services, snapshot = self.bench.services, self.prepared.snapshot
+        services, snapshot = self.steps.services, self.prepared.snapshot
         if snapshot.may_reach_objects(provider):
             return f"{provider} is configured from other objects of the module"
         if self.record.scope is None:
@@ -193,12 +193,12 @@ class Readback:
         """
         A provider's configuration in the blueprint, masked; empty where it has none there.
         """
-        step, deployment = self.prepared.step, self.bench.deployment
+        step, deployment = self.prepared.step, self.steps.deployment
         template = step.providers.get(name)
         if template is None:
             return {}
         try:
-            found = template.resolve(provider_lookup(deployment, step, self.bench.outputs))
+            found = template.resolve(provider_lookup(deployment, step, self.steps.outputs))
         except Unresolvable:
             return {}
         value = without_credentials(found.value)

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.preparation import Prepared, pull
+from orchestrator.app.steps.preparation import PreparedStep, pull
 from orchestrator.app.surgery.state_locks import check_breakable
-from orchestrator.app.surgery.state_operation import Operated, Operation, operate
+from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
@@ -22,13 +22,13 @@ from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports import Import, Push, Unlock, Untaint
 
 
-def check_asked(crew: StepRunner, steps: Sequence[str]) -> None:
+def check_asked(runner: StepRunner, steps: Sequence[str]) -> None:
     """
     Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
     reason is missing. Their records are settled.
     """
-    order = crew.order
-    records = {s: r for s in steps if (r := crew.steps.records.get(s)) is not None}
+    order = runner.order
+    records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
     for wanted, option, done in (
         (order.forget, "--forget", "forgotten"),
         (order.unlock, "--unlock", "released"),
@@ -54,54 +54,54 @@ def check_asked(crew: StepRunner, steps: Sequence[str]) -> None:
     errored = order.push_errored_state or order.dismiss_errored_state
     if order.push_errored_state and order.dismiss_errored_state:
         raise Invalid([Problem("errored.tfstate is either pushed or dismissed, not both")])
-    if errored and not any(_errored(crew, step) for step in steps):
+    if errored and not any(_errored(runner, step) for step in steps):
         raise Refused(
             "no_errored_state",
             "no provider state waits to be saved: there is no errored.tfstate",
         )
 
 
-def perform(crew: StepRunner, name: str) -> Operated | None:
+def perform(runner: StepRunner, name: str) -> StateOperationResult | None:
     """
     Carry out what was asked for on a step: the last surgery, which is the first that failed where
     one did; None for nothing to do.
     """
-    done: Operated | None = None
-    for prepare in _asked(crew, name):
+    done: StateOperationResult | None = None
+    for prepare in _asked(runner, name):
         done = prepare()
         if done is not None and done.fault is not None:
             break
     return done
 
 
-def _asked(crew: StepRunner, name: str) -> Sequence[Callable[[], Operated | None]]:
+def _asked(runner: StepRunner, name: str) -> Sequence[Callable[[], StateOperationResult | None]]:
     """
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
-    order, record = crew.order, crew.steps.records.get(name)
-    found: list[Callable[[], Operated | None]] = []
+    order, record = runner.order, runner.steps.records.get(name)
+    found: list[Callable[[], StateOperationResult | None]] = []
     if order.unlock:
-        found.append(partial(_unlock, crew, name, order.unlock))
-    if _errored(crew, name) is not None:
+        found.append(partial(_unlock, runner, name, order.unlock))
+    if _errored(runner, name) is not None:
         if order.push_errored_state:
-            found.append(partial(_push, crew, name))
+            found.append(partial(_push, runner, name))
         elif order.dismiss_errored_state:
-            found.append(partial(_dismiss, crew, name))
+            found.append(partial(_dismiss, runner, name))
     known = (*_missing(record), *_tainted(record)) if record else ()
-    objects: list[Callable[[], Operated | None]] = [
-        partial(import_object, crew, name, item.address, item.object_id)
+    objects: list[Callable[[], StateOperationResult | None]] = [
+        partial(import_object, runner, name, item.address, item.object_id)
         for item in order.adopt
         if item.address in known
     ]
-    objects += [partial(_untaint, crew, name, item) for item in order.untaint if item in known]
+    objects += [partial(_untaint, runner, name, item) for item in order.untaint if item in known]
     if objects:  # on a state that lacks what is unsaved they would leave that behind
-        found.append(partial(crew.check_saved, name))
+        found.append(partial(runner.check_saved, name))
     return (*found, *objects)
 
 
 def import_object(
-    crew: StepRunner, name: str, address: str, object_id: str, inputs: StepInputs | None = None
-) -> Operated:
+    runner: StepRunner, name: str, address: str, object_id: str, inputs: StepInputs | None = None
+) -> StateOperationResult:
     """
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
     others are given.
@@ -109,14 +109,14 @@ def import_object(
     Refused where the address, or the object at another one, is managed already, and where the
     provider was found to have another object for this address.
     """
-    _check_found(crew, name, address, object_id)
+    _check_found(runner, name, address, object_id)
     if inputs is None:
-        inputs = crew.steps.recorded_inputs(crew.steps.prepared[name])
-    lock_timeout = crew.order.wishes.lock_timeout
+        inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
+    lock_timeout = runner.order.wishes.lock_timeout
     return operate(
-        crew,
+        runner,
         name,
-        Operation(
+        StateOperation(
             command="import",
             shown=f"import {object_id} as {address}",
             request=lambda file: Import(address, object_id, file, lock_timeout),
@@ -127,20 +127,20 @@ def import_object(
     )
 
 
-def _check_found(crew: StepRunner, name: str, address: str, object_id: str) -> None:
-    record = crew.steps.prepared[name].record
+def _check_found(runner: StepRunner, name: str, address: str, object_id: str) -> None:
+    record = runner.steps.prepared[name].record
     for doubt in record.resources.in_doubt if record else ():
         found = doubt.readback
         if doubt.address != address or found is None or found.verdict != "exists":
             continue
         if object_id not in found.ids:
-            forget = (*naming(crew.deployment, name), "--forget", address, "--reason", "WHY")
+            forget = (*naming(runner.deployment, name), "--forget", address, "--reason", "WHY")
             raise Refused(
                 "not_the_one_found",
                 f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "
                 "that one would be nobody's then",
                 hint=f"if it is {object_id} all the same, forget what was found first: "
-                + command_line(crew.deployment, "reconcile", *forget)
+                + command_line(runner.deployment, "reconcile", *forget)
                 + "; then `orchestrator import`",
             )
 
@@ -159,64 +159,66 @@ def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
     )
 
 
-def _untaint(crew: StepRunner, name: str, address: str) -> Operated:
+def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResult:
     return operate(
-        crew,
+        runner,
         name,
-        Operation(
+        StateOperation(
             command="untaint",
             shown=f"call {address} sound: it is not replaced",
-            request=lambda _: Untaint(address, crew.order.wishes.lock_timeout),
+            request=lambda _: Untaint(address, runner.order.wishes.lock_timeout),
             planned=(PlannedAction(address=address, action="noop"),),
         ),
     )
 
 
-def _unlock(crew: StepRunner, name: str, lock_id: str) -> Operated:
-    lock = check_breakable(crew, name, lock_id)
-    step = crew.deployment.steps[name]
-    there = crew.steps.status(name) not in (None, *NOTHING_THERE)
+def _unlock(runner: StepRunner, name: str, lock_id: str) -> StateOperationResult:
+    lock = check_breakable(runner, name, lock_id)
+    step = runner.deployment.steps[name]
+    there = runner.steps.status(name) not in (None, *NOTHING_THERE)
     return operate(
-        crew,
+        runner,
         name,
-        Operation(
+        StateOperation(
             command="unlock",
             shown=f"release the lock of its provider state ({lock})",
             request=lambda _: Unlock(lock_id),
-            inputs=None if there else crew.steps.inputs(step),
+            inputs=None if there else runner.steps.inputs(step),
         ),
     )
 
 
-def _push(crew: StepRunner, name: str) -> Operated | None:
+def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     """
     Save the provider state that the engine could not save, and put its file aside.
     """
-    services, prepared = crew.services, crew.steps.prepared[name]
-    file = _errored(crew, name)
+    services, prepared = runner.services, runner.steps.prepared[name]
+    file = _errored(runner, name)
     assert file is not None, "there is one to push"
     lost = services.engine.state_in(file)
-    held = pull(services, prepared.root, crew.steps.evidence(name), "pull-errored")
-    done: Operated | None = None
+    held = pull(services, prepared.root, runner.steps.evidence(name), "pull-errored")
+    done: StateOperationResult | None = None
     if not same_content(lost, held):  # it is the same where a push was killed on its last way
         _check_pushable(prepared, file, lost, held)
         done = operate(
-            crew,
+            runner,
             name,
-            Operation(
+            StateOperation(
                 command="push",
                 shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
                 f"{len(lost.objects)} objects, over serial {held.serial} with {len(held.objects)}",
-                request=lambda _: Push(file, crew.order.wishes.lock_timeout),
+                request=lambda _: Push(file, runner.order.wishes.lock_timeout),
             ),
         )
         if done.fault is not None:
             return done
-    _set_aside(crew, name, f"saved as serial {lost.serial} with {len(lost.objects)} objects")
+    _set_aside(runner, name, f"saved as serial {lost.serial} with {len(lost.objects)} objects")
     return done
 
 
-def _check_pushable(prepared: Prepared, file: Path, lost: PulledState, held: PulledState) -> None:
+def _check_pushable(
+    prepared: PreparedStep, file: Path, lost: PulledState, held: PulledState
+) -> None:
     """
     Refused where the state in the file is not a later one of the same lineage. Where nothing was
     ever written the record may know the lineage.
@@ -238,19 +240,21 @@ def _check_pushable(prepared: Prepared, file: Path, lost: PulledState, held: Pul
         )
 
 
-def _dismiss(crew: StepRunner, name: str) -> None:
-    _set_aside(crew, name, f"dismissed: {crew.order.dismiss_errored_state}")
+def _dismiss(runner: StepRunner, name: str) -> None:
+    _set_aside(runner, name, f"dismissed: {runner.order.dismiss_errored_state}")
 
 
-def _set_aside(crew: StepRunner, name: str, why: str) -> None:
-    services = crew.services
-    place = services.workdirs.set_aside(crew.steps.prepared[name].root, crew.steps.evidence(name))
+def _set_aside(runner: StepRunner, name: str, why: str) -> None:
+    services = runner.services
+    place = services.workdirs.set_aside(
+        runner.steps.prepared[name].root, runner.steps.evidence(name)
+    )
     services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
 
 
-def _errored(crew: StepRunner, step: str) -> Path | None:
-    prepared = crew.steps.prepared.get(step)
-    return crew.services.workdirs.errored_state(prepared.root) if prepared else None
+def _errored(runner: StepRunner, step: str) -> Path | None:
+    prepared = runner.steps.prepared.get(step)
+    return runner.services.workdirs.errored_state(prepared.root) if prepared else None
 
 
 def _in_doubt(record: OperationRecord) -> tuple[str, ...]:

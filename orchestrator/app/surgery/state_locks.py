@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import Prepared, call, failure, make_site
+from orchestrator.app.steps.preparation import PreparedStep, call, failure, make_site
 from orchestrator.domain.record.record import Identity, OperationRecord
 from orchestrator.domain.record.state_lock import PastRun, StateLock, objection, run_at
 from orchestrator.domain.record.states import Status
@@ -26,7 +26,7 @@ _EMPTY = "No state file was found"
 _PASSING = {"pg": "the session", "local": "the process"}
 
 
-def holder(services: Services, prepared: Prepared, step: str, run_id: str) -> StateLock | None:
+def holder(services: Services, prepared: PreparedStep, step: str, run_id: str) -> StateLock | None:
     """
     Who holds the lock of a step's provider state now; None for nobody.
     """
@@ -39,26 +39,26 @@ def holder(services: Services, prepared: Prepared, step: str, run_id: str) -> St
     return answer.lock
 
 
-def way_out(crew: StepRunner, name: str, lock_id: str | None) -> str:
+def way_out(runner: StepRunner, name: str, lock_id: str | None) -> str:
     """
     What ends a lock that keeps a step from being looked at.
     """
-    owner = _PASSING.get(crew.steps.prepared[name].root.backend_type)
+    owner = _PASSING.get(runner.steps.prepared[name].root.backend_type)
     if owner is not None:
         return f"it ends with {owner} that holds it"
     options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
-    command = command_line(crew.deployment, "reconcile", *options)
+    command = command_line(runner.deployment, "reconcile", *options)
     return f"if a run of ours left it that is dead: {command}"
 
 
-def check_breakable(crew: StepRunner, name: str, wanted: str) -> StateLock:
+def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
     """
     The lock with the id ``wanted``, which a run of ours left and nobody needs.
 
     Refused where there is no such lock, somebody else's, or where something of ours may be alive.
     """
-    services, prepared = crew.services, crew.steps.prepared[name]
-    target = str(crew.deployment.target(name))
+    services, prepared = runner.services, runner.steps.prepared[name]
+    target = str(runner.deployment.target(name))
     owner = _PASSING.get(prepared.root.backend_type)
     if owner is not None:
         raise Refused(
@@ -67,31 +67,31 @@ def check_breakable(crew: StepRunner, name: str, wanted: str) -> StateLock:
             "that holds it, and what it leaves behind blocks nobody: there is nothing to unlock",
             hint=f"end {owner}, or wait for it",
         )
-    lock = holder(services, prepared, name, crew.session.run_id)
+    lock = holder(services, prepared, name, runner.session.run_id)
     if lock is None:
         raise Refused(
             "no_lock_to_break",
             f"{target}: the provider state is not locked: there is nothing to unlock",
         )
-    runs = tuple(_past_runs(crew, name, lock))
+    runs = tuple(_past_runs(runner, name, lock))
     objects = objection(lock, wanted, runs)
     if objects is not None:
         raise _foreign(target, lock, objects)
     run = run_at(runs, lock.since) if lock.since else None
     assert run is not None, "a lock that nothing speaks against is of a run"
-    _check_dead(crew, name, run, lock)
+    _check_dead(runner, name, run, lock)
     return lock
 
 
-def _past_runs(crew: StepRunner, name: str, lock: StateLock) -> Iterable[PastRun]:
+def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[PastRun]:
     """
     The earlier runs of ours that are known here and in the store.
     """
-    here = list(_from_files(crew, lock))
-    known = {crew.session.run_id, *(run.run_id for run in here)}
-    entries = crew.services.store.history(crew.deployment.target(name))
+    here = list(_from_files(runner, lock))
+    known = {runner.session.run_id, *(run.run_id for run in here)}
+    entries = runner.services.store.history(runner.deployment.target(name))
     there = (run for run in _from_entries(entries) if run.run_id not in known)
-    return (_bounded(crew.services, run) for run in (*here, *there))
+    return (_bounded(runner.services, run) for run in (*here, *there))
 
 
 def _bounded(services: Services, run: PastRun) -> PastRun:
@@ -106,16 +106,16 @@ def _bounded(services: Services, run: PastRun) -> PastRun:
     return replace(run, ended=run.ended or run.began + grace)
 
 
-def _from_files(crew: StepRunner, lock: StateLock) -> Iterable[PastRun]:
+def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[PastRun]:
     """
     The last run on this machine that began before the lock was taken: there may be thousands.
     """
-    ours = (crew.deployment.project, crew.deployment.blueprint, crew.deployment.environment)
-    for run_id in crew.services.files.runs():
-        run = crew.services.files.read_run(run_id)
+    ours = (runner.deployment.project, runner.deployment.blueprint, runner.deployment.environment)
+    for run_id in runner.services.files.runs():
+        run = runner.services.files.read_run(run_id)
         if run is None or (run.project, run.blueprint, run.environment) != ours:
             continue
-        if run_id == crew.session.run_id:
+        if run_id == runner.session.run_id:
             continue
         if lock.since is not None and run.started_at <= lock.since:
             yield PastRun(run_id, run.actor, run.started_at, run.ended_at)
@@ -133,17 +133,17 @@ def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[PastRun]:
         after = entry.updated_at
 
 
-def _check_dead(crew: StepRunner, name: str, run: PastRun, lock: StateLock) -> None:
-    services = crew.services
+def _check_dead(runner: StepRunner, name: str, run: PastRun, lock: StateLock) -> None:
+    services = runner.services
     lease = services.store.lease(run.run_id)
     known: list[Identity] = services.files.engine_identities(run.run_id, name)
     if lease is not None:
         known.append(lease.owner)
     states = {services.processes.liveness(identity) for identity in known}
-    target = str(crew.deployment.target(name))
+    target = str(runner.deployment.target(name))
     if Liveness.ALIVE in states:
         raise _foreign(target, lock, f"run {run.run_id} or its engine is still at work")
-    if Liveness.UNKNOWN in states and crew.order.takeover is None:
+    if Liveness.UNKNOWN in states and runner.order.takeover is None:
         raise _foreign(
             target,
             lock,

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.facts import Facts
+from orchestrator.app.steps.entry_facts import EntryFacts
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.pipeline import Done
+from orchestrator.app.steps.pipeline import StepResult
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import (
-    Prepared,
+    PreparedStep,
+    ignore_message,
     make_site,
     pull,
     pull_after,
     stopped,
-    unseen,
 )
 from orchestrator.app.steps.recording import keep_events, record, record_outcome
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -45,7 +45,7 @@ from orchestrator.ports import Answer, Site, Surgery
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class StateOperation:
     """
     Surgery that was asked for.
 
@@ -65,7 +65,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Operated:
+class StateOperationResult:
     """
     The entry that surgery ended with, the provider state then, None where it could not be read, and
     what went wrong with it.
@@ -76,20 +76,20 @@ class Operated:
     fault: Fault | None
 
     @property
-    def told(self) -> Done:
+    def told(self) -> StepResult:
         """
         The same, as the step's row of the run tells it: no remote object was mutated.
         """
-        return Done(record=self.record, state=self.state, mutated=False, fault=self.fault)
+        return StepResult(record=self.record, state=self.state, mutated=False, fault=self.fault)
 
 
 def operate(
-    crew: StepRunner,
+    runner: StepRunner,
     name: str,
-    operation: Operation,
+    operation: StateOperation,
     *,
-    observe: Callable[[Message], None] = unseen,
-) -> Operated:
+    observe: Callable[[Message], None] = ignore_message,
+) -> StateOperationResult:
     """
     Carry out surgery on a prepared step whose record is settled.
 
@@ -97,18 +97,20 @@ def operate(
     not the one that the record knows, ApprovalMissing, Stopped. What happens after it is in the
     record that is returned.
     """
-    return _Theatre(crew, name, operation).operate(observe)
+    return _OperationRun(runner, name, operation).operate(observe)
 
 
-def report(crew: StepRunner, name: str, started: float, done: Operated, said: str) -> None:
+def report_operation(
+    runner: StepRunner, name: str, started: float, done: StateOperationResult, said: str
+) -> None:
     """
     Report a step whose surgery was all there was to do; ``said`` tells of it where it went well.
     """
     if done.fault is not None:
-        crew.end_with_record(name, started, done.told, 1)
+        runner.end_with_record(name, started, done.told, 1)
         return
     record = done.record
-    crew.end(
+    runner.end(
         name,
         started,
         StepStatus(str(record.status)),
@@ -121,24 +123,24 @@ def report(crew: StepRunner, name: str, started: float, done: Operated, said: st
     )
 
 
-class _Theatre:
-    def __init__(self, crew: StepRunner, name: str, operation: Operation) -> None:
-        self.crew = crew
+class _OperationRun:
+    def __init__(self, runner: StepRunner, name: str, operation: StateOperation) -> None:
+        self.runner = runner
         self.name = name
         self.operation = operation
-        self.services = crew.services
-        self.prepared: Prepared = crew.steps.prepared[name]
-        self.target = str(crew.deployment.target(name))
-        files, run_id = self.services.files, crew.session.run_id
+        self.services = runner.services
+        self.prepared: PreparedStep = runner.steps.prepared[name]
+        self.target = str(runner.deployment.target(name))
+        files, run_id = self.services.files, runner.session.run_id
         # An attempt of its own: settling looks for one mutating call in each.
         self.attempt = max((n for n, _ in files.attempts(run_id, name)), default=0) + 1
         self.evidence = files.attempt(run_id, name, self.attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
 
-    def operate(self, observe: Callable[[Message], None]) -> Operated:
+    def operate(self, observe: Callable[[Message], None]) -> StateOperationResult:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.root, self.evidence, "pull-before")
-        back_is_meant = self.crew.order.verb == "reconcile"  # it is what records that
+        back_is_meant = self.runner.order.verb == "reconcile"  # it is what records that
         moved = check_state(self.target, known, state, serial_may_fall=back_is_meant)
         if moved is not None:
             services.note(moved, level="warning", step=self.name)
@@ -155,7 +157,7 @@ class _Theatre:
             state=state,
             doubts=known.resources.in_doubt if known else (),
         )
-        self.crew.session.hold_claim()
+        self.runner.session.check_claim()
         marker = record(services, marker)
         services.note(self.operation.shown, step=self.name)
         services.sink.emit(
@@ -167,13 +169,13 @@ class _Theatre:
         evidence = self._call(site, observe)
         outcome = record_outcome(services, operated(marker, known, evidence, services.stamp()))
         services.engine.discard(site)
-        self.crew.steps.know(self.name, outcome)
+        self.runner.steps.update(self.name, outcome)
         attempt = outcome.last_attempt
-        return Operated(outcome, evidence.state, attempt.error if attempt else None)
+        return StateOperationResult(outcome, evidence.state, attempt.error if attempt else None)
 
     def _approve(self) -> None:
         approver, stop = self.services.approver, self.services.stop
-        if self.crew.order.wishes.approved:
+        if self.runner.order.wishes.approved:
             return
         shown = self.services.masker.mask(self.operation.shown)
         if not approver.agree(f"{self.name}: {shown}") and not stop.stopping:
@@ -186,7 +188,7 @@ class _Theatre:
         """
         A record of objects keeps what was applied; only its place in this run is new.
         """
-        known, session = self.prepared.record, self.crew.session
+        known, session = self.prepared.record, self.runner.session
         if known is not None and known.status not in NOTHING_THERE:
             return {
                 "run_id": session.run_id,
@@ -202,7 +204,7 @@ class _Theatre:
                 + (f"it is `{known.status}`" if known else "it was never applied"),
                 hint="apply it, or take an existing object in with `orchestrator import`",
             )
-        facts = Facts(
+        facts = EntryFacts(
             session,
             self.prepared,
             inputs,

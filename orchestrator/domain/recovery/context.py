@@ -11,7 +11,7 @@ from enum import StrEnum
 from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import Place
-from orchestrator.domain.recovery.rerun_rules import Obstacle
+from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import ActionKind
 
 
@@ -103,7 +103,7 @@ class Facts:
     vanished: bool = False
     failed_run: str | None = None
     earlier_run: str | None = None
-    obstacles: Mapping[Remedy, Obstacle] = field(default_factory=dict)
+    obstacles: Mapping[Remedy, Blocker] = field(default_factory=dict)
     given_inputs: str | None = None
     compensates: bool = False
     action_doubts: Mapping[ActionKind, str] = field(default_factory=dict)

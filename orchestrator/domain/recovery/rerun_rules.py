@@ -2,7 +2,7 @@
 What stands against doing a run again: retry, rollback and promotion judged by records alone.
 
 Each function is asked before the action is offered and again when it is carried out, so
-both say the same. `Obstacle` is the answer that forbids; nothing here reads or writes anything.
+both say the same. `Blocker` is the answer that forbids; nothing here reads or writes anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ APPLYING = ("apply", "retry", "redeploy", "rollback")
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Blocker:
     """
     Why an action is not possible: stable code, sentence, what to do instead.
     """
@@ -30,7 +30,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAlone:
+class Skip:
     """
     A step that a retry leaves alone, and why.
     """
@@ -85,7 +85,7 @@ def failed_run(record: OperationRecord) -> str | None:
     return attempt.run_id if attempt is not None and failed else None
 
 
-def run_to_repeat(records: Sequence[OperationRecord]) -> str | Obstacle:
+def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     """
     The one run that the records name as failed: no other is guessed.
     """
@@ -94,19 +94,19 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Obstacle:
     return _only(named, "failed", known={record.run_id for record in records})
 
 
-def run_to_follow(records: Sequence[OperationRecord]) -> str | Obstacle:
+def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
     """
     The one run that a new attempt comes after: the failed one, else the one that all are from.
     """
     if not records:
         first = "`orchestrator apply` is the first attempt"
-        return Obstacle("unknown_run", "nothing of it has ever been run", first)
+        return Blocker("unknown_run", "nothing of it has ever been run", first)
     if any(failed_run(record) for record in records):
         return run_to_repeat(records)
     return _only({record.target.step: record.run_id for record in records}, "were run")
 
 
-def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Obstacle:
+def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Blocker:
     """
     The one run among those of the steps; ``known`` are runs that may be meant where there is none.
     """
@@ -115,13 +115,13 @@ def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> s
         return runs[0]
     if not runs:
         listed = f": {', '.join(sorted(known))}" if known else ""
-        return Obstacle(
+        return Blocker(
             "unknown_run",
             f"no record tells of steps that {what}",
             f"name the run with --from-run; `orchestrator runs` lists them{listed}",
         )
     listed = ", ".join(f"{step} in {run}" for step, run in sorted(named.items()))
-    return Obstacle(
+    return Blocker(
         "several_runs",
         f"steps {what} in several runs: {listed}",
         "name one step with --step, or the run with --from-run",
@@ -136,7 +136,7 @@ def run_obstacle(
     project: str,
     blueprint: str,
     environment: str | None,
-) -> Obstacle | None:
+) -> Blocker | None:
     """
     What forbids to do a run again, whichever step it is about. ``stored`` are the names of the
     blobs in the operation store; ``environment`` is None where that of the run may be any.
@@ -147,13 +147,13 @@ def run_obstacle(
     if run is None or stranger is not None:
         return stranger
     if run.command not in APPLYING:
-        return Obstacle(
+        return Blocker(
             "other_command",
             f"run {run_id} was `{run.command}`: only what applied can be done again",
             f"run `orchestrator {run.command}` again",
         )
     if run.deployment is None or deployment_blob(run.deployment) not in stored:
-        return Obstacle(
+        return Blocker(
             "snapshot_missing",
             f"what run {run_id} meant to do is not in the operation store",
             "it ended before its first step, an older version made it, or it is another store; "
@@ -169,23 +169,21 @@ def named_obstacle(
     project: str,
     blueprint: str,
     environment: str | None,
-) -> Obstacle | None:
+) -> Blocker | None:
     """
     What forbids to come from a run: there is none of that id, or it is somebody else's.
     """
     if run is None:
-        return Obstacle(
-            "unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them"
-        )
+        return Blocker("unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them")
     if run.project != project:
-        return Obstacle(
+        return Blocker(
             "foreign_record",
             f"run {run_id} is of project {run.project!r}, this is {project!r}",
             "where it is ours, orchestrator.yaml says so: `project: NAME`",
         )
     if run.blueprint != blueprint or environment not in (None, run.environment):
         wanted = f"{blueprint}/{environment}" if environment else blueprint
-        return Obstacle(
+        return Blocker(
             "other_blueprint",
             f"run {run_id} is of {run.blueprint}/{run.environment}, not of {wanted}",
             f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
@@ -195,7 +193,7 @@ def named_obstacle(
 
 def retry_obstacle(
     run: RunRecord, step: str, record: OperationRecord | None, stored: Collection[str]
-) -> Obstacle | LeftAlone | None:
+) -> Blocker | Skip | None:
     """
     What forbids to retry a step of a failed run, or why there is nothing to retry. The run itself
     has passed `run_obstacle`; doubts are judged where the provider state can be read.
@@ -206,11 +204,11 @@ def retry_obstacle(
     later = record is not None and record.run_id > run.run_id
     if record is not None and record.status in READY and record.compensation is None:
         if later or record.run_id == run.run_id:
-            return LeftAlone(f"already ok, by run {record.run_id}")
+            return Skip(f"already ok, by run {record.run_id}")
         if row.status in (StepStatus.OK, StepStatus.RETAINED, StepStatus.SKIPPED):
-            return LeftAlone("already ok")
+            return Skip("already ok")
     if record is not None and later:
-        return Obstacle(
+        return Blocker(
             "superseded",
             f"{step} has been worked on since, by run {record.run_id}: it is `{record.status}`",
             "retry that run instead, or name the one to go back to with `orchestrator rollback`",
@@ -220,7 +218,7 @@ def retry_obstacle(
 
 def rollback_obstacle(
     run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
-) -> Obstacle | None:
+) -> Blocker | None:
     """
     What forbids to roll a step back to a run; ``unverified`` accepts one whose checks did not run.
     The run itself has passed `run_obstacle`.
@@ -232,7 +230,7 @@ def rollback_obstacle(
         return _not_ok(run, row)
     verdict = row.verification.verdict if row.verification else "unverified"
     if verdict != "verified" and not unverified:
-        return Obstacle(
+        return Blocker(
             "unverified",
             f"{step} was not verified in run {run.run_id}: it has no checks",
             "go back to it all the same with --unverified REASON",
@@ -240,7 +238,7 @@ def rollback_obstacle(
     return _snapshot_obstacle(run, row, stored)
 
 
-def promotion_obstacle(run: RunRecord, step: str, stored: Collection[str]) -> Obstacle | None:
+def promotion_obstacle(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
     """
     What forbids to take the module of a step from a run. The run itself has passed `run_obstacle`.
     """
@@ -260,32 +258,30 @@ def _done(row: StepRun) -> bool:
     return row.status in (StepStatus.OK, StepStatus.RETAINED)
 
 
-def _not_in_run(run: RunRecord, step: str) -> Obstacle:
+def _not_in_run(run: RunRecord, step: str) -> Blocker:
     names = ", ".join(row.step for row in run.steps)
-    return Obstacle("not_in_run", f"{step} was not part of run {run.run_id}", f"it had: {names}")
+    return Blocker("not_in_run", f"{step} was not part of run {run.run_id}", f"it had: {names}")
 
 
-def _not_ok(run: RunRecord, row: StepRun) -> Obstacle:
+def _not_ok(run: RunRecord, row: StepRun) -> Blocker:
     why = f" ({row.reason})" if row.reason else ""
     hint = "name a run in which it ended ok; `orchestrator runs` lists them"
     if row.status is StepStatus.SKIPPED:
         hint = "another run applied it: `orchestrator history` of the target names it"
-    return Obstacle(
-        "not_ok", f"{row.step} is `{row.status}` in run {run.run_id}{why}, not ok", hint
-    )
+    return Blocker("not_ok", f"{row.step} is `{row.status}` in run {run.run_id}{why}, not ok", hint)
 
 
-def _snapshot_obstacle(run: RunRecord, row: StepRun, stored: Collection[str]) -> Obstacle | None:
+def _snapshot_obstacle(run: RunRecord, row: StepRun, stored: Collection[str]) -> Blocker | None:
     if row.module_digest is not None and snapshot_blob(row.module_digest) in stored:
         return None
     return without_snapshot(run, row)
 
 
-def without_snapshot(run: RunRecord, row: StepRun) -> Obstacle:
+def without_snapshot(run: RunRecord, row: StepRun) -> Blocker:
     """
     That the module of a step as it was in a run is not to be had.
     """
-    return Obstacle(
+    return Blocker(
         "snapshot_missing",
         f"the module of {row.step} as of run {run.run_id} is not in the operation store",
         "is it the store that the run used? "

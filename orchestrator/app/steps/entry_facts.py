@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.app.session import Session
 from orchestrator.app.steps.content_blobs import keep_lock, keep_snapshot
 from orchestrator.app.steps.planned_step import Direction, PlanOptions
-from orchestrator.app.steps.preparation import Prepared
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.scope import fingerprint, scope
@@ -25,7 +25,7 @@ _LOCKED_PROVIDER = re.compile(
 )
 
 
-class Facts:
+class EntryFacts:
     """
     The facts of one attempt at a step, whose files lie in ``evidence``.
 
@@ -35,7 +35,7 @@ class Facts:
     def __init__(
         self,
         session: Session,
-        prepared: Prepared,
+        prepared: PreparedStep,
         inputs: StepInputs,
         wishes: PlanOptions,
         *,
