@@ -9,14 +9,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import Invalid, Problem
-from orchestrator.wiring import Choice, backend_of, deployment, environments, open_store, outline
+from orchestrator.wiring import (
+    BlueprintSelection,
+    backend_of,
+    environments,
+    load_deployment,
+    open_store,
+    summarize,
+)
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.wiring import Place
+    from orchestrator.wiring import ProjectContext
 
 
-def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
+def deployment_with_orphans(
+    where: ProjectContext, choice: BlueprintSelection, *, whole: bool
+) -> Deployment:
     """
     The blueprint as far as it is still there, and the steps that left it as they were applied:
     ``whole``, or only as far as a destroy needs them.
@@ -36,19 +45,19 @@ def orphaned(where: Place, choice: Choice, *, whole: bool) -> Deployment:
     finally:
         store.close()
     present = Present(
-        root=where.root,
+        root=where.project_dir,
         environ=where.environ,
-        run_command=partial(run_command, directory=where.root),
+        run_command=partial(run_command, directory=where.project_dir),
     )
     return with_orphans(base, found, present, whole=whole)
 
 
-def _still_there(where: Place, choice: Choice) -> Deployment:
+def _still_there(where: ProjectContext, choice: BlueprintSelection) -> Deployment:
     from orchestrator.app.run.orphans import gone_blueprint, without_steps
     from orchestrator.loading.project import Project
     from orchestrator.loading.values import Need
 
-    project = Project(where.root, where.settings.module_roots)
+    project = Project(where.project_dir, where.settings.module_roots)
     try:
         project.find(choice.blueprint, directory=where.directory)
     except Invalid:
@@ -65,12 +74,12 @@ def _still_there(where: Place, choice: Choice) -> Deployment:
         return gone
     declared = environments(where, choice.blueprint)
     if choice.environment is None or choice.environment in declared:
-        return deployment(where, choice, Need.AVAILABLE)
-    known = outline(where, Choice(choice.blueprint, declared[0]))
+        return load_deployment(where, choice, Need.AVAILABLE)
+    known = summarize(where, BlueprintSelection(choice.blueprint, declared[0]))
     store, _ = open_store(where, known.backend.type, known.operations_url)
     try:
         if not store.records(known.blueprint, choice.environment):
-            return deployment(where, choice, Need.AVAILABLE)  # it says what is wrong
+            return load_deployment(where, choice, Need.AVAILABLE)  # it says what is wrong
     finally:
         store.close()
     return without_steps(
@@ -83,14 +92,14 @@ def _still_there(where: Place, choice: Choice) -> Deployment:
     )
 
 
-def _check_file_gone(where: Place, gone: Deployment) -> None:
+def _check_file_gone(where: ProjectContext, gone: Deployment) -> None:
     """
     Invalid where the blueprint's file is there under another name than was asked for: what it still
     has is no orphan.
     """
-    if not (where.root / gone.path).is_file():
+    if not (where.project_dir / gone.path).is_file():
         return
     declared = environments(where, gone.path)
-    if outline(where, Choice(gone.path, declared[0])).blueprint == gone.blueprint:
+    if summarize(where, BlueprintSelection(gone.path, declared[0])).blueprint == gone.blueprint:
         hint = f"name the file: {gone.path}"
         raise Invalid([Problem(f"the blueprint {gone.blueprint} is not gone", hint=hint)])

@@ -15,25 +15,27 @@ from orchestrator import wiring
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from orchestrator.app.inspection.run_lookup import Earlier
+    from orchestrator.app.inspection.run_lookup import PriorRun
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.summary import Outline
-    from orchestrator.wiring import Choice, Place
+    from orchestrator.wiring import BlueprintSelection, ProjectContext
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Rerun:
     """
     An earlier run of a blueprint, and the blueprint as it can still be read; ``unread`` says why it
     cannot.
     """
 
-    earlier: Earlier
+    earlier: PriorRun
     outline: Outline | None
     unread: str = ""
 
 
-def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[str]) -> Past:
+def find_rerun(
+    where: ProjectContext, choice: BlueprintSelection, run_id: str | None, steps: Sequence[str]
+) -> Rerun:
     """
     The run of this blueprint and environment that is to be done again: the one that is named, else
     the one that the records of the steps name as failed.
@@ -42,12 +44,12 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
     own operation store; if nothing of the blueprint is there, Invalid says what is wrong with the
     file.
     """
-    from orchestrator.app.inspection.run_lookup import earlier_run, named_run
+    from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
     from orchestrator.domain.target import is_name
 
     found, unread = None, None
     try:
-        found = wiring.outline(where, choice)
+        found = wiring.summarize(where, choice)
     except Invalid as exc:
         if not is_name(choice.blueprint):
             way = "give the blueprint by its name: then its file is not needed"
@@ -60,11 +62,11 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
         unread = exc
     blueprint = found.blueprint if found else choice.blueprint
     environment = found.environment if found else choice.environment or "default"
-    with wiring.archive(where, found) as (files, store):
+    with wiring.open_archive(where, found) as (files, store):
         if unread is not None and not store.records(blueprint, environment):
             raise unread
-        named = named_run(store, blueprint, environment, steps) if run_id is None else run_id
-        then = earlier_run(
+        named = run_to_retry(store, blueprint, environment, steps) if run_id is None else run_id
+        then = read_prior_run(
             files,
             store,
             named,
@@ -72,10 +74,10 @@ def earlier(where: Place, choice: Choice, run_id: str | None, steps: Sequence[st
             blueprint=blueprint,
             environment=environment,
         )
-    return Past(then, found, unread.message.splitlines()[0] if unread else "")
+    return Rerun(then, found, unread.message.splitlines()[0] if unread else "")
 
 
-def thawed(where: Place, choice: Choice, of: Past) -> Deployment:
+def restored_deployment(where: ProjectContext, choice: BlueprintSelection, of: Rerun) -> Deployment:
     """
     What an earlier run meant to do, ready to run with the secrets of today.
     """
@@ -84,33 +86,38 @@ def thawed(where: Place, choice: Choice, of: Past) -> Deployment:
     from orchestrator.loading.sources import run_command
     from orchestrator.loading.values import Need
 
-    frozen, roots = of.earlier.frozen, None
+    frozen, roots = of.earlier.deployment, None
     if frozen.withheld:
         kept = {
-            name: Kept(module_of(frozen, step, where.root), step.module_ref, "")
+            name: Kept(module_of(frozen, step, where.project_dir), step.module_ref, "")
             for name, step in frozen.steps.items()
         }
         with suppress(Invalid):
-            roots = wiring.deployment(where, choice, Need.CHECKS, kept).roots()
+            roots = wiring.load_deployment(where, choice, Need.CHECKS, kept).roots()
     present = Present(
-        root=where.root,
+        root=where.project_dir,
         environ=where.environ,
-        run_command=partial(run_command, directory=where.root),
+        run_command=partial(run_command, directory=where.project_dir),
         outline=of.outline,
         roots=roots,
         operations_url=of.outline.operations_url if of.outline else where.settings.operations_url,
     )
-    return thaw(frozen, present, run_id=of.earlier.run.run_id)
+    return thaw(frozen, present, run_id=of.earlier.record.run_id)
 
 
 def promotion(
-    where: Place, choice: Choice, run_id: str, *, steps: Sequence[str], exclude: Sequence[str]
-) -> tuple[Earlier, Deployment]:
+    where: ProjectContext,
+    choice: BlueprintSelection,
+    run_id: str,
+    *,
+    steps: Sequence[str],
+    exclude: Sequence[str],
+) -> tuple[PriorRun, Deployment]:
     """
     A run of the blueprint in any environment, and the blueprint in this one with the modules of
     that run. Refused where the run does not have them for all of the steps.
     """
-    from orchestrator.app.inspection.run_lookup import check_promotable, earlier_run
+    from orchestrator.app.inspection.run_lookup import check_promotable, read_prior_run
     from orchestrator.domain.recovery.rerun_rules import snapshot_blob
     from orchestrator.engine.workdir.snapshot import text_of, unpack
     from orchestrator.loading.behaviour import FILE
@@ -118,10 +125,10 @@ def promotion(
     from orchestrator.loading.restore import module_of
     from orchestrator.loading.values import Need
 
-    found = wiring.outline(where, choice)
+    found = wiring.summarize(where, choice)
     kept: dict[str, Kept] = {}
-    with wiring.archive(where, found) as (files, store):
-        then = earlier_run(
+    with wiring.open_archive(where, found) as (files, store):
+        then = read_prior_run(
             files,
             store,
             run_id,
@@ -129,12 +136,12 @@ def promotion(
             blueprint=found.blueprint,
             environment=None,
         )
-        check_promotable(store, then.run, found.graph.select(steps, exclude))
-        for row in then.run.steps:
-            step = then.frozen.steps.get(row.step)
+        check_promotable(store, then.record, found.graph.select(steps, exclude))
+        for row in then.record.steps:
+            step = then.deployment.steps.get(row.step)
             archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None
             if step is not None and archive is not None:
                 defaults = text_of(unpack(archive), FILE)
-                module = module_of(then.frozen, step, where.root)
+                module = module_of(then.deployment, step, where.project_dir)
                 kept[row.step] = Kept(module, step.module_ref, defaults)
-    return then, wiring.deployment(where, choice, Need.VALUES, kept)
+    return then, wiring.load_deployment(where, choice, Need.VALUES, kept)

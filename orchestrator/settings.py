@@ -53,7 +53,7 @@ class Settings:
     ``engine`` is what ``--engine`` takes. ``file`` is None where there is no settings file.
     """
 
-    root: Path
+    project_dir: Path
     file: Path | None = None
     project: str = DEFAULT_PROJECT
     operations_url: str | None = None
@@ -82,8 +82,8 @@ def read_settings(start: Path) -> Settings:
             return _parse(directory)
     for directory in ancestry:
         if (directory / "blueprints").is_dir():
-            return Settings(root=directory)
-    return Settings(root=here)
+            return Settings(project_dir=directory)
+    return Settings(project_dir=here)
 
 
 def project_key(root: Path) -> bytes:
@@ -137,7 +137,7 @@ def _parse(root: Path) -> Settings:
     problems = Problems()
     fields = problems.fields(parse_document(text, file=FILE), _KEYS, what="the settings")
     settings = Settings(
-        root=root,
+        project_dir=root,
         file=file,
         project=_project(fields.get("project"), problems),
         operations_url=_operations(fields.get("operations"), problems),

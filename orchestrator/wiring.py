@@ -17,7 +17,7 @@ from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.settings import Settings, project_key, read_settings
 
 if TYPE_CHECKING:
-    from orchestrator.app.inspection.read_context import Reader
+    from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.summary import Outline
@@ -39,7 +39,7 @@ SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be s
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProjectContext:
     """
     Where the tool was called: directory, project settings, environment variables.
     """
@@ -49,19 +49,19 @@ class Place:
     environ: Mapping[str, str]
 
     @property
-    def root(self) -> Path:
-        return self.settings.root
+    def project_dir(self) -> Path:
+        return self.settings.project_dir
 
     @property
-    def own(self) -> Path:
+    def own_dir(self) -> Path:
         """
         The tool's own directory in the project.
         """
-        return self.root / OWN
+        return self.project_dir / OWN
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BlueprintSelection:
     """
     Which blueprint, in which environment, with which inputs.
     """
@@ -72,14 +72,16 @@ class Choice:
     input_files: tuple[Path, ...] = ()
 
 
-def place(directory: Path) -> Place:
+def project_context(directory: Path) -> ProjectContext:
     """
     The place that a directory is in; Invalid where the project's settings are wrong.
     """
-    return Place(directory=directory, settings=read_settings(directory), environ=os.environ)
+    return ProjectContext(
+        directory=directory, settings=read_settings(directory), environ=os.environ
+    )
 
 
-def outline(where: Place, choice: Choice) -> Outline:
+def summarize(where: ProjectContext, choice: BlueprintSelection) -> Outline:
     """
     The blueprint as reading commands need it.
     """
@@ -87,7 +89,7 @@ def outline(where: Place, choice: Choice) -> Outline:
 
     return load_outline(
         choice.blueprint,
-        root=where.root,
+        root=where.project_dir,
         settings=where.settings,
         environ=where.environ,
         environment=choice.environment,
@@ -97,16 +99,16 @@ def outline(where: Place, choice: Choice) -> Outline:
     )
 
 
-def blueprint_names(where: Place) -> list[str]:
+def blueprint_names(where: ProjectContext) -> list[str]:
     """
     The names of the project's blueprints, sorted.
     """
     from orchestrator.loading.project import Project
 
-    return sorted(Project(where.root, where.settings.module_roots).blueprints())
+    return sorted(Project(where.project_dir, where.settings.module_roots).blueprints())
 
 
-def blueprint_of(where: Place, target: Target) -> str:
+def blueprint_of(where: ProjectContext, target: Target) -> str:
     """
     How to name the blueprint of a target: by the path in its record where no blueprint under
     ``blueprints/`` has the name.
@@ -121,18 +123,18 @@ def blueprint_of(where: Place, target: Target) -> str:
     return record.source.blueprint_path if record else target.blueprint
 
 
-def environments(where: Place, blueprint: str) -> tuple[str, ...]:
+def environments(where: ProjectContext, blueprint: str) -> tuple[str, ...]:
     """
     The environments that a blueprint declares.
     """
     from orchestrator.loading.summary import environment_names
 
     return environment_names(
-        blueprint, root=where.root, settings=where.settings, directory=where.directory
+        blueprint, root=where.project_dir, settings=where.settings, directory=where.directory
     )
 
 
-def outlines(where: Place) -> list[Outline]:
+def summarize_all(where: ProjectContext) -> list[Outline]:
     """
     Every blueprint of the project in each of its environments; Invalid with the problems of all
     that are wrong.
@@ -142,7 +144,7 @@ def outlines(where: Place) -> list[Outline]:
     for name in blueprint_names(where):
         try:
             for environment in environments(where, name):
-                found.append(outline(where, Choice(name, environment)))
+                found.append(summarize(where, BlueprintSelection(name, environment)))
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
     if problems:
@@ -150,7 +152,7 @@ def outlines(where: Place) -> list[Outline]:
     return found
 
 
-def status_of_all(where: Place) -> StatusListDocument:
+def status_of_all(where: ProjectContext) -> StatusListDocument:
     """
     The status of every blueprint and environment that has a file, each from its own store, and of
     those that have only records left in the project's.
@@ -158,17 +160,17 @@ def status_of_all(where: Place) -> StatusListDocument:
     from orchestrator.app.commands.status import left_over, status_of
     from orchestrator.domain.documents.documents import StatusListDocument
 
-    declared = outlines(where)
+    declared = summarize_all(where)
     documents = []
     for each in declared:
-        with reader(where, each.backend.type, each.operations_url) as desk:
+        with open_read_context(where, each.backend.type, each.operations_url) as desk:
             documents.append(status_of(desk, each))
-    with reader(where) as desk:
+    with open_read_context(where) as desk:
         documents += left_over(desk, {(each.blueprint, each.environment) for each in declared})
     return StatusListDocument(project=where.settings.project, blueprints=tuple(documents))
 
 
-def outline_of(where: Place, target: Target) -> Outline | None:
+def summary_of(where: ProjectContext, target: Target) -> Outline | None:
     """
     The outline that a target belongs to; None where its blueprint is no longer in the project.
     """
@@ -176,11 +178,14 @@ def outline_of(where: Place, target: Target) -> Outline | None:
         return None
     if target.environment not in environments(where, target.blueprint):
         return None
-    return outline(where, Choice(target.blueprint, target.environment))
+    return summarize(where, BlueprintSelection(target.blueprint, target.environment))
 
 
-def deployment(
-    where: Place, choice: Choice, need: Need, kept: Mapping[str, Kept] | None = None
+def load_deployment(
+    where: ProjectContext,
+    choice: BlueprintSelection,
+    need: Need,
+    kept: Mapping[str, Kept] | None = None,
 ) -> Deployment:
     """
     The blueprint in its environment with inputs and modules, checked as a whole; ``kept`` are
@@ -192,7 +197,7 @@ def deployment(
 
     return load(
         choice.blueprint,
-        root=where.root,
+        root=where.project_dir,
         settings=where.settings,
         environ=where.environ,
         environment=choice.environment,
@@ -200,14 +205,16 @@ def deployment(
         input_files=choice.input_files,
         directory=where.directory,
         need=need,
-        run_command=partial(run_command, directory=where.root),
+        run_command=partial(run_command, directory=where.project_dir),
         validate_check=validate_check,
         kept=kept,
     )
 
 
 @contextmanager
-def archive(where: Place, found: Outline | None) -> Iterator[tuple[RunFiles, OperationStore]]:
+def open_archive(
+    where: ProjectContext, found: Outline | None
+) -> Iterator[tuple[RunFiles, OperationStore]]:
     """
     The runs of this machine and the operation store of a blueprint; the project's own without one.
     """
@@ -216,27 +223,33 @@ def archive(where: Place, found: Outline | None) -> Iterator[tuple[RunFiles, Ope
     backend, url = (found.backend.type, found.operations_url) if found else ("local", None)
     store, _ = open_store(where, backend, url)
     try:
-        yield RunDirectory(where.own / "runs"), store
+        yield RunDirectory(where.own_dir / "runs"), store
     finally:
         store.close()
 
 
-def open_store(where: Place, backend: str, url: str | None) -> tuple[OperationStore, str | None]:
+def open_store(
+    where: ProjectContext, backend: str, url: str | None
+) -> tuple[OperationStore, str | None]:
     """
     The operation store of a blueprint, and a warning where it is not beside the provider state.
     """
     from orchestrator.stores import opening
 
-    found, warning = opening.store_url(backend, url or where.settings.operations_url, where.root)
-    return opening.open_store(found, root=where.root), warning
+    found, warning = opening.store_url(
+        backend, url or where.settings.operations_url, where.project_dir
+    )
+    return opening.open_store(found, root=where.project_dir), warning
 
 
 @contextmanager
-def reader(where: Place, backend: str = "local", url: str | None = None) -> Iterator[Reader]:
+def open_read_context(
+    where: ProjectContext, backend: str = "local", url: str | None = None
+) -> Iterator[ReadContext]:
     """
     What reading commands read with.
     """
-    from orchestrator.app.inspection.read_context import Reader
+    from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.stores.runs import RunDirectory
     from orchestrator.stores.spool import DirectorySpool
@@ -244,21 +257,23 @@ def reader(where: Place, backend: str = "local", url: str | None = None) -> Iter
 
     store, _ = open_store(where, backend, url)
     try:
-        yield Reader(
+        yield ReadContext(
             project=where.settings.project,
             store=store,
-            spool=DirectorySpool(where.own / "spool"),
-            files=RunDirectory(where.own / "runs"),
+            spool=DirectorySpool(where.own_dir / "spool"),
+            files=RunDirectory(where.own_dir / "runs"),
             processes=SystemProcesses(),
             silence=SILENCE,
-            work=where.own / "work",
+            work=where.own_dir / "work",
             today=SystemClock().now().date(),
         )
     finally:
         store.close()
 
 
-def engine_info(where: Place, option: str | None, found: Deployment | None) -> EngineInfo:
+def choose_engine(
+    where: ProjectContext, option: str | None, found: Deployment | None
+) -> EngineInfo:
     """
     The engine that would be used, and why.
     """
@@ -279,15 +294,15 @@ def engine_info(where: Place, option: str | None, found: Deployment | None) -> E
             recorded,
             where.environ,
             lambda program: shutil.which(program, path=where.environ.get("PATH")),
-            cache=where.own / "cache",
+            cache=where.own_dir / "cache",
         )
     except EngineFailed as exc:  # nothing has run: it is the choice that is wrong
         raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
 
 
 @contextmanager
-def services(
-    where: Place,
+def open_services(
+    where: ProjectContext,
     found: Deployment,
     *,
     engine: str | None,
@@ -314,7 +329,7 @@ def services(
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
     environment, notes = child_environment(where.environ, allow=where.settings.allow_environment)
-    info = engine_info(where, engine, found)
+    info = choose_engine(where, engine, found)
     if check_module_versions:
         _check_versions(info, found)
     masker = Masker()
@@ -325,22 +340,22 @@ def services(
     try:
         ready = Services(
             store=store,
-            spool=DirectorySpool(where.own / "spool"),
-            files=RunDirectory(where.own / "runs"),
+            spool=DirectorySpool(where.own_dir / "spool"),
+            files=RunDirectory(where.own_dir / "runs"),
             processes=processes,
             clock=clock,
             ids=RandomIds(),
             sink=sink,
             engine=TerraformEngine(info, environment=environment, processes=processes),
-            workdirs=DirectoryWorkDirs(where.own / "work", where.root),
+            workdirs=DirectoryWorkDirs(where.own_dir / "work", where.project_dir),
             checks=SystemChecks(clock),
             approver=approver,
             stop=stop,
             masker=masker,
             actor=actor(where.environ),
-            source=source(where.root, found.path),
-            key=project_key(where.root),
-            root=where.root,
+            source=source(where.project_dir, found.path),
+            key=project_key(where.project_dir),
+            root=where.project_dir,
             workspace=environment.get("TF_WORKSPACE") or "default",
             environ=environment,
             limits=Limits(

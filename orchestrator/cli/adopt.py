@@ -20,7 +20,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--accept-changes",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Adopt it although an apply would change something; it is `error` until that apply.",
 )
@@ -44,7 +44,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator adopt web-service -e staging --step network
     """
     from orchestrator.app.commands.adopt import adopt
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "adopt", adopt, given, need=Need.VALUES)
+    return load_and_run(invocation, "adopt", adopt, given, need=Need.VALUES)

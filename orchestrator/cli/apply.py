@@ -38,7 +38,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @click.option(
     "--skip-preflight",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Start although some steps could not be made ready; the reason is recorded.",
 )
@@ -67,7 +67,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
 
         return promote(invocation, given)
     from orchestrator.app.commands.apply import apply
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "apply", apply, given, need=Need.VALUES)
+    return load_and_run(invocation, "apply", apply, given, need=Need.VALUES)

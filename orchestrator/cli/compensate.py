@@ -21,7 +21,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--repeat",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Carry it out although it was, or may have been, carried out already.",
 )
@@ -55,7 +55,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator compensate web-service -e staging --reason 'release 41 is withdrawn'
     """
     from orchestrator.app.commands.compensate import compensate
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "compensate", compensate, given, need=Need.AVAILABLE)
+    return load_and_run(invocation, "compensate", compensate, given, need=Need.AVAILABLE)

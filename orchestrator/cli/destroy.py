@@ -33,7 +33,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--skip-before-destroy",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Destroy without what steps declare as `before_destroy`; the reason is recorded.",
 )
@@ -41,7 +41,7 @@ from orchestrator.cli.invocation import Invocation
     "--repeat-before-destroy",
     "repeat",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Carry it out again although nobody can tell what it did when it was cut short.",
 )
@@ -86,7 +86,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator destroy web-service --step 'db["@before_destroy"]'
     """
     from orchestrator.app.commands.destroy import destroy
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "destroy", destroy, given, need=Need.AVAILABLE)
+    return load_and_run(invocation, "destroy", destroy, given, need=Need.AVAILABLE)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import Verb
 
 
-def do_again(
+def run_again(
     invocation: Invocation, verb: Verb, use_case: Callable[..., int], given: Mapping[str, Any]
 ) -> int:
     """
@@ -23,20 +23,20 @@ def do_again(
     ``earlier``.
     """
     from orchestrator import past
-    from orchestrator.cli.running import conduct
+    from orchestrator.cli.running import run_use_case
 
-    where, choice = invocation.place(), options.choice(given)
-    found = past.earlier(where, choice, given["from_run"], given["steps"])
+    where, choice = invocation.project(), options.blueprint_selection(given)
+    found = past.find_rerun(where, choice, given["from_run"], given["steps"])
     remark = ""
     if found.unread:
         remark = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
-    return conduct(
+    return run_use_case(
         invocation,
         verb,
         partial(use_case, earlier=found.earlier),
         given,
         where=where,
-        deployment=past.thawed(where, choice, found),
+        deployment=past.restored_deployment(where, choice, found),
         remark=remark,
     )
 
@@ -47,15 +47,15 @@ def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
     """
     from orchestrator import past
     from orchestrator.app.commands import rerun as again
-    from orchestrator.cli.running import conduct
+    from orchestrator.cli.running import run_use_case
 
-    where = invocation.place()
+    where = invocation.project()
     earlier, deployment = past.promotion(
         where,
-        options.choice(given),
+        options.blueprint_selection(given),
         given["from_run"],
         steps=given["steps"],
         exclude=given["exclude"],
     )
     use_case = partial(again.promote, earlier=earlier)
-    return conduct(invocation, "apply", use_case, given, where=where, deployment=deployment)
+    return run_use_case(invocation, "apply", use_case, given, where=where, deployment=deployment)

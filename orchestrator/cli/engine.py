@@ -49,11 +49,13 @@ def info(
     from orchestrator.loading.values import Need
     from orchestrator.views.engine import engine_text
 
-    where = invocation.place()
+    where = invocation.project()
     found = None
     if blueprint is not None:
-        found = wiring.deployment(where, wiring.Choice(blueprint, environment), Need.CHECKS)
-    used = wiring.engine_info(where, engine, found)
+        found = wiring.load_deployment(
+            where, wiring.BlueprintSelection(blueprint, environment), Need.CHECKS
+        )
+    used = wiring.choose_engine(where, engine, found)
     document = EngineDocument(
         kind=used.kind,
         version=used.version,

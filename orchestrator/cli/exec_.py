@@ -45,7 +45,7 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
       orchestrator exec web-service/staging/server --yes -- state mv aws_a.old aws_a.new
     """
     from orchestrator.app.commands.exec_ import execute
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.domain.engine_commands import EngineCommand
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
@@ -55,7 +55,7 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
         given | options.target(invocation, target) | {"words": words, "jobs": 1, "as_json": False}
     )
     if wanted.mutates:
-        return carry_out(invocation, "exec", execute, chosen, need=Need.AVAILABLE)
+        return load_and_run(invocation, "exec", execute, chosen, need=Need.AVAILABLE)
     if given["at"] is not None:
         raise Usage("--at is for what may change provider state, and this only reads")
     return _look(invocation, wanted, chosen)
@@ -68,12 +68,12 @@ def _look(invocation: Invocation, wanted: EngineCommand, given: dict[str, Any]) 
     from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.values import Need
 
-    where = invocation.place()
-    deployment = wiring.deployment(where, options.choice(given), Need.AVAILABLE)
+    where = invocation.project()
+    deployment = wiring.load_deployment(where, options.blueprint_selection(given), Need.AVAILABLE)
     (step,) = deployment.graph.select(given["steps"], ())
     with (
         StopSignals().installed() as stop,
-        wiring.services(
+        wiring.open_services(
             where,
             deployment,
             engine=given["engine"],

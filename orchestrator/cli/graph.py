@@ -36,7 +36,9 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
     from orchestrator.app.commands.history import graph_document
     from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 
-    outline = wiring.outline(invocation.place(), wiring.Choice(blueprint, environment))
+    outline = wiring.summarize(
+        invocation.project(), wiring.BlueprintSelection(blueprint, environment)
+    )
     document = graph_document(outline)
     texts = {
         "text": lambda: graph_text(document, paper(sys.stdout)),

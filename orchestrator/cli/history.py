@@ -35,10 +35,10 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
         wanted = Target.parse(target)
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
-    where = invocation.place()
-    outline = wiring.outline_of(where, wanted)
+    where = invocation.project()
+    outline = wiring.summary_of(where, wanted)
     backend, url = (outline.backend.type, outline.operations_url) if outline else ("local", None)
-    with wiring.reader(where, backend, url) as reader:
+    with wiring.open_read_context(where, backend, url) as reader:
         document = history_of(reader, wanted)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))

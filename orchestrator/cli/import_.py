@@ -41,8 +41,8 @@ def command(
       orchestrator import web-service/staging/server aws_instance.this i-0a1b2c3d
     """
     from orchestrator.app.commands.import_ import import_one
-    from orchestrator.app.run.request import Adoption
-    from orchestrator.cli.running import carry_out
+    from orchestrator.app.run.request import ImportSpec
+    from orchestrator.cli.running import load_and_run
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
 
@@ -51,6 +51,6 @@ def command(
     chosen = (
         given
         | options.target(invocation, target)
-        | {"adopt": (Adoption(address, object_id),), "jobs": 1}
+        | {"adopt": (ImportSpec(address, object_id),), "jobs": 1}
     )
-    return carry_out(invocation, "import", import_one, chosen, need=Need.VALUES)
+    return load_and_run(invocation, "import", import_one, chosen, need=Need.VALUES)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from orchestrator.ports import Sink
     from orchestrator.views.page import Paper
-    from orchestrator.wiring import Place
+    from orchestrator.wiring import ProjectContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class Invocation:
     directory: Path
     log_level: str
 
-    def place(self) -> Place:
+    def project(self) -> ProjectContext:
         """
         The project that the tool was called in.
         """
         from orchestrator import wiring
 
-        return wiring.place(self.directory.absolute())
+        return wiring.project_context(self.directory.absolute())
 
     def sink(self, *, json: bool, verbose: bool) -> Sink:
         """

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from orchestrator.cli.invocation import Invocation
-    from orchestrator.wiring import Choice
+    from orchestrator.wiring import BlueprintSelection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,7 +26,7 @@ def _stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], 
     return apply
 
 
-class _Said(click.ParamType[str]):
+class _NonEmptyText(click.ParamType[str]):
     """
     What a person has to say, such as a reason: not nothing.
     """
@@ -39,7 +39,7 @@ class _Said(click.ParamType[str]):
         return str(value)
 
 
-SAID = _Said()
+NON_EMPTY = _NonEmptyText()
 
 blueprint = click.argument("blueprint", metavar="BLUEPRINT")
 
@@ -111,7 +111,9 @@ allow_engine_change = click.option(
 json_lines = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")
 json_document = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="More details.")
-reason = click.option("--reason", metavar="TEXT", type=SAID, help="Why; kept in the run record.")
+reason = click.option(
+    "--reason", metavar="TEXT", type=NON_EMPTY, help="Why; kept in the run record."
+)
 at = click.option(
     "--at",
     type=click.IntRange(0),
@@ -123,7 +125,7 @@ wait = click.option("--wait", is_flag=True, help="Wait for a live run instead of
 takeover = click.option(
     "--takeover",
     metavar="REASON",
-    type=SAID,
+    type=NON_EMPTY,
     allow_from_autoenv=False,
     help="Take over from a run that cannot be proven dead from here and gives no sign of life.",
 )
@@ -197,7 +199,7 @@ orphaned = click.option(
 accept_vanished = click.option(
     "--accept-vanished",
     metavar="REASON",
-    type=SAID,
+    type=NON_EMPTY,
     allow_from_autoenv=False,
     help="Go on although every recorded object has vanished.",
 )
@@ -218,14 +220,14 @@ def target(invocation: Invocation, text: str) -> dict[str, Any]:
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     return {
-        "blueprint": wiring.blueprint_of(invocation.place(), found),
+        "blueprint": wiring.blueprint_of(invocation.project(), found),
         "environment": found.environment,
         "steps": (found.step,),
     }
 
 
 #: How an earlier run is done again, whichever way.
-doing_again = _stack(
+rerun = _stack(
     on_failure,
     approval,
     jobs,
@@ -242,13 +244,13 @@ doing_again = _stack(
 )
 
 
-def choice(given: Mapping[str, Any]) -> Choice:
+def blueprint_selection(given: Mapping[str, Any]) -> BlueprintSelection:
     """
     The blueprint that the options name, in its environment with its inputs.
     """
-    from orchestrator.wiring import Choice
+    from orchestrator.wiring import BlueprintSelection
 
-    return Choice(
+    return BlueprintSelection(
         blueprint=given["blueprint"],
         environment=given["environment"],
         variables=given.get("variables", ()),

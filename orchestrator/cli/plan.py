@@ -44,25 +44,25 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator plan web-service --detailed-exitcode --json
     """
     from orchestrator import wiring
-    from orchestrator.app.commands.plan import Question, plan
+    from orchestrator.app.commands.plan import PlanRequest, plan
     from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.running import wishes_of
+    from orchestrator.cli.running import plan_options_of
     from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
-    from orchestrator.orphaned import orphaned
+    from orchestrator.orphaned import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
-    where, destroying = invocation.place(), given["destroy"]
+    where, destroying = invocation.project(), given["destroy"]
     need = Need.AVAILABLE if destroying else Need.VALUES
     if given["orphaned"] and not destroying:
         raise Usage("--orphaned goes with --destroy")
-    choice = options.choice(given)
+    choice = options.blueprint_selection(given)
     if given["orphaned"]:
-        deployment = orphaned(where, choice, whole=False)
+        deployment = deployment_with_orphans(where, choice, whole=False)
     else:
-        deployment = wiring.deployment(where, choice, need)
-    question = Question(
+        deployment = wiring.load_deployment(where, choice, need)
+    question = PlanRequest(
         steps=given["steps"],
         exclude=given["exclude"],
         orphaned=given["orphaned"],
@@ -70,11 +70,11 @@ def command(invocation: Invocation, /, **given: Any) -> int:
         jobs=given["jobs"] or where.settings.jobs,
         allow_engine_change=given["allow_engine_change"],
         detailed_exitcode=given["detailed_exitcode"],
-        wishes=wishes_of(given),
+        plan_options=plan_options_of(given),
     )
     with (
         StopSignals().installed() as stop,
-        wiring.services(
+        wiring.open_services(
             where,
             deployment,
             engine=given["engine"],

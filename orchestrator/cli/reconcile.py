@@ -12,21 +12,21 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from orchestrator.app.run.request import Adoption
+    from orchestrator.app.run.request import ImportSpec
 
 
 def adoptions(
     _: click.Context, __: click.Parameter, given: tuple[str, ...]
-) -> tuple[Adoption, ...]:
+) -> tuple[ImportSpec, ...]:
     """
     The adoptions that the texts name; a usage error for one that names none.
     """
     if not given:
         return ()
-    from orchestrator.app.run.request import Adoption
+    from orchestrator.app.run.request import ImportSpec
 
     try:
-        return tuple(Adoption.parse(text) for text in given)
+        return tuple(ImportSpec.parse(text) for text in given)
     except ValueError as exc:
         raise click.BadParameter(str(exc)) from exc
 
@@ -68,7 +68,7 @@ def adoptions(
 @click.option(
     "--dismiss-errored-state",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Put that state aside, unsaved; the file is kept with the run.",
 )
@@ -104,7 +104,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
     """
     from orchestrator.app.commands.reconcile import reconcile
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "reconcile", reconcile, given, need=Need.AVAILABLE)
+    return load_and_run(invocation, "reconcile", reconcile, given, need=Need.AVAILABLE)

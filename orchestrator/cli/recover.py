@@ -42,11 +42,11 @@ def command(
     from orchestrator.app.commands.recover import recover
     from orchestrator.views.recovery import recovery_text
 
-    where = invocation.place()
+    where = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = wiring.outline(where, wiring.Choice(blueprint, environment))
+    outline = wiring.summarize(where, wiring.BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
-    with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
+    with wiring.open_read_context(where, outline.backend.type, outline.operations_url) as reader:
         document = recover(
             reader, outline, selected, now=shown.now, settle=where.settings.settle_seconds
         )

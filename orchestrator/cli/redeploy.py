@@ -23,7 +23,7 @@ from orchestrator.cli.invocation import Invocation
     allow_from_autoenv=False,
     help="The run that this one comes from; by default the failed one that the records name.",
 )
-@options.doing_again
+@options.rerun
 @click.pass_obj
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
@@ -35,7 +35,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator redeploy web-service -e staging --reason 'fixed the instance type'
     """
     from orchestrator.app.commands.rerun import redeploy
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "redeploy", redeploy, given, need=Need.VALUES)
+    return load_and_run(invocation, "redeploy", redeploy, given, need=Need.VALUES)

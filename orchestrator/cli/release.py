@@ -19,7 +19,7 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--reason",
     metavar="TEXT",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     required=True,
     help="Why they are no longer kept.",
 )
@@ -39,7 +39,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator release web-service -e prod --step dns --reason 'moved to the new zone'
     """
     from orchestrator.app.commands.retain import release
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "release", release, given, need=Need.AVAILABLE)
+    return load_and_run(invocation, "release", release, given, need=Need.AVAILABLE)

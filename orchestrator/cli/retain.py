@@ -25,10 +25,10 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 @options.environment
 @options.steps_named
 @click.option(
-    "--reason", metavar="TEXT", type=options.SAID, required=True, help="Why they are kept."
+    "--reason", metavar="TEXT", type=options.NON_EMPTY, required=True, help="Why they are kept."
 )
 @click.option(
-    "--owner", metavar="WHO", type=options.SAID, required=True, help="Who answers for them."
+    "--owner", metavar="WHO", type=options.NON_EMPTY, required=True, help="Who answers for them."
 )
 @click.option(
     "--review-by",
@@ -54,7 +54,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
         --review-by 2027-06-30
     """
     from orchestrator.app.commands.retain import retain
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "retain", retain, given, need=Need.AVAILABLE)
+    return load_and_run(invocation, "retain", retain, given, need=Need.AVAILABLE)

@@ -23,7 +23,7 @@ from orchestrator.cli.invocation import Invocation
     help="The failed run; by default the one that the records of the steps name.",
 )
 @options.accept_changed_secret
-@options.doing_again
+@options.rerun
 @click.pass_obj
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
@@ -37,6 +37,6 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator retry web-service --from-run 20261129T123000123Z-3f9a1c --yes
     """
     from orchestrator.app.commands.rerun import retry
-    from orchestrator.cli.earlier import do_again
+    from orchestrator.cli.earlier import run_again
 
-    return do_again(invocation, "retry", retry, given)
+    return run_again(invocation, "retry", retry, given)

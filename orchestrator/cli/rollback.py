@@ -27,12 +27,12 @@ from orchestrator.cli.invocation import Invocation
 @click.option(
     "--unverified",
     metavar="REASON",
-    type=options.SAID,
+    type=options.NON_EMPTY,
     allow_from_autoenv=False,
     help="Also to steps that had no checks in that run; the reason is recorded.",
 )
 @options.accept_changed_secret
-@options.doing_again
+@options.rerun
 @click.pass_obj
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
@@ -45,6 +45,6 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator rollback web-service -e prod --to 20261129T123000123Z-3f9a1c --reason INC-42
     """
     from orchestrator.app.commands.rerun import rollback
-    from orchestrator.cli.earlier import do_again
+    from orchestrator.cli.earlier import run_again
 
-    return do_again(invocation, "rollback", rollback, given)
+    return run_again(invocation, "rollback", rollback, given)

@@ -13,17 +13,17 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, is_interactive
 
 if TYPE_CHECKING:
-    from orchestrator.app.run.request import Order, Verb
+    from orchestrator.app.run.request import RunRequest, Verb
     from orchestrator.app.services import Services
     from orchestrator.app.steps.planned_step import PlanOptions
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.loading.values import Need
-    from orchestrator.wiring import Place
+    from orchestrator.wiring import ProjectContext
 
-UseCase = Callable[["Services", "Deployment", "Order"], int]
+UseCase = Callable[["Services", "Deployment", "RunRequest"], int]
 
 
-def carry_out(
+def load_and_run(
     invocation: Invocation, verb: Verb, use_case: UseCase, given: Mapping[str, Any], *, need: Need
 ) -> int:
     """
@@ -35,14 +35,14 @@ def carry_out(
     from orchestrator import wiring
     from orchestrator.loading.values import Need
 
-    where, choice = invocation.place(), options.choice(given)
+    where, choice = invocation.project(), options.blueprint_selection(given)
     if given.get("orphaned"):
-        from orchestrator.orphaned import orphaned
+        from orchestrator.orphaned import deployment_with_orphans
 
-        deployment = orphaned(where, choice, whole=verb == "reconcile")
+        deployment = deployment_with_orphans(where, choice, whole=verb == "reconcile")
     else:
-        deployment = wiring.deployment(where, choice, need)
-    return conduct(
+        deployment = wiring.load_deployment(where, choice, need)
+    return run_use_case(
         invocation,
         verb,
         use_case,
@@ -53,13 +53,13 @@ def carry_out(
     )
 
 
-def conduct(
+def run_use_case(
     invocation: Invocation,
     verb: Verb,
     use_case: UseCase,
     given: Mapping[str, Any],
     *,
-    where: Place,
+    where: ProjectContext,
     deployment: Deployment,
     check_module_versions: bool = True,
     remark: str = "",
@@ -73,8 +73,8 @@ def conduct(
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
 
-    order = order_of(verb, given)
-    asks = order.mutates and not order.wishes.approved and not given["as_json"]
+    order = request_of(verb, given)
+    asks = order.mutates and not order.plan_options.approved and not given["as_json"]
     interactive = asks and is_interactive()
     if interactive and deployment.protected and order.confirm is None:
         name = click.prompt(
@@ -83,7 +83,7 @@ def conduct(
         order = replace(order, confirm=name)
     with (
         StopSignals().installed() as stop,
-        wiring.services(
+        wiring.open_services(
             where,
             deployment,
             engine=given.get("engine"),
@@ -104,23 +104,23 @@ def conduct(
         return use_case(services, deployment, order)
 
 
-def order_of(verb: Verb, given: Mapping[str, Any]) -> Order:
+def request_of(verb: Verb, given: Mapping[str, Any]) -> RunRequest:
     """
     The order that the options of a command add up to: each sets the field of its name.
     """
     from dataclasses import fields
 
-    from orchestrator.app.run.request import Order
+    from orchestrator.app.run.request import RunRequest
     from orchestrator.app.schedule import OnFailure
 
-    known = {field.name for field in fields(Order)} & given.keys() - {"jobs", "on_failure"}
+    known = {field.name for field in fields(RunRequest)} & given.keys() - {"jobs", "on_failure"}
     picked = {name: given[name] for name in known}
     if "on_failure" in given:
         picked["on_failure"] = OnFailure(given["on_failure"])
-    return Order(verb=verb, wishes=wishes_of(given), **picked)
+    return RunRequest(verb=verb, plan_options=plan_options_of(given), **picked)
 
 
-def wishes_of(given: Mapping[str, Any]) -> PlanOptions:
+def plan_options_of(given: Mapping[str, Any]) -> PlanOptions:
     """
     What the options of a command say to the engine.
     """

@@ -41,7 +41,7 @@ def command(
     from orchestrator.views.runs import runs_text
 
     invocation: Invocation = ctx.obj
-    with wiring.reader(invocation.place()) as reader:
+    with wiring.open_read_context(invocation.project()) as reader:
         document = newest_runs(reader, blueprint, environment, limit)
     click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
     return 0
@@ -64,7 +64,7 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
     from orchestrator.app.commands.history import run_details
     from orchestrator.views.runs import run_text
 
-    with wiring.reader(invocation.place()) as reader:
+    with wiring.open_read_context(invocation.project()) as reader:
         document = run_details(reader, run_id)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else run_text(document, shown))

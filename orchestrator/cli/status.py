@@ -60,7 +60,7 @@ def command(
     from orchestrator.views.status import status_list_text, status_text
 
     invocation: Invocation = ctx.obj
-    where = invocation.place()
+    where = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
     if allow_retained and expect != "destroyed":
         raise Usage("--allow-retained goes with --expect destroyed")
@@ -73,9 +73,9 @@ def command(
         for document in listed.blueprints:
             check_expectation(document, expect, allow_retained=allow_retained)
         return 0
-    outline = wiring.outline(where, wiring.Choice(blueprint, environment))
+    outline = wiring.summarize(where, wiring.BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
-    with wiring.reader(where, outline.backend.type, outline.operations_url) as reader:
+    with wiring.open_read_context(where, outline.backend.type, outline.operations_url) as reader:
         document = status_of(reader, outline, selected)
     click.echo(document.to_json() if as_json else status_text(document, shown))
     check_expectation(document, expect, allow_retained=allow_retained)

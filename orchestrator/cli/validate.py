@@ -42,15 +42,15 @@ def command(
     from orchestrator.loading.values import Need
     from orchestrator.views.errors import problem_documents, validation_text
 
-    where = invocation.place()
+    where = invocation.project()
     checked: list[CheckedBlueprint] = []
     problems: list[Problem] = []
     for name in blueprints or wiring.blueprint_names(where):
         try:
             names = (environment,) if environment else wiring.environments(where, name)
             for each in names:
-                choice = wiring.Choice(name, each, variables, input_files)
-                found = wiring.deployment(where, choice, Need.CHECKS)
+                choice = wiring.BlueprintSelection(name, each, variables, input_files)
+                found = wiring.load_deployment(where, choice, Need.CHECKS)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:

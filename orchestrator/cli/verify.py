@@ -35,7 +35,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator verify web-service -e staging
     """
     from orchestrator.app.commands.verify import verify
-    from orchestrator.cli.running import carry_out
+    from orchestrator.cli.running import load_and_run
     from orchestrator.loading.values import Need
 
-    return carry_out(invocation, "verify", verify, given, need=Need.AVAILABLE)
+    return load_and_run(invocation, "verify", verify, given, need=Need.AVAILABLE)

@@ -31,7 +31,7 @@ from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.commands.exec_ import execute
 from orchestrator.app.commands.import_ import import_one
 from orchestrator.app.commands.reconcile import reconcile
-from orchestrator.app.run.request import Adoption, Order, Verb
+from orchestrator.app.run.request import ImportSpec, RunRequest, Verb
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import PlanOptions
@@ -154,23 +154,23 @@ def run_meddled(
     As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
     ports; ``wanted`` are further fields of the order, what is adopted as text.
     """
-    where = wiring.place(Path.cwd())
+    where = wiring.project_context(Path.cwd())
     need = Need.VALUES if verb in ("apply", "import") else Need.AVAILABLE
-    deployment = wiring.deployment(where, wiring.Choice(blueprint), need)
-    order = Order(
+    deployment = wiring.load_deployment(where, wiring.BlueprintSelection(blueprint), need)
+    order = RunRequest(
         verb=verb,
         jobs=1,
         on_failure=OnFailure.CONTINUE,
         reason="a test",
-        wishes=PlanOptions(approved=True),
+        plan_options=PlanOptions(approved=True),
         steps=tuple(wanted.get("steps", ())),
-        adopt=tuple(Adoption.parse(text) for text in wanted.get("adopt", ())),
+        adopt=tuple(ImportSpec.parse(text) for text in wanted.get("adopt", ())),
         words=tuple(wanted.get("words", ())),
         push_errored_state=bool(wanted.get("push_errored_state")),
     )
     with (
         StopSignals().installed() as stop,
-        wiring.services(
+        wiring.open_services(
             where,
             deployment,
             engine=engine,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.app.inspection.read_context import Reader
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.blueprint.blueprint import Backend
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
@@ -53,7 +53,7 @@ class Desk:
         self.seconds = 0.0
         self.store = MemoryStore(lambda: self.seconds)
         self.spool = DirectorySpool(place / "spool")
-        self.reader = Reader(
+        self.reader = ReadContext(
             project="acme",
             store=self.store,
             spool=self.spool,

@@ -96,7 +96,7 @@ class ProjectOnDisk:
         return load(
             name,
             root=self.root,
-            settings=settings or Settings(root=self.root),
+            settings=settings or Settings(project_dir=self.root),
             environment=environment,
             variables=variables,
             input_files=input_files,
@@ -110,7 +110,7 @@ class ProjectOnDisk:
         return outline(
             name,
             root=self.root,
-            settings=Settings(root=self.root),
+            settings=Settings(project_dir=self.root),
             environment=environment,
             environ={},
             run_command=self.run,

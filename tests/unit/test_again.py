@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from orchestrator.app.commands.apply import apply
 from orchestrator.app.commands.rerun import redeploy, retry, rollback
-from orchestrator.app.inspection.run_lookup import earlier_run, named_run
-from orchestrator.app.run.request import Order, Verb
+from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
+from orchestrator.app.run.request import RunRequest, Verb
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.stored_deployment import parse_deployment
@@ -60,7 +60,7 @@ class Place:
         steps: tuple[str, ...] = (),
         wishes: PlanOptions = YES,
     ) -> RunRecord:
-        order = Order("apply", steps=steps, on_failure=on_failure, wishes=wishes)
+        order = RunRequest("apply", steps=steps, on_failure=on_failure, plan_options=wishes)
         apply(self.there.services, self.there.deployment, order)
         return self.last()
 
@@ -69,12 +69,14 @@ class Place:
         Retry, or roll back to, a run: as the command does, from the store alone.
         """
         there, files = self.there, self.there.services.files
-        run_id = run_id or named_run(there.store, "web", "default", steps)
+        run_id = run_id or run_to_retry(there.store, "web", "default", steps)
         place = {"project": "acme", "blueprint": "web", "environment": "default"}
-        found = earlier_run(files, there.store, run_id, **place)
+        found = read_prior_run(files, there.store, run_id, **place)
         present = Present(there.place, {}, lambda _: "", operations_url=None)
-        deployment = thaw(found.frozen, present, run_id=run_id)
-        order = Order(verb, steps=steps, wishes=YES, reason="a test", unverified="a test")
+        deployment = thaw(found.deployment, present, run_id=run_id)
+        order = RunRequest(
+            verb, steps=steps, plan_options=YES, reason="a test", unverified="a test"
+        )
         use_case = retry if verb == "retry" else rollback
         use_case(there.services, deployment, order, earlier=found)
         return self.last()
@@ -241,7 +243,7 @@ def test_a_run_stands_for_what_it_left_alone_only_if_it_meant_the_same(
     if not same:
         steps = {n: replace(s, timeout=9.0) for n, s in there.deployment.steps.items()}
         there.deployment = replace(there.deployment, steps=steps)
-    order = Order("apply", unfinished=True, wishes=YES)
+    order = RunRequest("apply", unfinished=True, plan_options=YES)
     apply(there.services, there.deployment, order)
     run = place.again("rollback", place.last().run_id, "network")
 
@@ -269,7 +271,7 @@ def test_a_redeploy_comes_from_a_run_that_there_is(place: Place, run_id: str | N
     """
     Neither a run that nobody knows nor none at all: the first attempt is an `apply`.
     """
-    order = Order("redeploy", wishes=YES, from_run=run_id)
+    order = RunRequest("redeploy", plan_options=YES, from_run=run_id)
     with pytest.raises(Refused) as caught:
         redeploy(place.there.services, place.there.deployment, order)
     assert caught.value.reason == "unknown_run"
@@ -280,7 +282,7 @@ def test_a_redeploy_comes_after_the_run_that_all_steps_are_from(place: Place) ->
     Where nothing failed it names the run of the records.
     """
     before = place.apply()
-    redeploy(place.there.services, place.there.deployment, Order("redeploy", wishes=YES))
+    redeploy(place.there.services, place.there.deployment, RunRequest("redeploy", plan_options=YES))
     lineage = place.last().lineage
 
     assert lineage is not None

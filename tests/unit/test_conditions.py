@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.inspection.liveness import Watch
+from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.domain.record.record import Identity, Lease
 from orchestrator.domain.record.states import Condition
 from orchestrator.ports import Liveness
@@ -73,7 +73,7 @@ def test_conditions(
         place = files.attempt(record.run_id, record.target.step, record.attempt)
         files.write(place / "apply.identity.json", ENGINE.model_dump_json())
     known = {OWNER.pid: owner or GONE, ENGINE.pid: engine or GONE}
-    watch = Watch(store, files, Known(known), silence=60.0)
+    watch = LivenessProbe(store, files, Known(known), silence=60.0)
     assert watch.condition(record) is expected, why
 
 
@@ -81,5 +81,5 @@ def test_only_running_records_have_a_condition(tmp_path: Path) -> None:
     """
     A condition is derived of running records only.
     """
-    watch = Watch(MemoryStore(), RunDirectory(tmp_path), Known({}), silence=60.0)
+    watch = LivenessProbe(MemoryStore(), RunDirectory(tmp_path), Known({}), silence=60.0)
     assert watch.condition(entry(status="ok")) is None

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.app.commands.destroy import destroy
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.events.events import StepFinished
@@ -99,7 +99,9 @@ def run(there: Premises, scene: Scene) -> dict[str, StepRun]:
     Destroy everything; what was reported of each step last.
     """
     there.told.events.clear()
-    order = Order("destroy", on_failure=scene.on_failure, jobs=3, wishes=PlanOptions(approved=True))
+    order = RunRequest(
+        "destroy", on_failure=scene.on_failure, jobs=3, plan_options=PlanOptions(approved=True)
+    )
     destroy(there.services, there.deployment, order)
     ended = [event for event in there.told.events if isinstance(event, StepFinished)]
     assert len(ended) == len({event.step for event in ended}), "a step ended twice"
@@ -240,7 +242,7 @@ def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> N
     try:
         there.has("network", resolved_inputs_file="runs/R1/resolved.inputs.yml")
         there.has("server")
-        order = Order("destroy", wishes=PlanOptions(approved=True))
+        order = RunRequest("destroy", plan_options=PlanOptions(approved=True))
 
         code = destroy(there.services, there.deployment, order)
 
@@ -271,11 +273,18 @@ def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgo
         approved = PlanOptions(approved=True)
 
         refused = destroy(
-            there.services, there.deployment, Order("destroy", steps=("network",), wishes=approved)
+            there.services,
+            there.deployment,
+            RunRequest("destroy", steps=("network",), plan_options=approved),
         )
         untouched = [len(there.history(step)) for step in ("network", "server")]
         for place in (there, turned):
-            assert destroy(place.services, place.deployment, Order("destroy", wishes=approved)) == 0
+            assert (
+                destroy(
+                    place.services, place.deployment, RunRequest("destroy", plan_options=approved)
+                )
+                == 0
+            )
             orders.append(
                 [p.name for p, request in place.world.requests if isinstance(request, Apply)]
             )

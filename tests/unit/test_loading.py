@@ -469,7 +469,7 @@ def test_modules_outside_need_the_settings_permission(
     project.modules[shared / "m"] = plain
     project.blueprint(f"steps: {{a: {{module: {shared}/m}}}}")
     assert "module_roots" in project.problems()[0]
-    allowed = Settings(root=project.root, module_roots=(shared,))
+    allowed = Settings(project_dir=project.root, module_roots=(shared,))
     assert project.problems(settings=allowed) == []
 
 
@@ -502,7 +502,7 @@ def test_real_modules_are_read(project: ProjectOnDisk) -> None:
     project.write("modules/real/main.tf", 'variable "a" {}\noutput "b" { value = 1 }\n')
     project.blueprint("steps: {a: {module: ../modules/real, inputs: {aa: 1}}}")
     with pytest.raises(Invalid) as caught:
-        load("web", root=project.root, settings=Settings(root=project.root), environ={})
+        load("web", root=project.root, settings=Settings(project_dir=project.root), environ={})
     messages = [problem.message for problem in caught.value.problems]
     assert messages == [
         "step 'a' does not set 'a'",

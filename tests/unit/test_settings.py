@@ -24,7 +24,7 @@ def test_without_a_file_the_defaults_hold_where_we_are(tmp_path: Path) -> None:
     """
     A directory without settings and blueprints is a project of its own, called "default".
     """
-    assert read_settings(tmp_path) == Settings(root=tmp_path, project="default")
+    assert read_settings(tmp_path) == Settings(project_dir=tmp_path, project="default")
 
 
 def test_without_a_file_the_project_begins_where_blueprints_lie(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_without_a_file_the_project_begins_where_blueprints_lie(tmp_path: Path) 
     """
     inside = tmp_path / "blueprints" / "deep"
     inside.mkdir(parents=True)
-    assert read_settings(inside).root == tmp_path
+    assert read_settings(inside).project_dir == tmp_path
 
 
 def test_the_file_is_found_upwards_and_read(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_file_is_found_upwards_and_read(tmp_path: Path) -> None:
         "jobs: 7\ntimeout: 1h30m\ngrace: 90\nsettle_seconds: 0\n"
     )
     assert read_settings(root / "a" / "b") == Settings(
-        root=root,
+        project_dir=root,
         file=root / "orchestrator.yaml",
         project="shop",
         operations_url="sqlite:///ops.db",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import current_module
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import store_deployment
@@ -24,11 +24,11 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import OrchestratorError
 
 
-def adopt(services: Services, deployment: Deployment, order: Order) -> int:
+def adopt(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Adopt the selected steps that have no record. Returns the exit code.
     """
-    return run(services, deployment, order, _work)
+    return run(services, deployment, request, _work)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
@@ -47,7 +47,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     unstarted = run_steps(
         graph.subset(todo),
         partial(_adopt_step, runner),
-        jobs=runner.order.jobs,
+        jobs=runner.request.jobs,
         stop=runner.services.stop,
         on_failure=OnFailure.CONTINUE,
     )
@@ -63,10 +63,10 @@ def _adopt_step(runner: StepRunner, name: str) -> Outcome:
             runner.session,
             prepared,
             runner.steps.inputs(prepared.step),
-            runner.order.wishes,
+            runner.request.plan_options,
             verb="apply",
             attempt=1,
-        ).adopt(accepted=runner.order.accept_changes)
+        ).adopt(accepted=runner.request.accept_changes)
         runner.steps.update(name, done.record, done.state)
     except OrchestratorError as exc:
         return runner.end_with_error(name, started, exc, 1)

@@ -12,7 +12,7 @@ from functools import partial
 from orchestrator.app.inspection.run_lookup import refusal
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import SourceOf, current_module, recorded_module
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import carried_over, store_deployment, store_snapshots
@@ -42,13 +42,13 @@ class ApplyPolicy:
     judge: Judgement
 
 
-def apply(services: Services, deployment: Deployment, order: Order) -> int:
+def apply(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Apply the selected steps from their modules as they are. Returns the exit code.
     """
-    judge = unfinished if order.unfinished else every
+    judge = unfinished if request.unfinished else every
     return run(
-        services, deployment, order, partial(work, course=ApplyPolicy(current_module, judge))
+        services, deployment, request, partial(work, course=ApplyPolicy(current_module, judge))
     )
 
 
@@ -88,16 +88,16 @@ def work(runner: StepRunner, selected: Sequence[str], *, course: ApplyPolicy) ->
         runner, [step for step in todo if step not in failures], course.source
     )
     doubts = runner.settle_all() | _uncertain(runner, todo)
-    if doubts or (failures and runner.order.skip_preflight is None):
+    if doubts or (failures and runner.request.skip_preflight is None):
         runner.end_before_work(todo, failures | doubts)
         return
     missing = upstreams - set(support)
     unstarted = run_steps(
         graph.subset({*todo, *upstreams}),
         partial(_apply_step, runner, course),
-        jobs=runner.order.jobs,
+        jobs=runner.request.jobs,
         stop=runner.services.stop,
-        on_failure=runner.order.on_failure,
+        on_failure=runner.request.on_failure,
         done=support,
         missing=missing,
     )
@@ -167,7 +167,7 @@ def _apply_step(runner: StepRunner, course: ApplyPolicy, name: str) -> Outcome:
                 runner.session,
                 runner.steps.prepared[name],
                 inputs,
-                runner.order.wishes,
+                runner.request.plan_options,
                 verb="apply",
                 attempt=attempt,
             ).run()

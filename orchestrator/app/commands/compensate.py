@@ -12,7 +12,7 @@ from functools import partial
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
 from orchestrator.app.run.prepared_steps import current_module, recorded_module
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
@@ -26,16 +26,16 @@ from orchestrator.domain.target import step_of
 from orchestrator.errors import OrchestratorError, Refused
 
 
-def compensate(services: Services, deployment: Deployment, order: Order) -> int:
+def compensate(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Compensate the selected steps. Returns the exit code.
     """
-    return run(services, deployment, order, _work)
+    return run(services, deployment, request, _work)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     declared, steps = runner.deployment.steps, runner.steps
-    if not (runner.order.reason or runner.order.repeat):
+    if not (runner.request.reason or runner.request.repeat):
         raise Refused(
             "reason_missing",
             "a compensation needs a reason",
@@ -68,9 +68,9 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     unstarted = run_steps(
         compensation_order(runner.deployment.graph, after).subset(todo),
         partial(_compensate_step, runner),
-        jobs=runner.order.jobs,
+        jobs=runner.request.jobs,
         stop=runner.services.stop,
-        on_failure=runner.order.on_failure,
+        on_failure=runner.request.on_failure,
     )
     runner.report_unstarted(unstarted)
 
@@ -98,7 +98,7 @@ def _why_not(runner: StepRunner, name: str) -> str | None:
     if not has_done_something(record):
         return "nothing was completed"
     last = record.compensation
-    if last is not None and is_compensated(record) and runner.order.repeat is None:
+    if last is not None and is_compensated(record) and runner.request.repeat is None:
         return f"compensated already, by run {last.run_id}"
     return None
 
@@ -110,10 +110,10 @@ def _compensate_step(runner: StepRunner, name: str) -> Outcome:
     assert record is not None, "only what was applied is compensated"
     try:
         runner.check_certain(name)
-        if runner.order.repeat is None:
+        if runner.request.repeat is None:
             again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
             check_outcome_known(record.compensation, name, again)
-        reason = runner.order.repeat or runner.order.reason
+        reason = runner.request.repeat or runner.request.reason
         done = HookRun(runner, name, "compensate", action, reason=reason).run()
     except OrchestratorError as exc:
         return runner.end_with_error(name, started, exc, 1)

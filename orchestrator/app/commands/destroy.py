@@ -20,7 +20,7 @@ from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_orphans, note_orphans
 from orchestrator.app.run.prepared_steps import backend_only, current_module, recorded_module
-from orchestrator.app.run.request import Order, selection
+from orchestrator.app.run.request import RunRequest, select_steps
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
@@ -38,14 +38,14 @@ from orchestrator.domain.target import action_of, step_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
-def destroy(services: Services, deployment: Deployment, order: Order) -> int:
+def destroy(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Destroy the selected steps. Returns the exit code.
     """
-    if deployment.protected and order.confirm != deployment.environment:
-        steps = selection(deployment, order)
-        check_protected(services, deployment, steps, confirmed=order.confirm)
-    return run(services, deployment, order, _work)
+    if deployment.protected and request.confirm != deployment.environment:
+        steps = select_steps(deployment, request)
+        check_protected(services, deployment, steps, confirmed=request.confirm)
+    return run(services, deployment, request, _work)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
@@ -54,18 +54,18 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     if any(action_of(name) for name in selected):
         destroy_hook_resources(runner, selected)
         return
-    skipped = runner.order.skip_before_destroy is not None
+    skipped = runner.request.skip_before_destroy is not None
     plan = teardown(deployment, steps.records, selected, skip_before_destroy=skipped)
     kept = plan.kept
     statuses = {name: known.status for name, known in steps.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
-    check_protected(runner.services, deployment, going, confirmed=runner.order.confirm)
+    check_protected(runner.services, deployment, going, confirmed=runner.request.confirm)
     check_orphans(runner, going)
     check_unavailable(
         steps,
         plan.todo,
-        runner.order.unavailable_secrets,
+        runner.request.unavailable_secrets,
         before_destroy=not skipped,
     )
     unsettled = [step for step in kept if steps.status(step) is Status.RUNNING]
@@ -96,9 +96,9 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     unstarted = run_steps(
         plan.order,
         partial(_destroy_step, runner, plan, inputs),
-        jobs=runner.order.jobs,
+        jobs=runner.request.jobs,
         stop=runner.services.stop,
-        on_failure=runner.order.on_failure,
+        on_failure=runner.request.on_failure,
     )
     runner.report_unstarted(unstarted)
     for step in fresh:
@@ -207,7 +207,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
             runner.session,
             runner.steps.prepared[name],
             StepInputs(),
-            runner.order.wishes,
+            runner.request.plan_options,
             verb="destroy",
             attempt=1,
         ).confirm_absent()
@@ -282,7 +282,7 @@ def _run_pipeline(runner: StepRunner, name: str, inputs: StepInputs) -> StepResu
         runner.session,
         runner.steps.prepared[name],
         inputs,
-        runner.order.wishes,
+        runner.request.plan_options,
         verb="destroy",
         attempt=1,
     ).run(first=partial(run_before_destroy, runner, name))

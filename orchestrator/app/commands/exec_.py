@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -29,11 +29,11 @@ from orchestrator.errors import Busy, EngineFailed, OrchestratorError, Refused
 from orchestrator.ports import Answer, Exec
 
 
-def execute(services: Services, deployment: Deployment, order: Order) -> int:
+def execute(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Run a command that may change provider state, as a run of its own.
     """
-    return run(services, deployment, order, _work)
+    return run(services, deployment, request, _work)
 
 
 def look(
@@ -111,7 +111,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
         runner.end_before_work([name], failures)
         return
     started = runner.services.clock.monotonic()
-    command = EngineCommand.parse(runner.order.words)
+    command = EngineCommand.parse(runner.request.words)
     try:
         runner.check_saved(name)
         done = operate(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.overdue_reviews import overdue_reviews
-from orchestrator.app.inspection.read_context import Reader
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.documents.documents import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     pass
 
 
-def history_of(reader: Reader, target: Target) -> HistoryDocument:
+def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
     """
     All entries of a target; Invalid where it has none.
     """
@@ -62,7 +62,7 @@ def history_of(reader: Reader, target: Target) -> HistoryDocument:
 
 
 def newest_runs(
-    reader: Reader, blueprint: str | None, environment: str | None, limit: int
+    reader: ReadContext, blueprint: str | None, environment: str | None, limit: int
 ) -> RunsDocument:
     """
     The newest runs, of this machine and of the store; at most ``limit``.
@@ -81,7 +81,7 @@ def newest_runs(
     return RunsDocument(project=reader.project, runs=tuple(lines), overdue=overdue)
 
 
-def run_details(reader: Reader, run_id: str) -> RunDocument:
+def run_details(reader: ReadContext, run_id: str) -> RunDocument:
     """
     One run with its evidence; Invalid where there is none of that id.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.app.run.prepared_steps import current_module
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import store_deployment
@@ -18,17 +18,17 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.errors import OrchestratorError
 
 
-def import_one(services: Services, deployment: Deployment, order: Order) -> int:
+def import_one(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
-    Import the one object of the order into the one step selected, with the module and inputs of
+    Import the one object of the request into the one step selected, with the module and inputs of
     today: it may be new in them. The exit code.
     """
-    return run(services, deployment, order, _work)
+    return run(services, deployment, request, _work)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    (name,), (wanted,) = selected, runner.order.adopt
+    (name,), (wanted,) = selected, runner.request.adopt
     store_deployment(runner)
     failures = runner.steps.prepare_all([name], current_module) | runner.settle_all()
     if failures:

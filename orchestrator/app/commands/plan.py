@@ -15,7 +15,7 @@ from typing import Literal
 
 from orchestrator.app.run.orphans import alive_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
-from orchestrator.app.run.request import Order, selection
+from orchestrator.app.run.request import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import Direction, PlanOptions, plan_step
@@ -31,7 +31,7 @@ from orchestrator.errors import OrchestratorError, Refused, worst
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanRequest:
     """
     What ``plan`` was asked: patterns of steps, the direction, and what passes to the engine.
     """
@@ -43,52 +43,52 @@ class Question:
     jobs: int = 4
     allow_engine_change: bool = False
     detailed_exitcode: bool = False
-    wishes: PlanOptions = field(default_factory=PlanOptions)
+    plan_options: PlanOptions = field(default_factory=PlanOptions)
 
 
 def plan(
-    services: Services, deployment: Deployment, question: Question
+    services: Services, deployment: Deployment, request: PlanRequest
 ) -> tuple[PlanDocument, int]:
     """
     The plan document and the exit code: a failed step beats changes beats nothing to do.
     """
-    selected = selection(
+    selected = select_steps(
         deployment,
-        Order(
-            question.verb,
-            steps=question.steps,
-            exclude=question.exclude,
-            orphaned=question.orphaned,
+        RunRequest(
+            request.verb,
+            steps=request.steps,
+            exclude=request.exclude,
+            orphaned=request.orphaned,
         ),
     )
     with (
         services.workdirs.hold(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
     ):
-        planner = _Planner(services, deployment, question, scratch)
+        planner = _Planner(services, deployment, request, scratch)
         rows, codes = planner.plan(selected)
     changes = any(row.status == "planned" for row in rows)
     document = PlanDocument(
         project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
-        command=question.verb,
+        command=request.verb,
         changes=changes,
         steps=rows,
-        orphaned=() if question.orphaned else planner.orphaned(),
+        orphaned=() if request.orphaned else planner.orphaned(),
     )
-    if question.detailed_exitcode and any(row.status in ("planned", "deferred") for row in rows):
+    if request.detailed_exitcode and any(row.status in ("planned", "deferred") for row in rows):
         codes.append(2)
     return document, worst(codes)
 
 
 class _Planner:
     def __init__(
-        self, services: Services, deployment: Deployment, question: Question, scratch: Path
+        self, services: Services, deployment: Deployment, request: PlanRequest, scratch: Path
     ) -> None:
         self.services = services
         self.deployment = deployment
-        self.question = question
+        self.request = request
         self.rows: dict[str, PlannedStep] = {}
         self.codes: list[int] = []
         self.teardown: Teardown | None = None
@@ -96,15 +96,15 @@ class _Planner:
             services,
             deployment,
             evidence=partial(_evidence, scratch),
-            jobs=question.jobs,
-            allow_engine_change=question.allow_engine_change,
+            jobs=request.jobs,
+            allow_engine_change=request.allow_engine_change,
         )
 
     def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
         self.steps.read_records(wait=False)
         graph = self.deployment.graph
         subset = graph.subset(selected)
-        if self.question.verb == "destroy":
+        if self.request.verb == "destroy":
             self.teardown = teardown(self.deployment, self.steps.records, selected)
             subset = self.teardown.order
         else:
@@ -116,7 +116,7 @@ class _Planner:
         run_steps(
             subset,
             self._work,
-            jobs=self.question.jobs,
+            jobs=self.request.jobs,
             stop=self.services.stop,
             on_failure=OnFailure.CONTINUE,
         )
@@ -149,7 +149,7 @@ class _Planner:
         return Outcome(ready=True)
 
     def _planned(self, step: Step) -> PlannedStep:
-        name, verb = step.name, self.question.verb
+        name, verb = step.name, self.request.verb
         status = self.steps.status(name)
         if status is Status.RUNNING:
             return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
@@ -199,7 +199,7 @@ class _Planner:
         )
 
     def _ask(self, name: str) -> PlannedStep:
-        steps, prepared, verb = self.steps, self.steps.prepared[name], self.question.verb
+        steps, prepared, verb = self.steps, self.steps.prepared[name], self.request.verb
         inputs = (
             steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
         )
@@ -207,7 +207,7 @@ class _Planner:
             self.services,
             prepared,
             inputs,
-            self.question.wishes,
+            self.request.plan_options,
             target=str(self.deployment.target(name)),
             direction=verb,
             evidence=steps.evidence(name),

@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.app.destroy.hook_resources import check_hooks_settled
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import recorded_module
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
 from orchestrator.app.run.step_runner import StepRunner
@@ -51,17 +51,17 @@ from orchestrator.errors import (
 )
 
 
-def reconcile(services: Services, deployment: Deployment, order: Order) -> int:
+def reconcile(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Reconcile the selected steps; 11 where something stays in doubt, 12 where a check fails.
     """
-    return run(services, deployment, order, _work)
+    return run(services, deployment, request, _work)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
     # A run that was killed in its first plan leaves a lock and no record.
-    locked = selected if runner.order.unlock else ()
+    locked = selected if runner.request.unlock else ()
     todo = [
         s for s in selected if s in locked or runner.steps.status(s) not in (None, *NOTHING_THERE)
     ]
@@ -78,12 +78,12 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     unstarted = run_steps(
         _order(runner, todo),
         partial(_reconcile_step, runner),
-        jobs=runner.order.jobs,
+        jobs=runner.request.jobs,
         stop=runner.services.stop,
         on_failure=OnFailure.CONTINUE,
     )
     runner.report_unstarted(unstarted)
-    if runner.order.orphaned:
+    if runner.request.orphaned:
         note_orphans(runner)
 
 
@@ -165,7 +165,7 @@ def _evidence(
     hold = partial(check_state, serial_may_fall=True)
     hold(target, record, state)
     proposal, checks, inputs, vanished = None, None, None, False
-    answered = any(doubt.address in runner.order.forget for doubt in record.resources.in_doubt)
+    answered = any(doubt.address in runner.request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
             inputs = runner.steps.recorded_inputs(prepared)
@@ -177,7 +177,7 @@ def _evidence(
                 services,
                 prepared,
                 inputs,
-                runner.order.wishes,
+                runner.request.plan_options,
                 target=target,
                 direction="apply",
                 evidence=evidence,
@@ -200,8 +200,8 @@ def _evidence(
         settle=services.limits.settle,
         held=state.ids,
         refreshed=proposal is not None,
-        forgotten=runner.order.forget,
-        reason=runner.order.reason,
+        forgotten=runner.request.forget,
+        reason=runner.request.reason,
     )
     doubts = open_doubts(record, look)
     if doubts and inputs is not None and not vanished:
@@ -224,7 +224,7 @@ def _findings(
     """
     What the provider says, once, of what an earlier destroy removed and it has not confirmed.
     """
-    forgotten = runner.order.forget
+    forgotten = runner.request.forget
     if not awaited(record, forgotten=forgotten):
         return ()
     inputs: StepInputs | None = None

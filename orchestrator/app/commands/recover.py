@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.app.inspection.observation import Survey
+from orchestrator.app.inspection.observation import Inspection
 from orchestrator.app.inspection.read_context import (
-    Reader,
+    ReadContext,
     next_of_children,
     next_of_orphans,
-    orphaned,
+    orphaned_targets,
 )
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.documents.recovery import (
@@ -36,7 +36,7 @@ from orchestrator.domain.recovery.rerun_rules import APPLYING
 
 
 def recover(
-    reader: Reader,
+    reader: ReadContext,
     outline: Outline,
     steps: Collection[str] | None = None,
     *,
@@ -48,11 +48,11 @@ def recover(
     are listed. ``settle`` is the time in seconds for which a dead engine's request may be under
     way.
     """
-    survey = Survey(reader, outline, now=now, settle=settle)
+    survey = Inspection(reader, outline, now=now, settle=settle)
     listed = [step for step in outline.graph.order if steps is None or step in steps]
     rows = tuple(_step(survey, step) for step in listed)
-    verified = _last_verified(survey.past.runs)
-    left = orphaned(outline, survey.records)
+    verified = _last_verified(survey.history.runs)
+    left = orphaned_targets(outline, survey.records)
     return RecoveryDocument(
         project=reader.project,
         blueprint=outline.blueprint,
@@ -60,13 +60,13 @@ def recover(
         verdict=verdict((survey.status(step), survey.condition(step)) for step in listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
-        manual_gap=None if verified else _gap(outline, survey.past.runs),
+        manual_gap=None if verified else _gap(outline, survey.history.runs),
         orphaned=left,
         next=tuple(_next(outline, rows, left, survey.records)),
     )
 
 
-def _step(survey: Survey, step: str) -> RecoveryStep:
+def _step(survey: Inspection, step: str) -> RecoveryStep:
     record = survey.newest(step)
     subject = Subject(
         place=survey.outline,
@@ -76,7 +76,7 @@ def _step(survey: Survey, step: str) -> RecoveryStep:
         facts=survey.facts(step, record),
     )
     advice = advise(subject)
-    fault = survey.past.fault(step, record)
+    fault = survey.history.fault(step, record)
     waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
     return RecoveryStep(
         step=step,
@@ -102,7 +102,7 @@ def _hint(subject: Subject, fault: Fault) -> str | None:
     return hint_of(fault, doubtful=bool(subject.doubts))
 
 
-def _evidence(survey: Survey, subject: Subject) -> Evidence:
+def _evidence(survey: Inspection, subject: Subject) -> Evidence:
     record, facts, step = subject.record, subject.facts, subject.step
     found = record.resources if record else None
     signs = survey.signs.get(step)
@@ -142,7 +142,7 @@ def _evidence(survey: Survey, subject: Subject) -> Evidence:
         lineage=record.lineage if record else None,
         inputs=record.resolved_inputs_file if record else None,
         scope=facts.scope,
-        action_roots=survey.roots(step),
+        action_roots=survey.hook_targets(step),
         parent=survey.outline.steps[step].owned_by,
         children=subject.position.children,
     )
@@ -162,8 +162,8 @@ def _uncertain(record: OperationRecord) -> Iterator[UncertainObject]:
         )
 
 
-def _last_run(survey: Survey, step: str) -> LastRun | None:
-    found = survey.past.last_run(step)
+def _last_run(survey: Inspection, step: str) -> LastRun | None:
+    found = survey.history.last_run(step)
     if found is None:
         return None
     run, row = found

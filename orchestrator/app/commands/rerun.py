@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.commands.apply import ApplyPolicy, Judgement, apply, unfinished, work
-from orchestrator.app.inspection.run_lookup import Earlier, followed_run, refusal
+from orchestrator.app.inspection.run_lookup import PriorRun, refusal, run_to_redeploy
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -37,23 +37,25 @@ from orchestrator.domain.recovery.rerun_rules import (
 from orchestrator.errors import Invalid, Problem, Refused
 
 
-def retry(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+def retry(
+    services: Services, deployment: Deployment, request: RunRequest, *, earlier: PriorRun
+) -> int:
     """
     What a failed run left undone, from its snapshots and inputs. Returns the exit code.
     """
     stored = _snapshots(services)
-    order = _as_asked(services, order, earlier.run)
+    request = _as_asked(services, request, earlier.record)
 
     def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
-        return retry_obstacle(earlier.run, step, record, stored)
+        return retry_obstacle(earlier.record, step, record, stored)
 
-    return _repeat(services, deployment, order, earlier, judge)
+    return _repeat(services, deployment, request, earlier, judge)
 
 
-def _as_asked(services: Services, order: Order, failed: RunRecord) -> Order:
+def _as_asked(services: Services, request: RunRequest, failed: RunRecord) -> RunRequest:
     """
-    The order with the targets that the failed run was restricted to. What it was to replace it may
-    have replaced: that is said, and not done twice.
+    The request with the targets that the failed run was restricted to. Replacements that the failed
+    run was asked for are named in a warning and not repeated: they may be done already.
     """
     targets, replaced = failed.arguments.get("targets"), failed.arguments.get("replace")
     if replaced:
@@ -63,41 +65,47 @@ def _as_asked(services: Services, order: Order, failed: RunRecord) -> Order:
             level="warning",
         )
     if not targets:
-        return order
-    return replace(order, wishes=replace(order.wishes, targets=tuple(map(str, targets))))
+        return request
+    return replace(
+        request, plan_options=replace(request.plan_options, targets=tuple(map(str, targets)))
+    )
 
 
-def rollback(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+def rollback(
+    services: Services, deployment: Deployment, request: RunRequest, *, earlier: PriorRun
+) -> int:
     """
     The steps as a run left them that ended ok and verified. Returns the exit code.
     """
-    if not order.reason:
+    if not request.reason:
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
-    stored, unverified = _snapshots(services), order.unverified is not None
+    stored, unverified = _snapshots(services), request.unverified is not None
 
     def judge(step: str, _: OperationRecord | None) -> Blocker | None:
-        return rollback_obstacle(earlier.run, step, stored, unverified=unverified)
+        return rollback_obstacle(earlier.record, step, stored, unverified=unverified)
 
-    return _repeat(services, deployment, order, earlier, judge)
+    return _repeat(services, deployment, request, earlier, judge)
 
 
-def redeploy(services: Services, deployment: Deployment, order: Order) -> int:
+def redeploy(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     A new attempt from blueprint, modules and inputs as they are now. Returns the exit code.
     """
-    run_id = followed_run(
+    run_id = run_to_redeploy(
         services.files,
         services.store,
-        order.from_run,
+        request.from_run,
         project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
-        patterns=order.steps,
+        patterns=request.steps,
     )
-    return apply(services, deployment, _with_lineage(services, order, "redeploy", run_id))
+    return apply(services, deployment, _with_lineage(services, request, "redeploy", run_id))
 
 
-def promote(services: Services, deployment: Deployment, order: Order, *, earlier: Earlier) -> int:
+def promote(
+    services: Services, deployment: Deployment, request: RunRequest, *, earlier: PriorRun
+) -> int:
     """
     The very modules of a run in another environment, with this environment's inputs. Returns
     the exit code.
@@ -105,30 +113,36 @@ def promote(services: Services, deployment: Deployment, order: Order, *, earlier
     stored = _snapshots(services)
 
     def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
-        obstacle = promotion_obstacle(earlier.run, step, stored)
-        return obstacle or (unfinished(step, record) if order.unfinished else None)
+        obstacle = promotion_obstacle(earlier.record, step, stored)
+        return obstacle or (unfinished(step, record) if request.unfinished else None)
 
-    order = _with_lineage(services, order, "promotion", earlier.run.run_id)
-    course = ApplyPolicy(module_of_run(earlier.run), judge)
-    return run(services, deployment, order, partial(work, course=course))
+    request = _with_lineage(services, request, "promotion", earlier.record.run_id)
+    course = ApplyPolicy(module_of_run(earlier.record), judge)
+    return run(services, deployment, request, partial(work, course=course))
 
 
 def _repeat(
-    services: Services, deployment: Deployment, order: Order, earlier: Earlier, judge: Judgement
+    services: Services,
+    deployment: Deployment,
+    request: RunRequest,
+    earlier: PriorRun,
+    judge: Judgement,
 ) -> int:
     """
     An apply of what the earlier run meant, of its steps unless others are named.
     """
-    steps = order.steps or tuple(row.step for row in earlier.run.steps)
-    order = _with_lineage(services, replace(order, steps=steps), order.verb, earlier.run.run_id)
-    course = ApplyPolicy(module_of_run(earlier.run), judge)
+    steps = request.steps or tuple(row.step for row in earlier.record.steps)
+    request = _with_lineage(
+        services, replace(request, steps=steps), request.verb, earlier.record.run_id
+    )
+    course = ApplyPolicy(module_of_run(earlier.record), judge)
 
     def carry_out(runner: StepRunner, selected: Sequence[str]) -> None:
         _check_secrets(runner, earlier)
         work(runner, selected, course=course)
-        _note_untouched(runner, earlier.run)
+        _note_untouched(runner, earlier.record)
 
-    return run(services, deployment, order, carry_out)
+    return run(services, deployment, request, carry_out)
 
 
 def _note_untouched(runner: StepRunner, earlier: RunRecord) -> None:
@@ -147,9 +161,9 @@ def _note_untouched(runner: StepRunner, earlier: RunRecord) -> None:
         )
 
 
-def _with_lineage(services: Services, order: Order, kind: str, run_id: str) -> Order:
-    reason = services.masker.mask(order.reason) if order.reason else None
-    return replace(order, lineage=Lineage(kind=kind, from_run=run_id, reason=reason))
+def _with_lineage(services: Services, request: RunRequest, kind: str, run_id: str) -> RunRequest:
+    reason = services.masker.mask(request.reason) if request.reason else None
+    return replace(request, lineage=Lineage(kind=kind, from_run=run_id, reason=reason))
 
 
 def module_of_run(earlier: RunRecord) -> SourceOf:
@@ -177,14 +191,14 @@ def _snapshots(services: Services) -> frozenset[str]:
     return frozenset(services.store.blobs(snapshot_blob("")))
 
 
-def _check_secrets(runner: StepRunner, earlier: Earlier) -> None:
+def _check_secrets(runner: StepRunner, earlier: PriorRun) -> None:
     """
     Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
     where what is accepted has not changed.
     """
-    key, run_id = runner.services.key, earlier.run.run_id
-    changed = changed_secrets(earlier.frozen, runner.deployment, key)
-    accepted = set(runner.order.accept_changed_secret)
+    key, run_id = runner.services.key, earlier.record.run_id
+    changed = changed_secrets(earlier.deployment, runner.deployment, key)
+    accepted = set(runner.request.accept_changed_secret)
     unknown = sorted(accepted - set(changed))
     if unknown:
         hint = f"changed: {', '.join(changed) or 'none'}"
@@ -202,7 +216,7 @@ def _check_secrets(runner: StepRunner, earlier: Earlier) -> None:
     if not open_ones:
         return
     why = "not those of"
-    if earlier.frozen.key_id != key_id(key):
+    if earlier.deployment.key_id != key_id(key):
         why = "made with another project key (.orchestrator/key), so they cannot be compared with"
     raise Refused(
         "changed_secret",

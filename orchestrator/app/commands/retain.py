@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from orchestrator.app.run.request import Order
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -22,23 +22,23 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Reason, Refused
 
 
-def retain(services: Services, deployment: Deployment, order: Order) -> int:
+def retain(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Keep the selected steps: no destroy touches them until they are released. Retained again, a
     step has a new reason, owner and date of review.
 
     Refused where one of them is neither ok nor retained; then none is.
     """
-    return run(services, deployment, order, _retain)
+    return run(services, deployment, request, _retain)
 
 
-def release(services: Services, deployment: Deployment, order: Order) -> int:
+def release(services: Services, deployment: Deployment, request: RunRequest) -> int:
     """
     Let go of the selected steps: ok again, and the next destroy takes them down.
 
     Refused where one of them is not retained; then none is.
     """
-    return run(services, deployment, order, _release)
+    return run(services, deployment, request, _release)
 
 
 def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
@@ -78,13 +78,13 @@ def _again(runner: StepRunner, name: str) -> str:
 
 
 def _retain(runner: StepRunner, selected: Sequence[str]) -> None:
-    order = runner.order
-    assert order.reason, "the command line asks for it"
-    assert order.owner, "the command line asks for it"
-    assert order.review_by, "the command line asks for it"
-    wanted = Retained(reason=order.reason, owner=order.owner, review_by=order.review_by)
+    request = runner.request
+    assert request.reason, "the command line asks for it"
+    assert request.owner, "the command line asks for it"
+    assert request.review_by, "the command line asks for it"
+    wanted = Retained(reason=request.reason, owner=request.owner, review_by=request.review_by)
     if is_overdue(wanted, runner.services.clock.now().date()):
-        problem = Problem(f"the date of review has passed: {order.review_by}")
+        problem = Problem(f"the date of review has passed: {request.review_by}")
         raise Invalid([problem])
     runner.read_records()
     _check(runner, selected, READY, "not_ok", "only what is ok can be retained")

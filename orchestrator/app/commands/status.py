@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from orchestrator.app.inspection.hook_roots import action_roots
+from orchestrator.app.inspection.hook_roots import hook_targets
 from orchestrator.app.inspection.read_context import (
-    Reader,
+    ReadContext,
     next_of_children,
     next_of_orphans,
-    orphaned,
+    orphaned_targets,
     parent_of,
 )
 from orchestrator.app.inspection.run_lookup import find_run
@@ -34,15 +34,15 @@ from orchestrator.errors import StoreUnavailable
 
 
 def status_of(
-    reader: Reader, outline: Outline, steps: Collection[str] | None = None
+    reader: ReadContext, outline: Outline, steps: Collection[str] | None = None
 ) -> StatusDocument:
     """
     The status of a blueprint in an environment; with ``steps`` only those are listed. The
     verdict is over what is listed.
     """
-    watch = reader.watch()
+    watch = reader.liveness_probe()
     records = reader.records(outline)
-    waiting = reader.waiting(outline, records)
+    waiting = reader.spooled_outcomes(outline, records)
     runs = _run_rows(reader, records.values())
     listed = [step for step in outline.graph.order if steps is None or step in steps]
     shown, conditions = [], []
@@ -54,14 +54,14 @@ def status_of(
             shown.append(_pending(outline, outline.target(step), records))
         else:
             state = _recorded(reader, newest, runs, condition)
-            roots = tuple(action_roots(records, step, watch))
+            roots = tuple(hook_targets(records, step, watch))
             changes = {
                 "spooled": step in waiting,
                 "action_roots": roots,
                 "blocked_by": _waits_for_parent(newest, records),
             }
             shown.append(state.model_copy(update=changes))
-    orphans = orphaned(outline, records)
+    orphans = orphaned_targets(outline, records)
     return StatusDocument(
         project=reader.project,
         blueprint=outline.blueprint,
@@ -73,7 +73,7 @@ def status_of(
     )
 
 
-def left_over(reader: Reader, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:
+def left_over(reader: ReadContext, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:
     """
     The status of blueprints and environments that have records of this project and no file any
     more: all their targets are orphaned.
@@ -83,7 +83,7 @@ def left_over(reader: Reader, declared: Collection[tuple[str, str]]) -> list[Sta
         place = (record.target.blueprint, record.target.environment)
         if record.project == reader.project and place not in declared:
             found.setdefault(place, []).append(record)
-    watch = reader.watch()
+    watch = reader.liveness_probe()
     documents = []
     for (blueprint, environment), records in sorted(found.items()):
         runs = _run_rows(reader, records)
@@ -106,7 +106,7 @@ def left_over(reader: Reader, declared: Collection[tuple[str, str]]) -> list[Sta
 
 
 def _recorded(
-    reader: Reader,
+    reader: ReadContext,
     record: OperationRecord,
     runs: Mapping[tuple[str, str], StepStatus],
     condition: Condition | None,
@@ -148,7 +148,7 @@ def _recorded(
 
 
 def _run_rows(
-    reader: Reader, records: Iterable[OperationRecord]
+    reader: ReadContext, records: Iterable[OperationRecord]
 ) -> dict[tuple[str, str], StepStatus]:
     """
     What became of each step in the runs that the records come from; each run is read once. A

@@ -41,9 +41,9 @@ def note_before_destroy(runner: StepRunner, steps: Iterable[str]) -> None:
         if action is None or record is None:
             continue
         done = is_under_way(record)
-        if runner.order.skip_before_destroy is not None:
+        if runner.request.skip_before_destroy is not None:
             runner.services.note(
-                f"before_destroy is left out ({runner.order.skip_before_destroy}): "
+                f"before_destroy is left out ({runner.request.skip_before_destroy}): "
                 f"{described(action)}",
                 level="warning",
                 step=name,
@@ -65,7 +65,7 @@ def run_before_destroy(runner: StepRunner, name: str) -> StepResult | None:
     action, known = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
     if action is None or known is None:
         return None
-    reason = runner.order.skip_before_destroy
+    reason = runner.request.skip_before_destroy
     if reason is not None:
         left_out = skipped(
             known, described(action), runner.session.run_id, runner.services.stamp(), reason
@@ -74,13 +74,13 @@ def run_before_destroy(runner: StepRunner, name: str) -> StepResult | None:
         return StepResult(record=entry, state=None, mutated=False, fault=None)
     if not _is_due(runner, known):
         return None
-    if runner.order.repeat is None:
+    if runner.request.repeat is None:
         options = ("--step", name, "--repeat-before-destroy", "WHY")
         check_outcome_known(
             known.before_destroy, name, command_line(runner.deployment, "destroy", *options)
         )
-    return HookRun(runner, name, "before_destroy", action, reason=runner.order.repeat).run()
+    return HookRun(runner, name, "before_destroy", action, reason=runner.request.repeat).run()
 
 
 def _is_due(runner: StepRunner, record: OperationRecord) -> bool:
-    return runner.order.skip_before_destroy is None and is_under_way(record) is None
+    return runner.request.skip_before_destroy is None and is_under_way(record) is None

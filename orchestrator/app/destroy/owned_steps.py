@@ -83,7 +83,7 @@ class OwnedStep:
         forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
         shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
         services.sink.emit(shown)
-        if self.asked or self.runner.order.wishes.approved:
+        if self.asked or self.runner.request.plan_options.approved:
             return
         if (
             not services.approver.approve("destroy", self.name, shown)
@@ -118,7 +118,7 @@ class OwnedStep:
         try:
             services.files.write(empty, services.engine.emptied(state))
             site = make_site(services, root, self.evidence, "apply", delete_after=(empty,))
-            request = Push(state=empty, lock_timeout=self.runner.order.wishes.lock_timeout)
+            request = Push(state=empty, lock_timeout=self.runner.request.plan_options.lock_timeout)
             answer = services.engine.call(request, site, stop=services.stop, observe=ignore_message)
         except (EngineFailed, StoreUnavailable) as exc:
             return Evidence(

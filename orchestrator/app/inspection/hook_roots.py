@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from orchestrator.app.inspection.liveness import Watch
+from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.domain.documents.json_model import ActionRoot
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import ACTION_KINDS, action_name
 
 
-def action_roots(
-    records: Mapping[str, OperationRecord], step: str, watch: Watch
+def hook_targets(
+    records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
 ) -> Iterable[ActionRoot]:
     """
     The roots of the step's actions that are, or may be, still there.

@@ -19,7 +19,7 @@ Role = Literal["run", "engine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class LifeSigns:
     """
     The last heartbeat of a run, and its own process (``run``) and its engine's (``engine``) with
     what can be told of them from here; what is not known is left out.
@@ -30,7 +30,7 @@ class Signs:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class LivenessProbe:
     """
     The ports that tell who is alive; ``silence`` is the age in seconds at which a heartbeat is old.
     """
@@ -40,7 +40,7 @@ class Watch:
     processes: Processes
     silence: float
 
-    def signs(self, record: OperationRecord) -> Signs:
+    def life_signs(self, record: OperationRecord) -> LifeSigns:
         """
         What can be seen of the processes of the record's run.
         """
@@ -53,7 +53,7 @@ class Watch:
             "run": lease.owner if lease else None,
             "engine": engine,
         }
-        return Signs(
+        return LifeSigns(
             lease=lease,
             processes={
                 role: (identity, self.processes.liveness(identity))
@@ -70,9 +70,13 @@ class Watch:
         proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
         has ended in order, and its engine with it.
         """
-        return self.judge(self.signs(record)) if record.status is Status.RUNNING else None
+        return (
+            self.condition_from(self.life_signs(record))
+            if record.status is Status.RUNNING
+            else None
+        )
 
-    def judge(self, signs: Signs) -> Condition:
+    def condition_from(self, signs: LifeSigns) -> Condition:
         """
         The condition of a ``running`` record of whose run these are the signs.
         """

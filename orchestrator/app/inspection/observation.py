@@ -10,10 +10,10 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.app.inspection.hook_roots import action_roots
-from orchestrator.app.inspection.liveness import Signs
-from orchestrator.app.inspection.read_context import Reader
-from orchestrator.app.inspection.run_history import Past
+from orchestrator.app.inspection.hook_roots import hook_targets
+from orchestrator.app.inspection.liveness import LifeSigns
+from orchestrator.app.inspection.read_context import ReadContext
+from orchestrator.app.inspection.run_history import RunHistory
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.destroy.applied_graph import applied_graph
@@ -41,30 +41,32 @@ from orchestrator.domain.target import ActionKind, Target, action_of
 _ERRORED = "errored.tfstate"
 
 
-class Survey:
+class Inspection:
     """
     Everything that one document is made from; each thing is read once, when it is first asked for.
 
     ``settle`` is the time in seconds for which a dead engine's request may still be under way.
     """
 
-    def __init__(self, reader: Reader, outline: Outline, *, now: datetime, settle: float) -> None:
+    def __init__(
+        self, reader: ReadContext, outline: Outline, *, now: datetime, settle: float
+    ) -> None:
         self.reader = reader
         self.outline = outline
         self.now = now
         self.settle = settle
         self.records = reader.records(outline)
-        self.waiting = reader.waiting(outline, self.records)
-        self.past = Past(reader, outline)
-        self.watch = reader.watch()
-        self.signs: dict[str, Signs] = {
-            step: self.watch.signs(record)
-            for step, record in {**self.records, **self.waiting}.items()
+        self.spooled = reader.spooled_outcomes(outline, self.records)
+        self.history = RunHistory(reader, outline)
+        self.probe = reader.liveness_probe()
+        self.signs: dict[str, LifeSigns] = {
+            step: self.probe.life_signs(record)
+            for step, record in {**self.records, **self.spooled}.items()
             if record.status is Status.RUNNING
         }
 
     def newest(self, step: str) -> OperationRecord | None:
-        return self.waiting.get(step) or self.records.get(step)
+        return self.spooled.get(step) or self.records.get(step)
 
     def status(self, step: str) -> Status | None:
         record = self.newest(step)
@@ -76,8 +78,12 @@ class Survey:
         """
         if step not in self.signs:
             return None
-        roots = [root.condition for root in self.roots(step)]
-        return Condition.LIVE if Condition.LIVE in roots else self.watch.judge(self.signs[step])
+        roots = [root.condition for root in self.hook_targets(step)]
+        return (
+            Condition.LIVE
+            if Condition.LIVE in roots
+            else self.probe.condition_from(self.signs[step])
+        )
 
     def position(self, step: str) -> Position:
         graph = self.outline.graph
@@ -122,19 +128,19 @@ class Survey:
     def facts(self, step: str, record: OperationRecord | None) -> Facts:
         condition = self.condition(step)
         outlined = self.outline.steps[step]
-        claimed_by, unproven = self.holder
+        claimed_by, unproven = self.claim_holder
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
-        fault = self.past.fault(step, record)
+        fault = self.history.fault(step, record)
         kept = retention(outlined.retain, record)
-        failed, no_retry = self.past.retry(step, record)
-        earlier, no_rollback = self.past.rollback(step, record)
+        failed, no_retry = self.history.retry(step, record)
+        earlier, no_rollback = self.history.rollback(step, record)
         obstacles = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
         return Facts(
             condition=condition,
             claimed_by=claimed_by,
             unproven=unproven,
-            spooled=step in self.waiting,
+            spooled=step in self.spooled,
             settling=self._settling(record),
             unsaved=self._unsaved(step) if record else None,
             unanswered=self._unanswered(record),
@@ -151,7 +157,7 @@ class Survey:
         )
 
     @cached_property
-    def holder(self) -> tuple[str | None, str | None]:
+    def claim_holder(self) -> tuple[str | None, str | None]:
         """
         The live run that holds the claim, or the process that holds it and cannot be proven dead.
         """
@@ -167,18 +173,18 @@ class Survey:
             return f"{claim.command} of run {claim.run_id} is going on ({process})", None
         return None, process if state is Liveness.UNKNOWN else None
 
-    def roots(self, step: str) -> tuple[ActionRoot, ...]:
+    def hook_targets(self, step: str) -> tuple[ActionRoot, ...]:
         """
         The roots of the modules of the step's actions.
         """
-        return tuple(action_roots(self.records, step, self.watch))
+        return tuple(hook_targets(self.records, step, self.probe))
 
     def _action_doubts(self, step: str) -> dict[ActionKind, str]:
         """
         What is interrupted or in doubt in them, by action.
         """
         found: dict[ActionKind, str] = {}
-        for root in self.roots(step):
+        for root in self.hook_targets(step):
             action = action_of(Target.parse(root.target).step)
             doubts = ", ".join(doubt.address for doubt in root.in_doubt)
             if action is not None and (doubts or root.status is Status.RUNNING):
@@ -234,8 +240,8 @@ class Survey:
         """
         What was under way at the last heartbeat of the step's run.
         """
-        signs, target = self.signs.get(step), str(self.outline.target(step))
-        flying = signs.lease.in_flight if signs and signs.lease else ()
+        life_signs, target = self.signs.get(step), str(self.outline.target(step))
+        flying = life_signs.lease.in_flight if life_signs and life_signs.lease else ()
         return tuple(item for item in flying if item.target == target)
 
     @cached_property
@@ -259,7 +265,7 @@ def _word(status: Status | None) -> str:
     return str(status or StepStatus.PENDING)
 
 
-def _process(signs: Signs, record: OperationRecord | None) -> str:
+def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
     """
     The process of a silent run, for people.
     """

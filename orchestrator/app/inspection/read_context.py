@@ -10,7 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.inspection.liveness import Watch
+from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.record.record import NextCommand, OperationRecord, Retained
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReadContext:
     """
     The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
     the date in UTC.
@@ -38,11 +38,11 @@ class Reader:
     work: Path
     today: date
 
-    def watch(self) -> Watch:
+    def liveness_probe(self) -> LivenessProbe:
         """
         What tells who is alive.
         """
-        return Watch(self.store, self.files, self.processes, self.silence)
+        return LivenessProbe(self.store, self.files, self.processes, self.silence)
 
     def records(self, outline: Outline) -> dict[str, OperationRecord]:
         """
@@ -54,7 +54,7 @@ class Reader:
             records[found.target.step] = found
         return records
 
-    def waiting(
+    def spooled_outcomes(
         self, outline: Outline, records: Mapping[str, OperationRecord]
     ) -> dict[str, OperationRecord]:
         """
@@ -79,7 +79,7 @@ class Reader:
         return sorted({*self.files.runs(), *stored}, reverse=True)
 
 
-def orphaned(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[str, ...]:
+def orphaned_targets(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[str, ...]:
     """
     The targets that may be alive and whose step is no longer in the blueprint.
     """

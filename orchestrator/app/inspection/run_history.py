@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 
-from orchestrator.app.inspection.read_context import Reader
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord, StepRun
@@ -30,12 +30,12 @@ from orchestrator.errors import StoreUnavailable
 RUNS, READ = 50, 400
 
 
-class Past:
+class RunHistory:
     """
     The runs; each is read once, when it is first asked for.
     """
 
-    def __init__(self, reader: Reader, outline: Outline) -> None:
+    def __init__(self, reader: ReadContext, outline: Outline) -> None:
         self._reader = reader
         self._project = outline.project
         self._place = (outline.blueprint, outline.environment)

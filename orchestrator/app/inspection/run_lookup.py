@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class PriorRun:
     """
     An applying run of the past, and what it meant to do.
     """
 
-    run: RunRecord
-    frozen: FrozenDeployment
+    record: RunRecord
+    deployment: FrozenDeployment
 
 
 def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:
@@ -53,7 +53,7 @@ def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord |
         raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
 
 
-def named_run(
+def run_to_retry(
     store: OperationStore, blueprint: str, environment: str, patterns: Sequence[str]
 ) -> str:
     """
@@ -65,7 +65,7 @@ def named_run(
     return _certain(run_to_repeat(chosen if any(map(failed_run, chosen)) else records))
 
 
-def followed_run(
+def run_to_redeploy(
     files: RunFiles,
     store: OperationStore,
     run_id: str | None,
@@ -96,7 +96,7 @@ def _certain(found: str | Blocker) -> str:
     return found
 
 
-def earlier_run(
+def read_prior_run(
     files: RunFiles,
     store: OperationStore,
     run_id: str,
@@ -104,7 +104,7 @@ def earlier_run(
     project: str,
     blueprint: str,
     environment: str | None,
-) -> Earlier:
+) -> PriorRun:
     """
     A run that can be done again. Refused where it cannot, as `lineage.run_obstacle` says;
     StoreUnavailable where what is kept of it cannot be read.
@@ -125,7 +125,7 @@ def earlier_run(
     assert run.deployment is not None, "so is one without a deployment"
     text = store.blob(deployment_blob(run.deployment)) or b""
     try:
-        return Earlier(run, parse_deployment(text, run.deployment))
+        return PriorRun(run, parse_deployment(text, run.deployment))
     except UnreadableDeployment as exc:
         raise StoreUnavailable(
             f"what run {run_id} meant to do cannot be read: {exc}",

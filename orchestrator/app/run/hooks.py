@@ -147,7 +147,7 @@ class HookRun:
         for the work before it.
         """
         services = self.services
-        if self.kind == "compensate" and not self.runner.order.wishes.approved:
+        if self.kind == "compensate" and not self.runner.request.plan_options.approved:
             shown = services.masker.mask(" ".join(argv))
             agreed = services.approver.agree(f"{self.kind} {self.name} by `{shown}`")
             if not agreed and not services.stop.stopping:
@@ -180,8 +180,8 @@ class HookRun:
         self.runner.check_certain(root)
         known = steps.records.get(root)
         wishes = replace(
-            self.runner.order.wishes,
-            approved=self.runner.order.wishes.approved or self.kind == "before_destroy",
+            self.runner.request.plan_options,
+            approved=self.runner.request.plan_options.approved or self.kind == "before_destroy",
             targets=(),
             replace=(),
         )

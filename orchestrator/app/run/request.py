@@ -26,7 +26,7 @@ Verb = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Adoption:
+class ImportSpec:
     """
     An object that exists, and the address it belongs at.
     """
@@ -35,7 +35,7 @@ class Adoption:
     object_id: str
 
     @classmethod
-    def parse(cls, text: str) -> Adoption:
+    def parse(cls, text: str) -> ImportSpec:
         """
         From ``ADDRESS=ID``; keys in the address may hold "=". ValueError where it is none.
 
@@ -52,7 +52,7 @@ _ADOPTION = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunRequest:
     """
     One command with its options. ``steps`` and ``exclude`` are patterns (`Graph.select`).
 
@@ -89,7 +89,7 @@ class Order:
     at: int | None = None
     orphaned: bool = False
     forget: tuple[str, ...] = ()
-    adopt: tuple[Adoption, ...] = ()
+    adopt: tuple[ImportSpec, ...] = ()
     untaint: tuple[str, ...] = ()
     unlock: str | None = None
     push_errored_state: bool = False
@@ -103,7 +103,7 @@ class Order:
     unavailable_secrets: tuple[str, ...] = ()
     repeat: str | None = None
     skip_before_destroy: str | None = None
-    wishes: PlanOptions = field(default_factory=PlanOptions)
+    plan_options: PlanOptions = field(default_factory=PlanOptions)
 
     @property
     def mutates(self) -> bool:
@@ -127,12 +127,12 @@ class Order:
             "unfinished": self.unfinished,
             "orphaned": self.orphaned,
             "allow_engine_change": self.allow_engine_change,
-            "approved": self.wishes.approved,
-            "refresh": None if self.wishes.refresh else False,
-            "replace": list(self.wishes.replace),
-            "targets": list(self.wishes.targets),
-            "accept_vanished": self.wishes.accept_vanished,
-            "verify_absence": self.wishes.verify_absence,
+            "approved": self.plan_options.approved,
+            "refresh": None if self.plan_options.refresh else False,
+            "replace": list(self.plan_options.replace),
+            "targets": list(self.plan_options.targets),
+            "accept_vanished": self.plan_options.accept_vanished,
+            "verify_absence": self.plan_options.verify_absence,
             "takeover": self.takeover,
             "owner": self.owner,
             "review_by": self.review_by,
@@ -159,20 +159,20 @@ class Order:
         }
 
 
-def named_steps(deployment: Deployment, order: Order) -> tuple[str, ...]:
+def match_steps(deployment: Deployment, order: RunRequest) -> tuple[str, ...]:
     """
     The steps that an order names: of those that left the blueprint if it is about ``orphaned``
     ones, else of the others. A destroy or reconcile may name roots of actions instead.
     """
     if order.verb in ("destroy", "reconcile") and any(action_of(name) for name in order.steps):
-        return _action_roots(deployment, order.steps)
+        return _match_hook_targets(deployment, order.steps)
     graph = deployment.graph
     if order.orphaned:
         graph = graph.subset(deployment.orphans)
     return graph.select(order.steps, order.exclude)
 
 
-def _action_roots(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
+def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
     """
     Usage where steps are named beside them, or what the blueprint does not declare.
     """
@@ -188,13 +188,13 @@ def _action_roots(deployment: Deployment, names: Sequence[str]) -> tuple[str, ..
     return tuple(dict.fromkeys(names))
 
 
-def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
+def select_steps(deployment: Deployment, order: RunRequest) -> tuple[str, ...]:
     """
     The steps that an order is about. A destroy takes along what they own, unless it is excluded.
 
     Usage where ``at`` is given for anything but one step.
     """
-    chosen = named_steps(deployment, order)
+    chosen = match_steps(deployment, order)
     check_at(order, chosen)
     if order.verb != "destroy":
         return chosen
@@ -204,7 +204,7 @@ def selection(deployment: Deployment, order: Order) -> tuple[str, ...]:
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
 
 
-def check_at(order: Order, selected: Sequence[str]) -> None:
+def check_at(order: RunRequest, selected: Sequence[str]) -> None:
     """
     Usage where ``at`` is given for anything but one step.
     """
@@ -215,7 +215,7 @@ def check_at(order: Order, selected: Sequence[str]) -> None:
         )
 
 
-def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]) -> None:
+def check_approval(deployment: Deployment, order: RunRequest, selected: Sequence[str]) -> None:
     """
     ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
     environment was not named. What changes only records needs no approval.
@@ -223,7 +223,7 @@ def check_approval(deployment: Deployment, order: Order, selected: Sequence[str]
     if not order.mutates:
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
-    if not order.wishes.approved and not order.interactive:
+    if not order.plan_options.approved and not order.interactive:
         count = "1 step" if len(selected) == 1 else f"{len(selected)} steps"
         raise ApprovalMissing(
             f"{order.verb} of {count} of {where} is not approved, and there is no terminal to ask "

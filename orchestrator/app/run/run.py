@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.app.run.request import Order, check_approval, selection
+from orchestrator.app.run.request import RunRequest, check_approval, select_steps
 from orchestrator.app.run.run_summary import close
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -21,7 +21,7 @@ from orchestrator.errors import OrchestratorError
 def run(
     services: Services,
     deployment: Deployment,
-    order: Order,
+    order: RunRequest,
     work: Callable[[StepRunner, Sequence[str]], None],
 ) -> int:
     """
@@ -30,7 +30,7 @@ def run(
     Usage, ApprovalMissing and StoreUnavailable are raised before a run exists. Everything after
     that ends in the run record and in the ``run_finished`` event.
     """
-    selected = selection(deployment, order)
+    selected = select_steps(deployment, order)
     check_approval(deployment, order, selected)
     started = services.clock.monotonic()
     session = open_session(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from orchestrator.app.inspection.liveness import Watch
+from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.run.orphans import alive_orphans
 from orchestrator.app.session import Session
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -141,7 +141,9 @@ class _Found:
 
 def _records(session: Session) -> _Found | None:
     services, deployment = session.services, session.deployment
-    watch = Watch(services.store, services.files, services.processes, services.limits.silence)
+    watch = LivenessProbe(
+        services.store, services.files, services.processes, services.limits.silence
+    )
     try:
         records = {
             record.target.step: record

@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.app.run.hook_settling import settle_hook
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
-from orchestrator.app.run.request import Order, named_steps
+from orchestrator.app.run.request import RunRequest, match_steps
 from orchestrator.app.run.run_summary import codes_of, fault_of
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
@@ -44,30 +44,30 @@ class StepRunner:
     The work of one run over its steps. Methods may be called from several threads.
     """
 
-    def __init__(self, session: Session, order: Order) -> None:
+    def __init__(self, session: Session, request: RunRequest) -> None:
         self.session = session
         self.services = session.services
         self.deployment = session.deployment
-        self.order = order
+        self.request = request
         self.steps = PreparedSteps(
             session.services,
             session.deployment,
             evidence=lambda step: session.services.files.attempt(session.run_id, step, 1),
-            jobs=order.jobs,
-            allow_engine_change=order.allow_engine_change,
+            jobs=request.jobs,
+            allow_engine_change=request.allow_engine_change,
             run_id=session.run_id,
-            unavailable_secrets=order.unavailable_secrets,
+            unavailable_secrets=request.unavailable_secrets,
         )
 
     def read_records(self) -> None:
         """
         The newest records of all steps, each of them ours and none of them live; Refused where the
-        one that the order was given for has moved on since.
+        one that the request was given for has moved on since.
         """
-        self.steps.read_records(wait=self.order.wait, takeover=self.order.takeover)
-        if self.order.at is not None:
-            (name,) = named_steps(self.deployment, self.order)
-            check_not_moved(self.deployment, name, self.steps.records.get(name), self.order.at)
+        self.steps.read_records(wait=self.request.wait, takeover=self.request.takeover)
+        if self.request.at is not None:
+            (name,) = match_steps(self.deployment, self.request)
+            check_not_moved(self.deployment, name, self.steps.records.get(name), self.request.at)
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """
@@ -127,9 +127,9 @@ class StepRunner:
             at=self.services.clock.now(),
             run_id=self.session.run_id,
             settle=self.services.limits.settle,
-            refreshed=self.order.wishes.refreshes_all,
-            accepted=self.order.wishes.accept_vanished is not None,
-            reason=self.order.wishes.accept_vanished,
+            refreshed=self.request.plan_options.refreshes_all,
+            accepted=self.request.plan_options.accept_vanished is not None,
+            reason=self.request.plan_options.accept_vanished,
         )
         options = () if action_of(name) is None else ("--step", name)
         reconcile = command_line(self.deployment, "reconcile", *options)
@@ -200,7 +200,7 @@ class StepRunner:
             **(_fates(found) if done.mutated else {}),
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
-        well = record.status in READY if self.order.verb != "destroy" else gone
+        well = record.status in READY if self.request.verb != "destroy" else gone
         return Outcome(ready=well and not restored)
 
     def end_with_error(

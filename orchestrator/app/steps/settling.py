@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.app.inspection.liveness import Watch
+from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import after_destroy, drop_saved
 from orchestrator.app.steps.preparation import PreparedStep, make_site, pull
@@ -52,7 +52,9 @@ def check_not_live(
     """
     if record is None or record.status is not Status.RUNNING:
         return
-    watch = Watch(services.store, services.files, services.processes, services.limits.silence)
+    watch = LivenessProbe(
+        services.store, services.files, services.processes, services.limits.silence
+    )
     told = False
     while True:
         condition = watch.condition(record)

@@ -27,32 +27,32 @@ def check_asked(runner: StepRunner, steps: Sequence[str]) -> None:
     Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
     reason is missing. Their records are settled.
     """
-    order = runner.order
+    request = runner.request
     records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
     for wanted, option, done in (
-        (order.forget, "--forget", "forgotten"),
-        (order.unlock, "--unlock", "released"),
+        (request.forget, "--forget", "forgotten"),
+        (request.unlock, "--unlock", "released"),
     ):
-        if wanted and not order.reason:
+        if wanted and not request.reason:
             raise Refused(
                 "reason_missing",
                 f"{option} needs a reason",
                 hint=f"add --reason 'why it may be {done}'",
             )
     problems = [
-        *_misplaced(records, order.forget, _in_doubt, "in doubt"),
-        *_misplaced(records, [item.address for item in order.adopt], _missing, "in doubt"),
-        *_misplaced(records, order.untaint, _tainted, "tainted"),
+        *_misplaced(records, request.forget, _in_doubt, "in doubt"),
+        *_misplaced(records, [item.address for item in request.adopt], _missing, "in doubt"),
+        *_misplaced(records, request.untaint, _tainted, "tainted"),
     ]
     if problems:
         raise Invalid(problems)
-    if order.unlock and len(steps) != 1:
+    if request.unlock and len(steps) != 1:
         named = ", ".join(steps) or "none"
         raise Invalid(
             [Problem(f"--unlock is for one step, not {named}", hint="name it with --step")]
         )
-    errored = order.push_errored_state or order.dismiss_errored_state
-    if order.push_errored_state and order.dismiss_errored_state:
+    errored = request.push_errored_state or request.dismiss_errored_state
+    if request.push_errored_state and request.dismiss_errored_state:
         raise Invalid([Problem("errored.tfstate is either pushed or dismissed, not both")])
     if errored and not any(_errored(runner, step) for step in steps):
         raise Refused(
@@ -78,22 +78,22 @@ def _asked(runner: StepRunner, name: str) -> Sequence[Callable[[], StateOperatio
     """
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
-    order, record = runner.order, runner.steps.records.get(name)
+    request, record = runner.request, runner.steps.records.get(name)
     found: list[Callable[[], StateOperationResult | None]] = []
-    if order.unlock:
-        found.append(partial(_unlock, runner, name, order.unlock))
+    if request.unlock:
+        found.append(partial(_unlock, runner, name, request.unlock))
     if _errored(runner, name) is not None:
-        if order.push_errored_state:
+        if request.push_errored_state:
             found.append(partial(_push, runner, name))
-        elif order.dismiss_errored_state:
+        elif request.dismiss_errored_state:
             found.append(partial(_dismiss, runner, name))
     known = (*_missing(record), *_tainted(record)) if record else ()
     objects: list[Callable[[], StateOperationResult | None]] = [
         partial(import_object, runner, name, item.address, item.object_id)
-        for item in order.adopt
+        for item in request.adopt
         if item.address in known
     ]
-    objects += [partial(_untaint, runner, name, item) for item in order.untaint if item in known]
+    objects += [partial(_untaint, runner, name, item) for item in request.untaint if item in known]
     if objects:  # on a state that lacks what is unsaved they would leave that behind
         found.append(partial(runner.check_saved, name))
     return (*found, *objects)
@@ -112,7 +112,7 @@ def import_object(
     _check_found(runner, name, address, object_id)
     if inputs is None:
         inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
-    lock_timeout = runner.order.wishes.lock_timeout
+    lock_timeout = runner.request.plan_options.lock_timeout
     return operate(
         runner,
         name,
@@ -166,7 +166,7 @@ def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResul
         StateOperation(
             command="untaint",
             shown=f"call {address} sound: it is not replaced",
-            request=lambda _: Untaint(address, runner.order.wishes.lock_timeout),
+            request=lambda _: Untaint(address, runner.request.plan_options.lock_timeout),
             planned=(PlannedAction(address=address, action="noop"),),
         ),
     )
@@ -207,7 +207,7 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
                 command="push",
                 shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
                 f"{len(lost.objects)} objects, over serial {held.serial} with {len(held.objects)}",
-                request=lambda _: Push(file, runner.order.wishes.lock_timeout),
+                request=lambda _: Push(file, runner.request.plan_options.lock_timeout),
             ),
         )
         if done.fault is not None:
@@ -241,7 +241,7 @@ def _check_pushable(
 
 
 def _dismiss(runner: StepRunner, name: str) -> None:
-    _set_aside(runner, name, f"dismissed: {runner.order.dismiss_errored_state}")
+    _set_aside(runner, name, f"dismissed: {runner.request.dismiss_errored_state}")
 
 
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:

@@ -140,7 +140,7 @@ class _OperationRun:
     def operate(self, observe: Callable[[Message], None]) -> StateOperationResult:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.root, self.evidence, "pull-before")
-        back_is_meant = self.runner.order.verb == "reconcile"  # it is what records that
+        back_is_meant = self.runner.request.verb == "reconcile"  # it is what records that
         moved = check_state(self.target, known, state, serial_may_fall=back_is_meant)
         if moved is not None:
             services.note(moved, level="warning", step=self.name)
@@ -175,7 +175,7 @@ class _OperationRun:
 
     def _approve(self) -> None:
         approver, stop = self.services.approver, self.services.stop
-        if self.runner.order.wishes.approved:
+        if self.runner.request.plan_options.approved:
             return
         shown = self.services.masker.mask(self.operation.shown)
         if not approver.agree(f"{self.name}: {shown}") and not stop.stopping:
