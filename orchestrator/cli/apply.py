@@ -63,7 +63,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator apply web-service -e prod --from-run 20261129T123000123Z-3f9a1c
     """
     if given["from_run"] is not None:
-        from orchestrator.cli.earlier import promote
+        from orchestrator.cli.rerun import promote
 
         return promote(invocation, given)
     from orchestrator.app.commands.apply import apply

@@ -44,18 +44,18 @@ def info(
       orchestrator engine info
       orchestrator engine info web-service -e prod --json
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
     from orchestrator.loading.values import Need
     from orchestrator.views.engine import engine_text
 
-    where = invocation.project()
+    project = invocation.project()
     found = None
     if blueprint is not None:
-        found = wiring.load_deployment(
-            where, wiring.BlueprintSelection(blueprint, environment), Need.CHECKS
+        found = composition.load_deployment(
+            project, composition.BlueprintSelection(blueprint, environment), Need.CHECKS
         )
-    used = wiring.choose_engine(where, engine, found)
+    used = composition.choose_engine(project, engine, found)
     document = EngineDocument(
         kind=used.kind,
         version=used.version,

@@ -62,19 +62,21 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
 
 
 def _look(invocation: Invocation, wanted: EngineCommand, given: dict[str, Any]) -> int:
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.exec_ import look
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.values import Need
 
-    where = invocation.project()
-    deployment = wiring.load_deployment(where, options.blueprint_selection(given), Need.AVAILABLE)
+    project = invocation.project()
+    deployment = composition.load_deployment(
+        project, options.blueprint_selection(given), Need.AVAILABLE
+    )
     (step,) = deployment.graph.select(given["steps"], ())
     with (
         StopSignals().installed() as stop,
-        wiring.open_services(
-            where,
+        composition.open_services(
+            project,
             deployment,
             engine=given["engine"],
             sink=invocation.quiet_sink(),

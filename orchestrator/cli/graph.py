@@ -32,12 +32,12 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
     Example:
       orchestrator graph web-service --format mermaid
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.history import graph_document
     from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 
-    outline = wiring.summarize(
-        invocation.project(), wiring.BlueprintSelection(blueprint, environment)
+    outline = composition.summarize(
+        invocation.project(), composition.BlueprintSelection(blueprint, environment)
     )
     document = graph_document(outline)
     texts = {

@@ -25,7 +25,7 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
     Example:
       orchestrator history web-service/default/server
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.history import history_of
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
@@ -35,10 +35,10 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
         wanted = Target.parse(target)
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
-    where = invocation.project()
-    outline = wiring.summary_of(where, wanted)
+    project = invocation.project()
+    outline = composition.summary_of(project, wanted)
     backend, url = (outline.backend.type, outline.operations_url) if outline else ("local", None)
-    with wiring.open_read_context(where, backend, url) as reader:
+    with composition.open_read_context(project, backend, url) as reader:
         document = history_of(reader, wanted)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))

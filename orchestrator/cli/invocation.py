@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from orchestrator.composition import ProjectContext
     from orchestrator.ports import Sink
     from orchestrator.views.page import Paper
-    from orchestrator.wiring import ProjectContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Invocation:
         """
         The project that the tool was called in.
         """
-        from orchestrator import wiring
+        from orchestrator import composition
 
-        return wiring.project_context(self.directory.absolute())
+        return composition.project_context(self.directory.absolute())
 
     def sink(self, *, json: bool, verbose: bool) -> Sink:
         """

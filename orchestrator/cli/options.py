@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from orchestrator.cli.invocation import Invocation
-    from orchestrator.wiring import BlueprintSelection
+    from orchestrator.composition import BlueprintSelection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -211,7 +211,7 @@ def target(invocation: Invocation, text: str) -> dict[str, Any]:
 
     A blueprint that is not under ``blueprints/`` is where its record says that it was.
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
 
@@ -220,7 +220,7 @@ def target(invocation: Invocation, text: str) -> dict[str, Any]:
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     return {
-        "blueprint": wiring.blueprint_of(invocation.project(), found),
+        "blueprint": composition.blueprint_of(invocation.project(), found),
         "environment": found.environment,
         "steps": (found.step,),
     }
@@ -248,7 +248,7 @@ def blueprint_selection(given: Mapping[str, Any]) -> BlueprintSelection:
     """
     The blueprint that the options name, in its environment with its inputs.
     """
-    from orchestrator.wiring import BlueprintSelection
+    from orchestrator.composition import BlueprintSelection
 
     return BlueprintSelection(
         blueprint=given["blueprint"],

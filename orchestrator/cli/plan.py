@@ -43,39 +43,39 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator plan web-service -e staging
       orchestrator plan web-service --detailed-exitcode --json
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.plan import PlanRequest, plan
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.running import plan_options_of
     from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
-    from orchestrator.orphaned import deployment_with_orphans
+    from orchestrator.orphans import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
-    where, destroying = invocation.project(), given["destroy"]
+    project, destroying = invocation.project(), given["destroy"]
     need = Need.AVAILABLE if destroying else Need.VALUES
     if given["orphaned"] and not destroying:
         raise Usage("--orphaned goes with --destroy")
-    choice = options.blueprint_selection(given)
+    selection = options.blueprint_selection(given)
     if given["orphaned"]:
-        deployment = deployment_with_orphans(where, choice, whole=False)
+        deployment = deployment_with_orphans(project, selection, whole=False)
     else:
-        deployment = wiring.load_deployment(where, choice, need)
+        deployment = composition.load_deployment(project, selection, need)
     question = PlanRequest(
         steps=given["steps"],
         exclude=given["exclude"],
         orphaned=given["orphaned"],
         verb="destroy" if destroying else "apply",
-        jobs=given["jobs"] or where.settings.jobs,
+        jobs=given["jobs"] or project.settings.jobs,
         allow_engine_change=given["allow_engine_change"],
         detailed_exitcode=given["detailed_exitcode"],
         plan_options=plan_options_of(given),
     )
     with (
         StopSignals().installed() as stop,
-        wiring.open_services(
-            where,
+        composition.open_services(
+            project,
             deployment,
             engine=given["engine"],
             sink=invocation.quiet_sink(),

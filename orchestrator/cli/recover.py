@@ -38,17 +38,19 @@ def command(
       orchestrator recover web-service -e staging
       orchestrator recover web-service --step server --json
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.recover import recover
     from orchestrator.views.recovery import recovery_text
 
-    where = invocation.project()
+    project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = wiring.summarize(where, wiring.BlueprintSelection(blueprint, environment))
+    outline = composition.summarize(project, composition.BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
-    with wiring.open_read_context(where, outline.backend.type, outline.operations_url) as reader:
+    with composition.open_read_context(
+        project, outline.backend.type, outline.operations_url
+    ) as reader:
         document = recover(
-            reader, outline, selected, now=shown.now, settle=where.settings.settle_seconds
+            reader, outline, selected, now=shown.now, settle=project.settings.settle_seconds
         )
     click.echo(document.to_json() if as_json else recovery_text(document, shown))
     return 0

@@ -37,6 +37,6 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator retry web-service --from-run 20261129T123000123Z-3f9a1c --yes
     """
     from orchestrator.app.commands.rerun import retry
-    from orchestrator.cli.earlier import run_again
+    from orchestrator.cli.rerun import run_again
 
     return run_again(invocation, "retry", retry, given)

@@ -45,6 +45,6 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator rollback web-service -e prod --to 20261129T123000123Z-3f9a1c --reason INC-42
     """
     from orchestrator.app.commands.rerun import rollback
-    from orchestrator.cli.earlier import run_again
+    from orchestrator.cli.rerun import run_again
 
     return run_again(invocation, "rollback", rollback, given)

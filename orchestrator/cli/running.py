@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import RunRequest, Verb
     from orchestrator.app.services import Services
     from orchestrator.app.steps.planned_step import PlanOptions
+    from orchestrator.composition import ProjectContext
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.loading.values import Need
-    from orchestrator.wiring import ProjectContext
 
 UseCase = Callable[["Services", "Deployment", "RunRequest"], int]
 
@@ -32,22 +32,22 @@ def load_and_run(
     Only a command that needs all inputs works with today's modules; then the engine must be one
     that they accept.
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.loading.values import Need
 
-    where, choice = invocation.project(), options.blueprint_selection(given)
+    project, selection = invocation.project(), options.blueprint_selection(given)
     if given.get("orphaned"):
-        from orchestrator.orphaned import deployment_with_orphans
+        from orchestrator.orphans import deployment_with_orphans
 
-        deployment = deployment_with_orphans(where, choice, whole=verb == "reconcile")
+        deployment = deployment_with_orphans(project, selection, whole=verb == "reconcile")
     else:
-        deployment = wiring.load_deployment(where, choice, need)
+        deployment = composition.load_deployment(project, selection, need)
     return run_use_case(
         invocation,
         verb,
         use_case,
         given,
-        where=where,
+        project=project,
         deployment=deployment,
         check_module_versions=need is Need.VALUES,
     )
@@ -59,7 +59,7 @@ def run_use_case(
     use_case: UseCase,
     given: Mapping[str, Any],
     *,
-    where: ProjectContext,
+    project: ProjectContext,
     deployment: Deployment,
     check_module_versions: bool = True,
     remark: str = "",
@@ -69,7 +69,7 @@ def run_use_case(
     """
     from dataclasses import replace
 
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
 
@@ -83,8 +83,8 @@ def run_use_case(
         order = replace(order, confirm=name)
     with (
         StopSignals().installed() as stop,
-        wiring.open_services(
-            where,
+        composition.open_services(
+            project,
             deployment,
             engine=given.get("engine"),
             sink=invocation.sink(json=given["as_json"], verbose=given["verbose"]),
@@ -99,7 +99,7 @@ def run_use_case(
             order,
             interactive=interactive,
             inputs_given=bool(given.get("variables") or given.get("input_files")),
-            jobs=given.get("jobs") or where.settings.jobs,
+            jobs=given.get("jobs") or project.settings.jobs,
         )
         return use_case(services, deployment, order)
 

@@ -36,12 +36,12 @@ def command(
     """
     if ctx.invoked_subcommand is not None:
         return None
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.history import newest_runs
     from orchestrator.views.runs import runs_text
 
     invocation: Invocation = ctx.obj
-    with wiring.open_read_context(invocation.project()) as reader:
+    with composition.open_read_context(invocation.project()) as reader:
         document = newest_runs(reader, blueprint, environment, limit)
     click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
     return 0
@@ -60,11 +60,11 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
     Example:
       orchestrator runs show 20261129T123000Z-3f9a1c
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.history import run_details
     from orchestrator.views.runs import run_text
 
-    with wiring.open_read_context(invocation.project()) as reader:
+    with composition.open_read_context(invocation.project()) as reader:
         document = run_details(reader, run_id)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else run_text(document, shown))

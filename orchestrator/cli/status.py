@@ -53,14 +53,14 @@ def command(
       orchestrator status web-service --expect destroyed --allow-retained
       orchestrator status --all
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.app.commands.status import status_of
     from orchestrator.app.inspection.expectation import check_expectation
     from orchestrator.errors import Usage
     from orchestrator.views.status import status_list_text, status_text
 
     invocation: Invocation = ctx.obj
-    where = invocation.project()
+    project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
     if allow_retained and expect != "destroyed":
         raise Usage("--allow-retained goes with --expect destroyed")
@@ -68,14 +68,16 @@ def command(
         named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
         if steps or exclude or named:
             raise Usage("--all shows everything: leave out --step, --exclude and --env")
-        listed = wiring.status_of_all(where)
+        listed = composition.status_of_all(project)
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
         for document in listed.blueprints:
             check_expectation(document, expect, allow_retained=allow_retained)
         return 0
-    outline = wiring.summarize(where, wiring.BlueprintSelection(blueprint, environment))
+    outline = composition.summarize(project, composition.BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
-    with wiring.open_read_context(where, outline.backend.type, outline.operations_url) as reader:
+    with composition.open_read_context(
+        project, outline.backend.type, outline.operations_url
+    ) as reader:
         document = status_of(reader, outline, selected)
     click.echo(document.to_json() if as_json else status_text(document, shown))
     check_expectation(document, expect, allow_retained=allow_retained)

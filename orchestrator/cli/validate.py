@@ -36,21 +36,21 @@ def command(
       orchestrator validate
       orchestrator validate web-service -e prod
     """
-    from orchestrator import wiring
+    from orchestrator import composition
     from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.values import Need
     from orchestrator.views.errors import problem_documents, validation_text
 
-    where = invocation.project()
+    project = invocation.project()
     checked: list[CheckedBlueprint] = []
     problems: list[Problem] = []
-    for name in blueprints or wiring.blueprint_names(where):
+    for name in blueprints or composition.blueprint_names(project):
         try:
-            names = (environment,) if environment else wiring.environments(where, name)
+            names = (environment,) if environment else composition.environments(project, name)
             for each in names:
-                choice = wiring.BlueprintSelection(name, each, variables, input_files)
-                found = wiring.load_deployment(where, choice, Need.CHECKS)
+                selection = composition.BlueprintSelection(name, each, variables, input_files)
+                found = composition.load_deployment(project, selection, Need.CHECKS)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:

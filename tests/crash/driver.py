@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import orchestrator
-from orchestrator import wiring
+from orchestrator import composition
 from orchestrator.app.commands.apply import apply
 from orchestrator.app.commands.compensate import compensate
 from orchestrator.app.commands.destroy import destroy
@@ -154,9 +154,11 @@ def run_meddled(
     As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
     ports; ``wanted`` are further fields of the order, what is adopted as text.
     """
-    where = wiring.project_context(Path.cwd())
+    project = composition.project_context(Path.cwd())
     need = Need.VALUES if verb in ("apply", "import") else Need.AVAILABLE
-    deployment = wiring.load_deployment(where, wiring.BlueprintSelection(blueprint), need)
+    deployment = composition.load_deployment(
+        project, composition.BlueprintSelection(blueprint), need
+    )
     order = RunRequest(
         verb=verb,
         jobs=1,
@@ -170,8 +172,8 @@ def run_meddled(
     )
     with (
         StopSignals().installed() as stop,
-        wiring.open_services(
-            where,
+        composition.open_services(
+            project,
             deployment,
             engine=engine,
             sink=JsonLinesView(sys.stdout),

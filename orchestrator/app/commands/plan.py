@@ -15,7 +15,7 @@ from typing import Literal
 
 from orchestrator.app.run.orphans import alive_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
-from orchestrator.app.run.request import select_steps
+from orchestrator.app.run.request import RunRequest, select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import Direction, PlanOptions, plan_step

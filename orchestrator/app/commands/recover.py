@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.app.inspection.observation import Inspection
+from orchestrator.app.inspection.inspection import Inspection
 from orchestrator.app.inspection.read_context import (
     ReadContext,
     next_of_children,

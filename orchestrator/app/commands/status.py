@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from orchestrator.app.inspection.hook_roots import hook_targets
+from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.read_context import (
     ReadContext,
     next_of_children,

@@ -159,17 +159,17 @@ class RunRequest:
         }
 
 
-def match_steps(deployment: Deployment, order: RunRequest) -> tuple[str, ...]:
+def match_steps(deployment: Deployment, request: RunRequest) -> tuple[str, ...]:
     """
-    The steps that an order names: of those that left the blueprint if it is about ``orphaned``
+    The steps that a request names: of those that left the blueprint if it is about ``orphaned``
     ones, else of the others. A destroy or reconcile may name roots of actions instead.
     """
-    if order.verb in ("destroy", "reconcile") and any(action_of(name) for name in order.steps):
-        return _match_hook_targets(deployment, order.steps)
+    if request.verb in ("destroy", "reconcile") and any(action_of(name) for name in request.steps):
+        return _match_hook_targets(deployment, request.steps)
     graph = deployment.graph
-    if order.orphaned:
+    if request.orphaned:
         graph = graph.subset(deployment.orphans)
-    return graph.select(order.steps, order.exclude)
+    return graph.select(request.steps, request.exclude)
 
 
 def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
@@ -188,49 +188,49 @@ def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[s
     return tuple(dict.fromkeys(names))
 
 
-def select_steps(deployment: Deployment, order: RunRequest) -> tuple[str, ...]:
+def select_steps(deployment: Deployment, request: RunRequest) -> tuple[str, ...]:
     """
-    The steps that an order is about. A destroy takes along what they own, unless it is excluded.
+    The steps that a request is about. A destroy takes along what they own, unless it is excluded.
 
     Usage where ``at`` is given for anything but one step.
     """
-    chosen = match_steps(deployment, order)
-    check_at(order, chosen)
-    if order.verb != "destroy":
+    chosen = match_steps(deployment, request)
+    check_at(request, chosen)
+    if request.verb != "destroy":
         return chosen
     if any(action_of(name) for name in chosen):
         return chosen
-    left_out = deployment.graph.select(order.exclude) if order.exclude else ()
+    left_out = deployment.graph.select(request.exclude) if request.exclude else ()
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
 
 
-def check_at(order: RunRequest, selected: Sequence[str]) -> None:
+def check_at(request: RunRequest, selected: Sequence[str]) -> None:
     """
     Usage where ``at`` is given for anything but one step.
     """
-    if order.at is not None and len(selected) != 1:
+    if request.at is not None and len(selected) != 1:
         raise Usage(
             f"--at is the entry of one step, and {len(selected)} are selected",
             hint="name the step with --step",
         )
 
 
-def check_approval(deployment: Deployment, order: RunRequest, selected: Sequence[str]) -> None:
+def check_approval(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> None:
     """
     ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
     environment was not named. What changes only records needs no approval.
     """
-    if not order.mutates:
+    if not request.mutates:
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
-    if not order.plan_options.approved and not order.interactive:
+    if not request.plan_options.approved and not request.interactive:
         count = "1 step" if len(selected) == 1 else f"{len(selected)} steps"
         raise ApprovalMissing(
-            f"{order.verb} of {count} of {where} is not approved, and there is no terminal to ask "
-            "at",
+            f"{request.verb} of {count} of {where} is not approved, and there is no terminal to "
+            "ask at",
             hint="add --yes",
         )
-    if deployment.protected and order.confirm != deployment.environment:
+    if deployment.protected and request.confirm != deployment.environment:
         raise ApprovalMissing(
             f"{deployment.environment} is a protected environment",
             hint=f"name it to go on: --confirm {deployment.environment}",

@@ -81,41 +81,41 @@ def project_context(directory: Path) -> ProjectContext:
     )
 
 
-def summarize(where: ProjectContext, choice: BlueprintSelection) -> Outline:
+def summarize(project: ProjectContext, selection: BlueprintSelection) -> Outline:
     """
     The blueprint as reading commands need it.
     """
     from orchestrator.loading.summary import outline as load_outline
 
     return load_outline(
-        choice.blueprint,
-        root=where.project_dir,
-        settings=where.settings,
-        environ=where.environ,
-        environment=choice.environment,
-        variables=choice.variables,
-        input_files=choice.input_files,
-        directory=where.directory,
+        selection.blueprint,
+        root=project.project_dir,
+        settings=project.settings,
+        environ=project.environ,
+        environment=selection.environment,
+        variables=selection.variables,
+        input_files=selection.input_files,
+        directory=project.directory,
     )
 
 
-def blueprint_names(where: ProjectContext) -> list[str]:
+def blueprint_names(project: ProjectContext) -> list[str]:
     """
     The names of the project's blueprints, sorted.
     """
     from orchestrator.loading.project import Project
 
-    return sorted(Project(where.project_dir, where.settings.module_roots).blueprints())
+    return sorted(Project(project.project_dir, project.settings.module_roots).blueprints())
 
 
-def blueprint_of(where: ProjectContext, target: Target) -> str:
+def blueprint_of(project: ProjectContext, target: Target) -> str:
     """
     How to name the blueprint of a target: by the path in its record where no blueprint under
     ``blueprints/`` has the name.
     """
-    if target.blueprint in blueprint_names(where):
+    if target.blueprint in blueprint_names(project):
         return target.blueprint
-    store, _ = open_store(where, "local", None)
+    store, _ = open_store(project, "local", None)
     try:
         record = store.newest(target)
     finally:
@@ -123,28 +123,28 @@ def blueprint_of(where: ProjectContext, target: Target) -> str:
     return record.source.blueprint_path if record else target.blueprint
 
 
-def environments(where: ProjectContext, blueprint: str) -> tuple[str, ...]:
+def environments(project: ProjectContext, blueprint: str) -> tuple[str, ...]:
     """
     The environments that a blueprint declares.
     """
     from orchestrator.loading.summary import environment_names
 
     return environment_names(
-        blueprint, root=where.project_dir, settings=where.settings, directory=where.directory
+        blueprint, root=project.project_dir, settings=project.settings, directory=project.directory
     )
 
 
-def summarize_all(where: ProjectContext) -> list[Outline]:
+def summarize_all(project: ProjectContext) -> list[Outline]:
     """
     Every blueprint of the project in each of its environments; Invalid with the problems of all
     that are wrong.
     """
     found: list[Outline] = []
     problems: list[Problem] = []
-    for name in blueprint_names(where):
+    for name in blueprint_names(project):
         try:
-            for environment in environments(where, name):
-                found.append(summarize(where, BlueprintSelection(name, environment)))
+            for environment in environments(project, name):
+                found.append(summarize(project, BlueprintSelection(name, environment)))
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
     if problems:
@@ -152,7 +152,7 @@ def summarize_all(where: ProjectContext) -> list[Outline]:
     return found
 
 
-def status_of_all(where: ProjectContext) -> StatusListDocument:
+def status_of_all(project: ProjectContext) -> StatusListDocument:
     """
     The status of every blueprint and environment that has a file, each from its own store, and of
     those that have only records left in the project's.
@@ -160,30 +160,30 @@ def status_of_all(where: ProjectContext) -> StatusListDocument:
     from orchestrator.app.commands.status import left_over, status_of
     from orchestrator.domain.documents.documents import StatusListDocument
 
-    declared = summarize_all(where)
+    declared = summarize_all(project)
     documents = []
     for each in declared:
-        with open_read_context(where, each.backend.type, each.operations_url) as desk:
+        with open_read_context(project, each.backend.type, each.operations_url) as desk:
             documents.append(status_of(desk, each))
-    with open_read_context(where) as desk:
+    with open_read_context(project) as desk:
         documents += left_over(desk, {(each.blueprint, each.environment) for each in declared})
-    return StatusListDocument(project=where.settings.project, blueprints=tuple(documents))
+    return StatusListDocument(project=project.settings.project, blueprints=tuple(documents))
 
 
-def summary_of(where: ProjectContext, target: Target) -> Outline | None:
+def summary_of(project: ProjectContext, target: Target) -> Outline | None:
     """
     The outline that a target belongs to; None where its blueprint is no longer in the project.
     """
-    if target.blueprint not in blueprint_names(where):
+    if target.blueprint not in blueprint_names(project):
         return None
-    if target.environment not in environments(where, target.blueprint):
+    if target.environment not in environments(project, target.blueprint):
         return None
-    return summarize(where, BlueprintSelection(target.blueprint, target.environment))
+    return summarize(project, BlueprintSelection(target.blueprint, target.environment))
 
 
 def load_deployment(
-    where: ProjectContext,
-    choice: BlueprintSelection,
+    project: ProjectContext,
+    selection: BlueprintSelection,
     need: Need,
     kept: Mapping[str, Kept] | None = None,
 ) -> Deployment:
@@ -196,16 +196,16 @@ def load_deployment(
     from orchestrator.loading.sources import run_command
 
     return load(
-        choice.blueprint,
-        root=where.project_dir,
-        settings=where.settings,
-        environ=where.environ,
-        environment=choice.environment,
-        variables=choice.variables,
-        input_files=choice.input_files,
-        directory=where.directory,
+        selection.blueprint,
+        root=project.project_dir,
+        settings=project.settings,
+        environ=project.environ,
+        environment=selection.environment,
+        variables=selection.variables,
+        input_files=selection.input_files,
+        directory=project.directory,
         need=need,
-        run_command=partial(run_command, directory=where.project_dir),
+        run_command=partial(run_command, directory=project.project_dir),
         validate_check=validate_check,
         kept=kept,
     )
@@ -213,7 +213,7 @@ def load_deployment(
 
 @contextmanager
 def open_archive(
-    where: ProjectContext, found: Outline | None
+    project: ProjectContext, found: Outline | None
 ) -> Iterator[tuple[RunFiles, OperationStore]]:
     """
     The runs of this machine and the operation store of a blueprint; the project's own without one.
@@ -221,15 +221,15 @@ def open_archive(
     from orchestrator.stores.runs import RunDirectory
 
     backend, url = (found.backend.type, found.operations_url) if found else ("local", None)
-    store, _ = open_store(where, backend, url)
+    store, _ = open_store(project, backend, url)
     try:
-        yield RunDirectory(where.own_dir / "runs"), store
+        yield RunDirectory(project.own_dir / "runs"), store
     finally:
         store.close()
 
 
 def open_store(
-    where: ProjectContext, backend: str, url: str | None
+    project: ProjectContext, backend: str, url: str | None
 ) -> tuple[OperationStore, str | None]:
     """
     The operation store of a blueprint, and a warning where it is not beside the provider state.
@@ -237,14 +237,14 @@ def open_store(
     from orchestrator.stores import opening
 
     found, warning = opening.store_url(
-        backend, url or where.settings.operations_url, where.project_dir
+        backend, url or project.settings.operations_url, project.project_dir
     )
-    return opening.open_store(found, root=where.project_dir), warning
+    return opening.open_store(found, root=project.project_dir), warning
 
 
 @contextmanager
 def open_read_context(
-    where: ProjectContext, backend: str = "local", url: str | None = None
+    project: ProjectContext, backend: str = "local", url: str | None = None
 ) -> Iterator[ReadContext]:
     """
     What reading commands read with.
@@ -255,16 +255,16 @@ def open_read_context(
     from orchestrator.stores.spool import DirectorySpool
     from orchestrator.system import SystemClock
 
-    store, _ = open_store(where, backend, url)
+    store, _ = open_store(project, backend, url)
     try:
         yield ReadContext(
-            project=where.settings.project,
+            project=project.settings.project,
             store=store,
-            spool=DirectorySpool(where.own_dir / "spool"),
-            files=RunDirectory(where.own_dir / "runs"),
+            spool=DirectorySpool(project.own_dir / "spool"),
+            files=RunDirectory(project.own_dir / "runs"),
             processes=SystemProcesses(),
             silence=SILENCE,
-            work=where.own_dir / "work",
+            work=project.own_dir / "work",
             today=SystemClock().now().date(),
         )
     finally:
@@ -272,7 +272,7 @@ def open_read_context(
 
 
 def choose_engine(
-    where: ProjectContext, option: str | None, found: Deployment | None
+    project: ProjectContext, option: str | None, found: Deployment | None
 ) -> EngineInfo:
     """
     The engine that would be used, and why.
@@ -282,19 +282,19 @@ def choose_engine(
 
     recorded = None
     if found is not None:
-        store, _ = open_store(where, backend_of(found), found.operations_url)
+        store, _ = open_store(project, backend_of(found), found.operations_url)
         try:
             recorded = _recorded_kind(store, found)
         finally:
             store.close()
     try:
         return choose(
-            option or where.settings.engine,
+            option or project.settings.engine,
             found.engine if found else EngineWish(),
             recorded,
-            where.environ,
-            lambda program: shutil.which(program, path=where.environ.get("PATH")),
-            cache=where.own_dir / "cache",
+            project.environ,
+            lambda program: shutil.which(program, path=project.environ.get("PATH")),
+            cache=project.own_dir / "cache",
         )
     except EngineFailed as exc:  # nothing has run: it is the choice that is wrong
         raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
@@ -302,7 +302,7 @@ def choose_engine(
 
 @contextmanager
 def open_services(
-    where: ProjectContext,
+    project: ProjectContext,
     found: Deployment,
     *,
     engine: str | None,
@@ -328,40 +328,42 @@ def open_services(
     from orchestrator.stores.spool import DirectorySpool
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
-    environment, notes = child_environment(where.environ, allow=where.settings.allow_environment)
-    info = choose_engine(where, engine, found)
+    environment, notes = child_environment(
+        project.environ, allow=project.settings.allow_environment
+    )
+    info = choose_engine(project, engine, found)
     if check_module_versions:
         _check_versions(info, found)
     masker = Masker()
     for value in found.secrets():
         masker.add(value)
-    store, warning = open_store(where, backend_of(found), found.operations_url)
+    store, warning = open_store(project, backend_of(found), found.operations_url)
     processes, clock = SystemProcesses(), SystemClock()
     try:
         ready = Services(
             store=store,
-            spool=DirectorySpool(where.own_dir / "spool"),
-            files=RunDirectory(where.own_dir / "runs"),
+            spool=DirectorySpool(project.own_dir / "spool"),
+            files=RunDirectory(project.own_dir / "runs"),
             processes=processes,
             clock=clock,
             ids=RandomIds(),
             sink=sink,
             engine=TerraformEngine(info, environment=environment, processes=processes),
-            workdirs=DirectoryWorkDirs(where.own_dir / "work", where.project_dir),
+            workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock),
             approver=approver,
             stop=stop,
             masker=masker,
-            actor=actor(where.environ),
-            source=source(where.project_dir, found.path),
-            key=project_key(where.project_dir),
-            root=where.project_dir,
+            actor=actor(project.environ),
+            source=source(project.project_dir, found.path),
+            key=project_key(project.project_dir),
+            root=project.project_dir,
             workspace=environment.get("TF_WORKSPACE") or "default",
             environ=environment,
             limits=Limits(
-                timeout=where.settings.timeout,
-                grace=where.settings.grace,
-                settle=where.settings.settle_seconds,
+                timeout=project.settings.timeout,
+                grace=project.settings.grace,
+                settle=project.settings.settle_seconds,
                 silence=SILENCE,
             ),
         )

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.app.inspection.hook_roots import hook_targets
+from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.liveness import LifeSigns
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_history import RunHistory

@@ -22,11 +22,11 @@ def run_again(
     Run a use case on what an earlier run meant to do; the exit code. ``use_case`` takes that run as
     ``earlier``.
     """
-    from orchestrator import past
+    from orchestrator import rerun
     from orchestrator.cli.running import run_use_case
 
-    where, choice = invocation.project(), options.blueprint_selection(given)
-    found = past.find_rerun(where, choice, given["from_run"], given["steps"])
+    project, selection = invocation.project(), options.blueprint_selection(given)
+    found = rerun.find_rerun(project, selection, given["from_run"], given["steps"])
     remark = ""
     if found.unread:
         remark = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
@@ -35,8 +35,8 @@ def run_again(
         verb,
         partial(use_case, earlier=found.earlier),
         given,
-        where=where,
-        deployment=past.restored_deployment(where, choice, found),
+        project=project,
+        deployment=rerun.restored_deployment(project, selection, found),
         remark=remark,
     )
 
@@ -45,17 +45,19 @@ def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
     """
     Apply the modules of another run; the exit code.
     """
-    from orchestrator import past
+    from orchestrator import rerun
     from orchestrator.app.commands import rerun as again
     from orchestrator.cli.running import run_use_case
 
-    where = invocation.project()
-    earlier, deployment = past.promotion(
-        where,
+    project = invocation.project()
+    earlier, deployment = rerun.promotion(
+        project,
         options.blueprint_selection(given),
         given["from_run"],
         steps=given["steps"],
         exclude=given["exclude"],
     )
     use_case = partial(again.promote, earlier=earlier)
-    return run_use_case(invocation, "apply", use_case, given, where=where, deployment=deployment)
+    return run_use_case(
+        invocation, "apply", use_case, given, project=project, deployment=deployment
+    )

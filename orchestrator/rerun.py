@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator import wiring
+from orchestrator import composition
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.run_lookup import PriorRun
+    from orchestrator.composition import BlueprintSelection, ProjectContext
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.summary import Outline
-    from orchestrator.wiring import BlueprintSelection, ProjectContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Rerun:
 
 
 def find_rerun(
-    where: ProjectContext, choice: BlueprintSelection, run_id: str | None, steps: Sequence[str]
+    project: ProjectContext, selection: BlueprintSelection, run_id: str | None, steps: Sequence[str]
 ) -> Rerun:
     """
     The run of this blueprint and environment that is to be done again: the one that is named, else
@@ -49,9 +49,9 @@ def find_rerun(
 
     found, unread = None, None
     try:
-        found = wiring.summarize(where, choice)
+        found = composition.summarize(project, selection)
     except Invalid as exc:
-        if not is_name(choice.blueprint):
+        if not is_name(selection.blueprint):
             way = "give the blueprint by its name: then its file is not needed"
             raise Invalid(
                 [
@@ -60,9 +60,9 @@ def find_rerun(
                 ]
             ) from exc
         unread = exc
-    blueprint = found.blueprint if found else choice.blueprint
-    environment = found.environment if found else choice.environment or "default"
-    with wiring.open_archive(where, found) as (files, store):
+    blueprint = found.blueprint if found else selection.blueprint
+    environment = found.environment if found else selection.environment or "default"
+    with composition.open_archive(project, found) as (files, store):
         if unread is not None and not store.records(blueprint, environment):
             raise unread
         named = run_to_retry(store, blueprint, environment, steps) if run_id is None else run_id
@@ -70,14 +70,16 @@ def find_rerun(
             files,
             store,
             named,
-            project=where.settings.project,
+            project=project.settings.project,
             blueprint=blueprint,
             environment=environment,
         )
     return Rerun(then, found, unread.message.splitlines()[0] if unread else "")
 
 
-def restored_deployment(where: ProjectContext, choice: BlueprintSelection, of: Rerun) -> Deployment:
+def restored_deployment(
+    project: ProjectContext, selection: BlueprintSelection, of: Rerun
+) -> Deployment:
     """
     What an earlier run meant to do, ready to run with the secrets of today.
     """
@@ -89,25 +91,25 @@ def restored_deployment(where: ProjectContext, choice: BlueprintSelection, of: R
     frozen, roots = of.earlier.deployment, None
     if frozen.withheld:
         kept = {
-            name: Kept(module_of(frozen, step, where.project_dir), step.module_ref, "")
+            name: Kept(module_of(frozen, step, project.project_dir), step.module_ref, "")
             for name, step in frozen.steps.items()
         }
         with suppress(Invalid):
-            roots = wiring.load_deployment(where, choice, Need.CHECKS, kept).roots()
+            roots = composition.load_deployment(project, selection, Need.CHECKS, kept).roots()
     present = Present(
-        root=where.project_dir,
-        environ=where.environ,
-        run_command=partial(run_command, directory=where.project_dir),
+        root=project.project_dir,
+        environ=project.environ,
+        run_command=partial(run_command, directory=project.project_dir),
         outline=of.outline,
         roots=roots,
-        operations_url=of.outline.operations_url if of.outline else where.settings.operations_url,
+        operations_url=of.outline.operations_url if of.outline else project.settings.operations_url,
     )
     return thaw(frozen, present, run_id=of.earlier.record.run_id)
 
 
 def promotion(
-    where: ProjectContext,
-    choice: BlueprintSelection,
+    project: ProjectContext,
+    selection: BlueprintSelection,
     run_id: str,
     *,
     steps: Sequence[str],
@@ -125,9 +127,9 @@ def promotion(
     from orchestrator.loading.restore import module_of
     from orchestrator.loading.values import Need
 
-    found = wiring.summarize(where, choice)
+    found = composition.summarize(project, selection)
     kept: dict[str, Kept] = {}
-    with wiring.open_archive(where, found) as (files, store):
+    with composition.open_archive(project, found) as (files, store):
         then = read_prior_run(
             files,
             store,
@@ -142,6 +144,6 @@ def promotion(
             archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None
             if step is not None and archive is not None:
                 defaults = text_of(unpack(archive), FILE)
-                module = module_of(then.deployment, step, where.project_dir)
+                module = module_of(then.deployment, step, project.project_dir)
                 kept[row.step] = Kept(module, step.module_ref, defaults)
-    return then, wiring.load_deployment(where, choice, Need.VALUES, kept)
+    return then, composition.load_deployment(project, selection, Need.VALUES, kept)
