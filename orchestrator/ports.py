@@ -418,7 +418,7 @@ Request = Init | Plan | Apply | Pull | Surgery | Program
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class CallSpec:
     """
     Where an engine call runs and leaves its evidence.
 
@@ -439,18 +439,18 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """
     How an engine call ended. ``exit_code`` is None where the engine or its wrapper was killed.
 
-    ``messages`` are all it said; ``whole`` tells that the event file ends as a whole line and the
-    answer file is there. ``stopped``: we sent SIGINT. ``lock`` holds what the engine said of a
-    state lock held by somebody else.
+    ``messages`` are all that it printed. ``complete``: the event file ends with a whole line and
+    the answer file exists. ``stopped``: we sent SIGINT. ``lock`` is the state lock that somebody
+    else holds, as the engine described it.
     """
 
     exit_code: int | None
     messages: tuple[Message, ...]
-    whole: bool
+    complete: bool
     stopped: bool = False
     timed_out: bool = False
     lock: StateLock | None = None
@@ -459,16 +459,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class RecoveredCall:
     """
     What is left on disk of an engine call of an earlier process.
 
-    ``began`` is False only where it is certain that the engine never started and never will.
+    ``started`` is False only where it is certain that the engine never started and never will.
     """
 
-    began: bool
+    started: bool
     liveness: Liveness
-    answer: Answer
+    result: CallResult
 
 
 class Engine(Protocol):
@@ -485,51 +485,51 @@ class Engine(Protocol):
     def call(
         self,
         request: Request,
-        site: Site,
+        spec: CallSpec,
         *,
         stop: StopToken,
         observe: Callable[[Message], None],
-    ) -> Answer:
+    ) -> CallResult:
         """
         Run it to its end. ``observe`` gets each message once, in order, masked, as it appears.
 
         EngineFailed(phase="engine") where it cannot be started at all.
         """
 
-    def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
+    def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
-        What an earlier call at this site left. A call that had not begun is made impossible.
+        What an earlier call with this spec left. A call that had not begun is made impossible.
 
         With ``complete_log`` the masked log is written anew from all that the call said.
         """
 
-    def discard(self, site: Site) -> None:
+    def discard(self, spec: CallSpec) -> None:
         """
         Remove what the call left unmasked; its masked log stays.
         """
 
-    def state(self, answer: Answer) -> PulledState:
+    def pulled_state(self, result: CallResult) -> PulledState:
         """
         The state that a ``Pull`` printed; EngineFailed where it is none.
         """
 
-    def state_in(self, file: Path) -> PulledState:
+    def state_in_file(self, file: Path) -> PulledState:
         """
         The state in a file that an engine left; EngineFailed(phase="surgery") where it is none.
         """
 
-    def state_before(self, plan: Path) -> PulledState | None:
+    def state_in_plan(self, plan: Path) -> PulledState | None:
         """
         The provider state that a saved plan was made on, as it was before the refresh; None where
         the plan file does not tell.
         """
 
-    def emptied(self, state: PulledState) -> str:
+    def emptied_state(self, state: PulledState) -> str:
         """
         The text of the provider state that follows this one and holds nothing, for a ``Push``.
         """
 
-    def apart(
+    def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         """
@@ -547,8 +547,8 @@ class Snapshot:
     A module and the local modules it uses, content-addressed.
 
     ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
-    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``locked`` tells that the
-    module brings a lock file of its own.
+    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
+    tells that the module brings a lock file of its own.
     """
 
     digest: str
@@ -558,11 +558,11 @@ class Snapshot:
     provider_sources: Mapping[str, str]
     provider_blocks: tuple[str, ...] = ()
     provider_uses: Mapping[str, str] | None = None
-    locked: bool = False
+    has_lock_file: bool = False
     provider_reach: Mapping[str, Reach] | None = None
     protected: tuple[Protected, ...] = ()
 
-    def takes(self, provider: str) -> bool:
+    def uses_provider(self, provider: str) -> bool:
         """
         Whether a configuration of the provider with this local name is of any use to the module.
         """
@@ -570,13 +570,13 @@ class Snapshot:
         return uses is None or provider in uses or provider in self.provider_sources
 
     @property
-    def sources(self) -> Mapping[str, str]:
+    def all_provider_sources(self) -> Mapping[str, str]:
         """
         The source addresses of the providers that the module is known to use, by local name.
         """
         return {**(self.provider_uses or {}), **self.provider_sources}
 
-    def configured_from_objects(self, configuration: str) -> bool:
+    def configuration_depends_on_resources(self, configuration: str) -> bool:
         """
         Whether the module makes a provider configuration, named as a `StateObject` names it, from
         managed objects. That of a module in it may be, and that of a snapshot from before it was
@@ -588,7 +588,9 @@ class Snapshot:
         names = self.provider_blocks if self.provider_reach is None else (*self.provider_reach,)
         for name in names:
             label, _, own = name.partition(".")
-            if not f"/{source}".endswith(f"/{self.sources.get(label, f'hashicorp/{label}')}"):
+            if not f"/{source}".endswith(
+                f"/{self.all_provider_sources.get(label, f'hashicorp/{label}')}"
+            ):
                 continue
             if self.provider_reach is None:
                 return True
@@ -596,7 +598,7 @@ class Snapshot:
                 return True
         return False
 
-    def may_reach_objects(self, name: str) -> bool:
+    def provider_may_depend_on_resources(self, name: str) -> bool:
         """
         The same of a provider's local name, whichever its alias; of one that the module does not
         have, whether it configures any so.
@@ -614,7 +616,7 @@ class Snapshot:
         known = {*self.provider_sources, *(self.provider_uses or ())}
         return name not in known and any(item.objects for item in reach.values())
 
-    def configures_with(self, variable: str) -> bool:
+    def provider_may_depend_on_variable(self, variable: str) -> bool:
         """
         Whether the module configures a provider with what it is given for a variable; one that was
         stored before that was noted may.
@@ -634,7 +636,7 @@ class Secret:
 
 
 @dataclass(frozen=True, slots=True)
-class RootSetup:
+class WorkDirConfig:
     """
     What is generated around a snapshot: backend and provider configuration (values may hold
     Secret), and the lock file to start from.
@@ -647,7 +649,7 @@ class RootSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class WorkDir:
     """
     A working directory, ready for ``init``.
 
@@ -668,7 +670,7 @@ class WorkDirs(Protocol):
     Snapshots of modules and the working directories made from them.
     """
 
-    def hold(self, blueprint: str, environment: str) -> AbstractContextManager[None]:
+    def lock(self, blueprint: str, environment: str) -> AbstractContextManager[None]:
         """
         Be the only process that uses these working directories; Busy where another one does. Who
         dies lets go.
@@ -684,42 +686,44 @@ class WorkDirs(Protocol):
         A stored snapshot, parsed as untrusted; StoreUnavailable where it is damaged.
         """
 
-    def nothing(self) -> Snapshot:
+    def empty_snapshot(self) -> Snapshot:
         """
         A module that holds nothing: enough where only the provider state matters.
         """
 
-    def prepare(self, target: Target, snapshot: Snapshot, setup: RootSetup, engine: str) -> Root:
+    def prepare(
+        self, target: Target, snapshot: Snapshot, setup: WorkDirConfig, engine: str
+    ) -> WorkDir:
         """
         Lay out the target's working directory. What the engine left there (``.terraform``,
         ``errored.tfstate``, lock file) stays. ``engine`` is its kind and version, as text.
         """
 
-    def initialised(self, root: Root) -> None:
+    def mark_initialised(self, root: WorkDir) -> None:
         """
         Remember that ``init`` succeeded in it.
         """
 
-    def lock_file(self, root: Root) -> bytes | None: ...
+    def lock_file(self, root: WorkDir) -> bytes | None: ...
 
-    def protect(self, root: Root) -> None:
+    def make_state_private(self, root: WorkDir) -> None:
         """
         Make provider state that the engine wrote on this machine readable to its owner only.
         """
 
-    def errored_state(self, root: Root) -> Path | None:
+    def errored_state(self, root: WorkDir) -> Path | None:
         """
         The ``errored.tfstate`` that lies in the directory.
         """
 
-    def set_aside(self, root: Root, place: Path) -> Path:
+    def set_aside(self, root: WorkDir, place: Path) -> Path:
         """
         Move ``errored.tfstate`` out of the directory into ``place``, 0600; where it is then.
         """
 
-    def private_copy(
-        self, root: Root, place: Path, *, state: bytes, extra: Mapping[str, str]
-    ) -> Root:
+    def scratch_copy(
+        self, root: WorkDir, place: Path, *, state: bytes, extra: Mapping[str, str]
+    ) -> WorkDir:
         """
         The configuration of ``root`` in the directory ``place``, on a local copy of ``state`` (none
         where it is empty): what is asked there changes neither ``root`` nor its provider state.

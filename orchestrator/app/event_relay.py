@@ -9,19 +9,19 @@ from typing import assert_never
 
 from orchestrator.app.session import Session
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Drifted,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyProgress,
+    ApplyStart,
+    ChangeSummary,
+    DiagnosticMessage,
+    LogLine,
     Message,
-    OutputPlanned,
-    Planned,
-    Provisioning,
-    Refreshed,
-    Said,
-    StillGoing,
-    Summarised,
+    OutputChange,
+    PlannedChange,
+    ProvisionProgress,
+    RefreshComplete,
+    ResourceDrift,
 )
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, Event, ObjectEvent
 from orchestrator.domain.record.journal import MUTATIONS
@@ -38,18 +38,18 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
         event: Event | None = None
         at = services.clock.now()
         match message:
-            case Began(address, action, began, object_id):
+            case ApplyStart(address, action, began, object_id):
                 if action not in MUTATIONS:
                     return
                 session.object_started(target, address, action, began)
                 event = ObjectEvent(
                     at=at, step=step, state="began", address=address, action=action, id=object_id
                 )
-            case StillGoing(address, action, _, elapsed):
+            case ApplyProgress(address, action, _, elapsed):
                 event = ObjectEvent(
                     at=at, step=step, state="going", address=address, action=action, elapsed=elapsed
                 )
-            case Completed(address, action, _, object_id):
+            case ApplyComplete(address, action, _, object_id):
                 if action not in MUTATIONS:
                     return
                 session.object_ended(target, address, action)
@@ -57,16 +57,23 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
                 event = ObjectEvent(
                     at=at, step=step, state="done", address=address, action=action, id=shown
                 )
-            case Errored(address, action, _):
+            case ApplyErrored(address, action, _):
                 session.object_ended(target, address, action)
                 event = ObjectEvent(
                     at=at, step=step, state="failed", address=address, action=action
                 )
-            case Diagnosed(diagnostic):
+            case DiagnosticMessage(diagnostic):
                 event = EngineDiagnostic(at=at, step=step, diagnostic=diagnostic)
-            case Provisioning(address, line):
+            case ProvisionProgress(address, line):
                 event = EngineLine(at=at, step=step, address=address, line=mask(line))
-            case Planned() | Refreshed() | Drifted() | OutputPlanned() | Summarised() | Said():
+            case (
+                PlannedChange()
+                | RefreshComplete()
+                | ResourceDrift()
+                | OutputChange()
+                | ChangeSummary()
+                | LogLine()
+            ):
                 return
             case _:
                 assert_never(message)

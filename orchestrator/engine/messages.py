@@ -14,19 +14,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Drifted,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyProgress,
+    ApplyStart,
+    ChangeSummary,
+    DiagnosticMessage,
+    LogLine,
     Message,
-    OutputPlanned,
-    Planned,
-    Provisioning,
-    Refreshed,
-    Said,
-    StillGoing,
-    Summarised,
+    OutputChange,
+    PlannedChange,
+    ProvisionProgress,
+    RefreshComplete,
+    ResourceDrift,
 )
 from orchestrator.domain.record.record import Action, Diagnostic
 
@@ -50,7 +50,7 @@ _UI_MAJOR = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ParsedLine:
     """
     A line of the engine: masked text for people, and the messages it stands for.
     """
@@ -59,10 +59,10 @@ class Spoken:
     messages: tuple[Message, ...] = ()
 
 
-def parse_line(line: str, mask: Mask = str) -> Spoken:
+def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     """
     What one line of ``-json`` output says. A line that is no JSON object, or whose type is not
-    known, is passed on as `Said`; types that only tell of reading give text but no message.
+    known, is passed on as a `LogLine`; types that only tell of reading give text but no message.
     """
     try:
         data = json.loads(line)
@@ -70,16 +70,16 @@ def parse_line(line: str, mask: Mask = str) -> Spoken:
         kind = data["type"]
     except (ValueError, KeyError, TypeError):
         plain = mask(line)
-        return Spoken(plain, (Said(plain),) if plain.strip() else ())
+        return ParsedLine(plain, (LogLine(plain),) if plain.strip() else ())
     parser = _PARSERS.get(kind, _said)
     try:
         messages = tuple(parser(data, mask))
     except (KeyError, TypeError, ValueError):  # a known type in a shape we do not know
         messages = tuple(_said(data, mask))
     for message in messages:
-        if isinstance(message, Diagnosed):
-            return Spoken(render(message.diagnostic), messages)
-    return Spoken(mask(text), messages)
+        if isinstance(message, DiagnosticMessage):
+            return ParsedLine(render(message.diagnostic), messages)
+    return ParsedLine(mask(text), messages)
 
 
 def render(diagnostic: Diagnostic) -> str:
@@ -101,13 +101,15 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
         return []
     reason = "move" if word == "move" else change.get("reason")
     importing = (change.get("importing") or {}).get("id")
-    return [Planned(resource["addr"], ACTIONS[word], resource["resource_type"], reason, importing)]
+    return [
+        PlannedChange(resource["addr"], ACTIONS[word], resource["resource_type"], reason, importing)
+    ]
 
 
 def _refreshed(data: dict[str, Any], mask: Mask) -> list[Message]:
     hook = data["hook"]
     found = hook.get("id_value")
-    return [Refreshed(hook["resource"]["addr"], found)] if found else []
+    return [RefreshComplete(hook["resource"]["addr"], found)] if found else []
 
 
 def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -115,12 +117,12 @@ def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
     if change["action"] not in ("update", "delete"):
         return []
     resource = change["resource"]
-    return [Drifted(resource["addr"], ACTIONS[change["action"]], resource["resource_type"])]
+    return [ResourceDrift(resource["addr"], ACTIONS[change["action"]], resource["resource_type"])]
 
 
 def _outputs(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [
-        OutputPlanned(name, ACTIONS[output["action"]])
+        OutputChange(name, ACTIONS[output["action"]])
         for name, output in data["outputs"].items()
         if output.get("action", "noop") not in ("noop", "")
     ]
@@ -130,33 +132,33 @@ def _began(data: dict[str, Any], mask: Mask) -> list[Message]:
     address, action, hook = _hook(data)
     if action not in _MUTATIONS:
         return []
-    return [Began(address, action, _at(data), hook.get("id_value"))]
+    return [ApplyStart(address, action, _at(data), hook.get("id_value"))]
 
 
 def _going(data: dict[str, Any], mask: Mask) -> list[Message]:
     address, action, hook = _hook(data)
     if action not in _MUTATIONS:
         return []
-    return [StillGoing(address, action, _at(data), float(hook["elapsed_seconds"]))]
+    return [ApplyProgress(address, action, _at(data), float(hook["elapsed_seconds"]))]
 
 
 def _completed(data: dict[str, Any], mask: Mask) -> list[Message]:
     address, action, hook = _hook(data)
     if action not in _MUTATIONS:
         return []
-    return [Completed(address, action, _at(data), hook.get("id_value"))]
+    return [ApplyComplete(address, action, _at(data), hook.get("id_value"))]
 
 
 def _errored(data: dict[str, Any], mask: Mask) -> list[Message]:
     address, action, _ = _hook(data)
-    return [Errored(address, action, _at(data))] if action in _MUTATIONS else []
+    return [ApplyErrored(address, action, _at(data))] if action in _MUTATIONS else []
 
 
 def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
     said = data["diagnostic"]
     place = said.get("range")
     return [
-        Diagnosed(
+        DiagnosticMessage(
             Diagnostic(
                 severity="warning" if said["severity"] == "warning" else "error",
                 summary=mask(said["summary"]),
@@ -170,12 +172,12 @@ def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 def _provisioning(data: dict[str, Any], mask: Mask) -> list[Message]:
     hook = data["hook"]
-    return [Provisioning(hook["resource"]["addr"], mask(hook["output"]))]
+    return [ProvisionProgress(hook["resource"]["addr"], mask(hook["output"]))]
 
 
 def _summarised(data: dict[str, Any], mask: Mask) -> list[Message]:
     count = data["changes"]
-    return [Summarised(count["operation"], count["add"], count["change"], count["remove"])]
+    return [ChangeSummary(count["operation"], count["add"], count["change"], count["remove"])]
 
 
 def _version(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -183,7 +185,7 @@ def _version(data: dict[str, Any], mask: Mask) -> list[Message]:
     if ui.split(".")[0] == _UI_MAJOR:
         return []
     summary = f"The engine speaks version {ui} of its output format; known is {_UI_MAJOR}"
-    return [Diagnosed(Diagnostic(severity="warning", summary=summary))]
+    return [DiagnosticMessage(Diagnostic(severity="warning", summary=summary))]
 
 
 def _quiet(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -191,7 +193,7 @@ def _quiet(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 
 def _said(data: dict[str, Any], mask: Mask) -> list[Message]:
-    return [Said(mask(str(data["@message"])))]
+    return [LogLine(mask(str(data["@message"])))]
 
 
 def _hook(data: dict[str, Any]) -> tuple[str, Action, dict[str, Any]]:

@@ -121,7 +121,7 @@ def _provider(reference: str) -> str:
     return match[1] if match else reference
 
 
-def apart(
+def isolated_state(
     raw: bytes, wanted: Collection[tuple[str, str | None]]
 ) -> tuple[bytes, dict[str, StateObject]]:
     """

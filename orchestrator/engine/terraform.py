@@ -13,26 +13,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.domain.events.engine_messages import (
-    Diagnosed,
+    DiagnosticMessage,
+    LogLine,
     Message,
     PulledState,
-    Said,
     StateObject,
 )
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.engine.arguments import argument_vector, verb
 from orchestrator.engine.diagnostics import lock_holder
 from orchestrator.engine.process.call_files import (
-    Beginning,
+    AnswerFile,
     CallFiles,
-    Ending,
-    Fence,
+    FencedCall,
+    IdentityFile,
     discard,
     identity_seed,
 )
 from orchestrator.engine.process.child import Child
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.process.shutdown import Ladder
+from orchestrator.engine.process.shutdown import ShutdownLadder
 from orchestrator.engine.process.transcript import Transcript
 from orchestrator.engine.process.wrapper import (
     CALLERS_UMASK,
@@ -40,18 +40,18 @@ from orchestrator.engine.process.wrapper import (
     providers_left,
     session_members,
 )
-from orchestrator.engine.state import apart, emptied_state, parse_state, state_in_plan
+from orchestrator.engine.state import emptied_state, isolated_state, parse_state, state_in_plan
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
-    Answer,
     Apply,
+    CallResult,
+    CallSpec,
     EngineInfo,
     Liveness,
     Processes,
     Program,
-    Recollection,
+    RecoveredCall,
     Request,
-    Site,
     StopToken,
 )
 
@@ -59,16 +59,16 @@ _POLL = 0.03  # seconds between looks at the output; the end itself is noticed a
 _LAST_WORDS = 5.0  # seconds a wrapper may take to write the answer of an engine that has ended
 
 #: The answer where a stop came first: the engine never started, and never will.
-NEVER_BEGAN = Answer(exit_code=None, messages=(), whole=True, stopped=True)
+NEVER_STARTED = CallResult(exit_code=None, messages=(), complete=True, stopped=True)
 
 
 class TerraformEngine:
     """
     One terraform or tofu program; satisfies `orchestrator.ports.Engine`.
 
-    ``environment`` is what every call starts from, from `child_environment`; a site's own variables
-    win over it. Where a stop was asked for before the engine began, `call` answers `NEVER_BEGAN`:
-    no exit code, yet whole, and ``stdout`` None.
+    ``environment`` is what every call starts from (`child_environment`); the variables of the
+    `CallSpec` override it. If a stop is requested before the engine starts, `call` returns
+    `NEVER_STARTED`: no exit code, yet complete, and ``stdout`` None.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class TerraformEngine:
     def call(
         self,
         request: Request,
-        site: Site,
+        spec: CallSpec,
         *,
         stop: StopToken,
         observe: Callable[[Message], None],
-    ) -> Answer:
+    ) -> CallResult:
         """
         Run it to its end; EngineFailed where it cannot be started, Fenced where the call was made
         impossible by somebody else.
@@ -104,89 +104,89 @@ class TerraformEngine:
         An exception out of ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
         if stop.stopping:
-            discard(site.delete_after)
-            return NEVER_BEGAN
-        files = CallFiles.of(site)
+            discard(spec.delete_after)
+            return NEVER_STARTED
+        files = CallFiles.of(spec)
         began = time.monotonic()
-        with Transcript(files, verb(request), site.mask, log=self._open_log(files)) as transcript:
-            child = self._start(request, files, site)
-            ladder = Ladder(child, site, stop, began)
+        with Transcript(files, verb(request), spec.mask, log=self._open_log(files)) as transcript:
+            child = self._start(request, files, spec)
+            ladder = ShutdownLadder(child, spec, stop, began)
             try:
                 _watch(child, ladder, transcript, observe)
             except BaseException:
                 child.abandon()
                 raise
             child.finish()
-        discard(site.delete_after)  # for a wrapper that was killed
+        discard(spec.delete_after)  # for a wrapper that was killed
         if child.fenced:
-            return replace(NEVER_BEGAN, timed_out=ladder.timed_out)
+            return replace(NEVER_STARTED, timed_out=ladder.timed_out)
         self._check_ours(files, child.pid)
-        return _answer(
+        return _call_result(
             files,
             transcript,
-            files.ending(),
+            files.read_answer(),
             stopped=ladder.interrupted,
             timed_out=ladder.timed_out,
         )
 
-    def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
+    def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
-        What an earlier call at this site left. A call that had not begun is made impossible.
+        What an earlier call with this spec left. A call that had not begun is made impossible.
 
         With ``complete_log`` the masked log is written anew from all that the call said.
 
         An engine that has ended while its wrapper is about to write the answer is waited for.
         """
-        files = CallFiles.of(site)
+        files = CallFiles.of(spec)
         try:
-            beginning = None if files.fence() else files.beginning()
+            beginning = None if files.fence() else files.read_identity()
         except ValueError:
-            answer = Answer(exit_code=None, messages=(), whole=False)
-            return Recollection(began=True, liveness=Liveness.UNKNOWN, answer=answer)
-        if not isinstance(beginning, Beginning):
-            discard(site.delete_after)
-            return Recollection(began=False, liveness=Liveness.GONE, answer=NEVER_BEGAN)
+            result = CallResult(exit_code=None, messages=(), complete=False)
+            return RecoveredCall(started=True, liveness=Liveness.UNKNOWN, result=result)
+        if not isinstance(beginning, IdentityFile):
+            discard(spec.delete_after)
+            return RecoveredCall(started=False, liveness=Liveness.GONE, result=NEVER_STARTED)
         liveness = self._settled(files, beginning)
         if liveness is Liveness.GONE:
-            discard(site.delete_after)
+            discard(spec.delete_after)
             _reap(beginning)
-        ending = files.ending()
+        ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
         log = None if keep else self._open_log(files)
-        return Recollection(
-            began=ending is None or ending.began,
+        return RecoveredCall(
+            started=ending is None or ending.started,
             liveness=liveness,
-            answer=_reread(files, beginning.verb, site, log=log),
+            result=_reread(files, beginning.verb, spec, log=log),
         )
 
-    def discard(self, site: Site) -> None:
+    def discard(self, spec: CallSpec) -> None:
         """
         Remove what the call left unmasked; its masked log stays.
         """
-        files = CallFiles.of(site)
+        files = CallFiles.of(spec)
         discard((files.stdout, files.stderr))
         with contextlib.suppress(OSError):  # another call's output is in it
             files.stdout.parent.rmdir()
 
-    def state(self, answer: Answer) -> PulledState:
+    def pulled_state(self, result: CallResult) -> PulledState:
         """
         The state that a ``Pull`` printed; EngineFailed where it is none.
         """
-        if answer.exit_code != 0 or answer.stdout is None:
+        if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed(
                 "readback",
-                f"{self._info.kind} could not read the provider state: {_reason(answer)}",
+                f"{self._info.kind} could not read the provider state: {_reason(result)}",
                 hint="check the backend's configuration and credentials",
             )
         try:
-            return parse_state(answer.stdout.read_bytes())
+            return parse_state(result.stdout.read_bytes())
         except (OSError, ValueError) as exc:
             raise EngineFailed(
                 "readback",
                 f"what {self._info.kind} state pull printed is no provider state: {exc}",
             ) from exc
 
-    def state_in(self, file: Path) -> PulledState:
+    def state_in_file(self, file: Path) -> PulledState:
         """
         The state in a file that an engine left; EngineFailed where it is none.
         """
@@ -199,20 +199,20 @@ class TerraformEngine:
                 hint="look at it; --dismiss-errored-state REASON puts it aside",
             ) from exc
 
-    def state_before(self, plan: Path) -> PulledState | None:
+    def state_in_plan(self, plan: Path) -> PulledState | None:
         """
         The provider state that a saved plan was made on, as it was before the refresh; None where
         the plan file does not tell.
         """
         return state_in_plan(plan)
 
-    def emptied(self, state: PulledState) -> str:
+    def emptied_state(self, state: PulledState) -> str:
         """
         The text of the provider state that follows this one and holds nothing, for a ``Push``.
         """
         return emptied_state(state)
 
-    def apart(
+    def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         """
@@ -220,7 +220,7 @@ class TerraformEngine:
         each of its addresses stands for; EngineFailed where ``state`` is none.
         """
         try:
-            return apart(state, wanted)
+            return isolated_state(state, wanted)
         except ValueError as exc:
             raise EngineFailed("readback", f"a saved provider state cannot be read: {exc}") from exc
 
@@ -230,51 +230,51 @@ class TerraformEngine:
         except OSError as exc:
             raise EngineFailed("engine", f"cannot write {files.log}: {exc.strerror}") from exc
 
-    def _start(self, request: Request, files: CallFiles, site: Site) -> Child:
-        environment = self._environment | dict(site.environment)
+    def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child:
+        environment = self._environment | dict(spec.environment)
         vector = argument_vector(self._info, request)
         if isinstance(request, Program):
-            vector[0] = _found(vector[0], site.directory, environment)
+            vector[0] = _found(vector[0], spec.directory, environment)
         try:
             return Child.start(
                 files,
                 self._processes,
                 seed=identity_seed(self._processes, verb(request)),
                 program=vector,
-                directory=site.directory,
+                directory=spec.directory,
                 environment=environment,
-                delete_after=site.delete_after,
+                delete_after=spec.delete_after,
                 umask=CALLERS_UMASK if isinstance(request, Apply | Program) else PRIVATE_UMASK,
             )
         except OSError as exc:
             raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}") from exc
 
     def _check_ours(self, files: CallFiles, wrapper: int) -> None:
-        match files.beginning():
+        match files.read_identity():
             case None:
                 said = files.stderr.read_text(errors="replace").strip().splitlines()
                 why = said[-1] if said else "its wrapper ended without a word"
                 raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {why}")
-            case Fence():
+            case FencedCall():
                 raise Fenced(f"another process has ruled out the engine call {files.identity}")
-            case Beginning(wrapper=owner) if owner.pid != wrapper:
+            case IdentityFile(wrapper=owner) if owner.pid != wrapper:
                 raise Fenced(f"the engine call {files.identity} was made before")
-        ending = files.ending()
-        if ending is not None and not ending.began:
+        ending = files.read_answer()
+        if ending is not None and not ending.started:
             why = files.stderr.read_text(errors="replace").strip()
             raise EngineFailed("engine", why, hint="check --engine and the program's permissions")
 
-    def _settled(self, files: CallFiles, beginning: Beginning) -> Liveness:
+    def _settled(self, files: CallFiles, beginning: IdentityFile) -> Liveness:
         deadline = time.monotonic() + _LAST_WORDS
         while True:
-            if files.ending() is not None:
+            if files.read_answer() is not None:
                 return Liveness.GONE
             engine = self._processes.liveness(beginning.engine)
             if engine is not Liveness.GONE:
                 return engine
             wrapper = self._processes.liveness(beginning.wrapper)
             if wrapper is not Liveness.ALIVE:
-                return wrapper if files.ending() is None else Liveness.GONE
+                return wrapper if files.read_answer() is None else Liveness.GONE
             if time.monotonic() > deadline:
                 return Liveness.ALIVE
             time.sleep(_POLL)
@@ -296,19 +296,19 @@ def _found(program: str, directory: Path, environment: Mapping[str, str]) -> str
     return str(Path(path).absolute())
 
 
-def _answer(
+def _call_result(
     files: CallFiles,
     transcript: Transcript,
-    ending: Ending | None,
+    ending: AnswerFile | None,
     *,
     stopped: bool = False,
     timed_out: bool = False,
-) -> Answer:
-    said = tuple(m.diagnostic for m in transcript.messages if isinstance(m, Diagnosed))
-    return Answer(
+) -> CallResult:
+    said = tuple(m.diagnostic for m in transcript.messages if isinstance(m, DiagnosticMessage))
+    return CallResult(
         exit_code=ending.exit_code if ending else None,
         messages=transcript.messages,
-        whole=ending is not None and _is_whole(ending, transcript),
+        complete=ending is not None and _is_whole(ending, transcript),
         stopped=stopped,
         timed_out=timed_out,
         lock=lock_holder(said),
@@ -317,7 +317,7 @@ def _answer(
     )
 
 
-def _is_whole(ending: Ending, transcript: Transcript) -> bool:
+def _is_whole(ending: AnswerFile, transcript: Transcript) -> bool:
     """
     Whether the events are all there. An engine ended by a signal before its first word, which
     comes before anything else it does, has done nothing.
@@ -328,11 +328,11 @@ def _is_whole(ending: Ending, transcript: Transcript) -> bool:
 
 
 def _watch(
-    child: Child, ladder: Ladder, transcript: Transcript, observe: Callable[[Message], None]
+    child: Child, ladder: ShutdownLadder, transcript: Transcript, observe: Callable[[Message], None]
 ) -> None:
     over = False
     while not over:
-        over = child.wait(_POLL) or ladder.given_up()
+        over = child.wait(_POLL) or ladder.engine_abandoned()
         for message in transcript.more():
             observe(message)
         if not over:
@@ -341,14 +341,14 @@ def _watch(
         observe(message)
 
 
-def _reread(files: CallFiles, verb_name: str, site: Site, *, log: int | None) -> Answer:
-    with Transcript(files, verb_name, site.mask, log=log) as transcript:
+def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
+    with Transcript(files, verb_name, spec.mask, log=log) as transcript:
         transcript.more()
         transcript.end()
-    return _answer(files, transcript, files.ending())
+    return _call_result(files, transcript, files.read_answer())
 
 
-def _reap(beginning: Beginning) -> None:
+def _reap(beginning: IdentityFile) -> None:
     """
     End the providers that outlived engine and wrapper, if nothing else is left in their session:
     where its number was reused, a live engine is.
@@ -360,13 +360,13 @@ def _reap(beginning: Beginning) -> None:
             os.kill(pid, 9)
 
 
-def _reason(answer: Answer) -> str:
+def _reason(result: CallResult) -> str:
     errors: list[Diagnostic] = [
         m.diagnostic
-        for m in answer.messages
-        if isinstance(m, Diagnosed) and m.diagnostic.severity == "error"
+        for m in result.messages
+        if isinstance(m, DiagnosticMessage) and m.diagnostic.severity == "error"
     ]
     if errors:
         return f"{errors[0].summary}: {' '.join(errors[0].detail.split())}".rstrip(": ")
-    said = [m.line for m in answer.messages if isinstance(m, Said)]
-    return said[-1] if said else f"exit code {answer.exit_code}"
+    said = [m.line for m in result.messages if isinstance(m, LogLine)]
+    return said[-1] if said else f"exit code {result.exit_code}"

@@ -13,22 +13,23 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyStart,
+    ChangeSummary,
+    DiagnosticMessage,
+    LogLine,
     Message,
-    OutputPlanned,
-    Planned,
+    OutputChange,
+    PlannedChange,
     PulledState,
-    Said,
     StateOutput,
-    Summarised,
 )
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
-    Answer,
     Apply,
+    CallResult,
+    CallSpec,
     Engine,
     Exec,
     Import,
@@ -39,7 +40,6 @@ from orchestrator.ports import (
     Pull,
     Push,
     Request,
-    Site,
     Unlock,
     Untaint,
 )
@@ -162,28 +162,28 @@ class Stage:
         self.plan_file = tmp_path / "saved.tfplan"
         self.calls = 0
 
-    def site(self, name: str | None = None, **more: Any) -> Site:
+    def spec(self, name: str | None = None, **more: Any) -> CallSpec:
         self.calls += 1
-        return Site(self.directory, self.evidence, name or f"call{self.calls}", **more)
+        return CallSpec(self.directory, self.evidence, name or f"call{self.calls}", **more)
 
     def do(
         self,
         request: Request,
-        site: Site | None = None,
+        spec: CallSpec | None = None,
         *,
         stop: Stop | None = None,
         observe: Callable[[Message], None] = lambda _: None,
-    ) -> Answer:
-        return self.engine.call(request, site or self.site(), stop=stop or Stop(), observe=observe)
+    ) -> CallResult:
+        return self.engine.call(request, spec or self.spec(), stop=stop or Stop(), observe=observe)
 
-    def plan(self, **options: Any) -> Answer:
+    def plan(self, **options: Any) -> CallResult:
         return self.do(Plan(self.plan_file, **options))
 
-    def apply(self) -> Answer:
+    def apply(self) -> CallResult:
         return self.do(Apply(self.plan_file))
 
     def state(self) -> PulledState:
-        return self.engine.state(self.do(Pull()))
+        return self.engine.pulled_state(self.do(Pull()))
 
     def addresses(self) -> frozenset[str]:
         return self.state().addresses
@@ -201,7 +201,7 @@ def applied(stage: Stage, desired: Mapping[str, Any], **more: Any) -> None:
     assert stage.apply().exit_code == 0
 
 
-def of(kind: type[T], answer: Answer) -> list[T]:
+def of(kind: type[T], answer: CallResult) -> list[T]:
     return [message for message in answer.messages if isinstance(message, kind)]
 
 
@@ -214,8 +214,8 @@ def test_a_plan_names_every_action_by_address(stage: Stage) -> None:
 
     answer = stage.plan()
 
-    assert (answer.exit_code, answer.whole) == (0, True)
-    assert sorted((p.address, p.action) for p in of(Planned, answer)) == [
+    assert (answer.exit_code, answer.complete) == (0, True)
+    assert sorted((p.address, p.action) for p in of(PlannedChange, answer)) == [
         (A, "create"),
         (B, "create"),
     ]
@@ -231,8 +231,8 @@ def test_a_plan_without_changes_holds_no_action(stage: Stage) -> None:
     answer = stage.plan()
 
     assert answer.exit_code == 0
-    assert not of(Planned, answer)
-    assert not of(OutputPlanned, answer)
+    assert not of(PlannedChange, answer)
+    assert not of(OutputChange, answer)
 
 
 def test_update_replace_and_delete_are_told_apart(stage: Stage) -> None:
@@ -244,7 +244,7 @@ def test_update_replace_and_delete_are_told_apart(stage: Stage) -> None:
 
     answer = stage.plan(replace=(B,))
 
-    assert {p.address: p.action for p in of(Planned, answer)} == {
+    assert {p.address: p.action for p in of(PlannedChange, answer)} == {
         A: "update",
         B: "replace",
         C: "delete",
@@ -261,7 +261,7 @@ def test_a_failing_plan_says_why_and_leaves_no_plan_file(stage: Stage) -> None:
     answer = stage.plan()
 
     assert answer.exit_code == 1
-    assert [d.diagnostic.severity for d in of(Diagnosed, answer)] == ["error"]
+    assert [d.diagnostic.severity for d in of(DiagnosticMessage, answer)] == ["error"]
     assert not stage.plan_file.exists()
 
 
@@ -275,12 +275,12 @@ def test_an_apply_reports_each_object_when_it_begins_and_ends(stage: Stage) -> N
 
     answer = stage.apply()
 
-    assert (answer.exit_code, answer.whole, answer.stopped) == (0, True, False)
-    assert {m.address for m in of(Began, answer)} == {A, B}
-    ids = {m.address: m.id for m in of(Completed, answer)}
-    state = stage.engine.state(stage.do(Pull()))
+    assert (answer.exit_code, answer.complete, answer.stopped) == (0, True, False)
+    assert {m.address for m in of(ApplyStart, answer)} == {A, B}
+    ids = {m.address: m.id for m in of(ApplyComplete, answer)}
+    state = stage.engine.pulled_state(stage.do(Pull()))
     assert {item.address: item.id for item in state.objects} == ids
-    assert [(s.operation, s.add) for s in of(Summarised, answer)] == [("apply", 2)]
+    assert [(s.operation, s.add) for s in of(ChangeSummary, answer)] == [("apply", 2)]
 
 
 def test_a_failed_apply_keeps_what_was_done(stage: Stage) -> None:
@@ -293,12 +293,12 @@ def test_a_failed_apply_keeps_what_was_done(stage: Stage) -> None:
 
     answer = stage.apply()
 
-    assert (answer.exit_code, answer.whole) == (1, True)
-    assert [m.address for m in of(Completed, answer)] == [A]
-    assert [m.address for m in of(Errored, answer)] == [B]
-    assert [d.diagnostic.address for d in of(Diagnosed, answer)] == [B]
-    assert not of(Summarised, answer)
-    state = stage.engine.state(stage.do(Pull()))
+    assert (answer.exit_code, answer.complete) == (1, True)
+    assert [m.address for m in of(ApplyComplete, answer)] == [A]
+    assert [m.address for m in of(ApplyErrored, answer)] == [B]
+    assert [d.diagnostic.address for d in of(DiagnosticMessage, answer)] == [B]
+    assert not of(ChangeSummary, answer)
+    state = stage.engine.pulled_state(stage.do(Pull()))
     assert {item.address: item.tainted for item in state.objects} == {A: False, B: True}
 
 
@@ -307,14 +307,14 @@ def test_a_destroy_plan_empties_the_state(stage: Stage) -> None:
     Applying a destroy plan deletes every object; lineage stays, outputs go.
     """
     applied(stage, {A: "1"}, outputs={"o": StateOutput("x", sensitive=False)})
-    before = stage.engine.state(stage.do(Pull()))
-    planned = of(Planned, stage.plan(mode="destroy"))
+    before = stage.engine.pulled_state(stage.do(Pull()))
+    planned = of(PlannedChange, stage.plan(mode="destroy"))
 
     answer = stage.apply()
 
-    after = stage.engine.state(stage.do(Pull()))
+    after = stage.engine.pulled_state(stage.do(Pull()))
     assert [(p.address, p.action) for p in planned] == [(A, "delete")]
-    assert [(m.address, m.action) for m in of(Completed, answer)] == [(A, "delete")]
+    assert [(m.address, m.action) for m in of(ApplyComplete, answer)] == [(A, "delete")]
     assert (after.objects, after.outputs, after.lineage) == ((), {}, before.lineage)
     assert after.serial > before.serial
 
@@ -326,7 +326,7 @@ def test_pulling_a_state_that_was_never_written_finds_nothing(stage: Stage) -> N
     stage.bench.describe(stage.directory, {A: "1"})
     stage.do(Init())
 
-    state = stage.engine.state(stage.do(Pull()))
+    state = stage.engine.pulled_state(stage.do(Pull()))
 
     assert (state.lineage, state.serial, state.objects, state.outputs) == (None, 0, (), {})
 
@@ -341,7 +341,7 @@ def test_a_pull_tells_outputs_with_their_sensitive_flags(stage: Stage) -> None:
     }
     applied(stage, {A: "1"}, outputs=outputs)
 
-    state = stage.engine.state(stage.do(Pull()))
+    state = stage.engine.pulled_state(stage.do(Pull()))
 
     assert state.outputs == outputs
     assert state.lineage
@@ -359,13 +359,13 @@ def test_a_stop_ends_the_apply_with_its_state_saved(stage: Stage) -> None:
     stop = Stop()
 
     def stop_at_began(message: Message) -> None:
-        if isinstance(message, Began):
+        if isinstance(message, ApplyStart):
             stop.stopping = True
 
     answer = stage.do(Apply(stage.plan_file), stop=stop, observe=stop_at_began)
 
-    assert (answer.exit_code, answer.whole, answer.stopped) == (1, True, True)
-    state = stage.engine.state(stage.do(Pull()))
+    assert (answer.exit_code, answer.complete, answer.stopped) == (1, True, True)
+    state = stage.engine.pulled_state(stage.do(Pull()))
     assert [(item.address, item.tainted) for item in state.objects] == [(A, True)]
 
 
@@ -377,7 +377,7 @@ def test_a_timeout_stops_like_a_person(stage: Stage) -> None:
     stage.do(Init())
     stage.plan()
 
-    answer = stage.do(Apply(stage.plan_file), stage.site(timeout=2.0))
+    answer = stage.do(Apply(stage.plan_file), stage.spec(timeout=2.0))
 
     assert (answer.exit_code, answer.stopped, answer.timed_out) == (1, True, True)
 
@@ -394,10 +394,10 @@ def test_nothing_starts_after_a_stop(stage: Stage, tmp_path: Path) -> None:
     secret.write_text("{}")
 
     answer = stage.do(
-        Apply(stage.plan_file), stage.site(delete_after=(secret,)), stop=Stop(stopping=True)
+        Apply(stage.plan_file), stage.spec(delete_after=(secret,)), stop=Stop(stopping=True)
     )
 
-    assert (answer.exit_code, answer.messages, answer.whole, answer.stopped, answer.stdout) == (
+    assert (answer.exit_code, answer.messages, answer.complete, answer.stopped, answer.stdout) == (
         None,
         (),
         True,
@@ -429,15 +429,15 @@ def test_another_process_recollects_a_finished_call(stage: Stage) -> None:
     stage.bench.describe(stage.directory, {A: "1", B: "2"}, faults={B: Fault.FAIL})
     stage.do(Init())
     stage.plan()
-    site = stage.site("apply")
-    answer = stage.do(Apply(stage.plan_file), site)
+    spec = stage.spec("apply")
+    answer = stage.do(Apply(stage.plan_file), spec)
 
-    recollection = stage.bench.engine().recollect(site)
+    recollection = stage.bench.engine().recover_call(spec)
 
-    assert recollection.began
+    assert recollection.started
     assert recollection.liveness is Liveness.GONE
-    assert recollection.answer.messages == answer.messages
-    assert (recollection.answer.exit_code, recollection.answer.whole) == (1, True)
+    assert recollection.result.messages == answer.messages
+    assert (recollection.result.exit_code, recollection.result.complete) == (1, True)
 
 
 def test_a_killed_engine_leaves_no_exit_code(stage: Stage) -> None:
@@ -447,16 +447,16 @@ def test_a_killed_engine_leaves_no_exit_code(stage: Stage) -> None:
     stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.KILL_ENGINE})
     stage.do(Init())
     stage.plan()
-    site = stage.site("apply")
+    spec = stage.spec("apply")
 
-    answer = stage.do(Apply(stage.plan_file), site)
+    answer = stage.do(Apply(stage.plan_file), spec)
 
-    assert (answer.exit_code, answer.whole) == (None, False)
-    assert [m.address for m in of(Began, answer)] == [A]
-    recollection = stage.bench.engine().recollect(site)
-    assert (recollection.began, recollection.liveness) == (True, Liveness.GONE)
-    assert (recollection.answer.exit_code, recollection.answer.whole) == (None, False)
-    assert recollection.answer.messages == answer.messages
+    assert (answer.exit_code, answer.complete) == (None, False)
+    assert [m.address for m in of(ApplyStart, answer)] == [A]
+    recollection = stage.bench.engine().recover_call(spec)
+    assert (recollection.started, recollection.liveness) == (True, Liveness.GONE)
+    assert (recollection.result.exit_code, recollection.result.complete) == (None, False)
+    assert recollection.result.messages == answer.messages
 
 
 def test_a_recollected_call_that_had_not_begun_never_begins(stage: Stage) -> None:
@@ -466,14 +466,14 @@ def test_a_recollected_call_that_had_not_begun_never_begins(stage: Stage) -> Non
     stage.bench.describe(stage.directory, {A: "1"})
     stage.do(Init())
     stage.plan()
-    site = stage.site("apply")
-    recollection = stage.bench.engine().recollect(site)
+    spec = stage.spec("apply")
+    recollection = stage.bench.engine().recover_call(spec)
 
     with pytest.raises(Fenced):
-        stage.do(Apply(stage.plan_file), site)
+        stage.do(Apply(stage.plan_file), spec)
 
-    assert (recollection.began, recollection.liveness) == (False, Liveness.GONE)
-    assert stage.bench.engine().recollect(site).began is False
+    assert (recollection.started, recollection.liveness) == (False, Liveness.GONE)
+    assert stage.bench.engine().recover_call(spec).started is False
     assert stage.addresses() == frozenset()
 
 
@@ -484,26 +484,26 @@ def test_a_call_under_way_is_recollected_as_alive(stage: Stage) -> None:
     stage.bench.describe(stage.directory, {A: "1"}, faults={A: Fault.HANG})
     stage.do(Init())
     stage.plan()
-    site = stage.site("apply")
+    spec = stage.spec("apply")
     stop, working = Stop(), threading.Event()
 
     def note(message: Message) -> None:
-        if isinstance(message, Began):
+        if isinstance(message, ApplyStart):
             working.set()
 
     thread = threading.Thread(
-        target=stage.do, args=(Apply(stage.plan_file), site), kwargs={"stop": stop, "observe": note}
+        target=stage.do, args=(Apply(stage.plan_file), spec), kwargs={"stop": stop, "observe": note}
     )
     thread.start()
     working.wait()
     try:
-        recollection = stage.bench.engine().recollect(site)
+        recollection = stage.bench.engine().recover_call(spec)
     finally:
         stop.stopping = True
         thread.join()
 
-    assert (recollection.began, recollection.liveness) == (True, Liveness.ALIVE)
-    assert [m.address for m in of(Began, recollection.answer)] == [A]
+    assert (recollection.started, recollection.liveness) == (True, Liveness.ALIVE)
+    assert [m.address for m in of(ApplyStart, recollection.result)] == [A]
 
 
 def test_a_plan_on_an_older_state_is_refused(stage: Stage) -> None:
@@ -518,8 +518,8 @@ def test_a_plan_on_an_older_state_is_refused(stage: Stage) -> None:
     answer = stage.apply()
 
     assert answer.exit_code == 1
-    assert not of(Began, answer)
-    assert "stale" in of(Diagnosed, answer)[0].diagnostic.summary
+    assert not of(ApplyStart, answer)
+    assert "stale" in of(DiagnosticMessage, answer)[0].diagnostic.summary
 
 
 def test_a_saved_plan_tells_the_state_it_was_made_on(stage: Stage) -> None:
@@ -527,11 +527,11 @@ def test_a_saved_plan_tells_the_state_it_was_made_on(stage: Stage) -> None:
     Lineage, serial, objects and outputs from before the plan can be had from the plan file.
     """
     applied(stage, {A: "1"}, outputs={"o": StateOutput("x", sensitive=False)})
-    now = stage.engine.state(stage.do(Pull()))
+    now = stage.engine.pulled_state(stage.do(Pull()))
     stage.bench.describe(stage.directory, {A: "2", B: "2"})
     stage.plan()
 
-    before = stage.engine.state_before(stage.plan_file)
+    before = stage.engine.state_in_plan(stage.plan_file)
 
     assert before is not None
     assert (before.lineage, before.serial) == (now.lineage, now.serial)
@@ -543,14 +543,14 @@ def test_objects_of_a_state_can_be_set_apart(stage: Stage) -> None:
     A state of the wanted objects only, each under an address of its own that stands for it.
     """
     applied(stage, {A: "1", B: "2"})
-    now = stage.engine.state(stage.do(Pull()))
+    now = stage.engine.pulled_state(stage.do(Pull()))
     wanted = next(item for item in now.objects if item.address == B)
 
-    told, names = stage.engine.apart(now.raw, {(B, wanted.id)})
+    told, names = stage.engine.isolated_state(now.raw, {(B, wanted.id)})
 
     assert list(names.values()) == [wanted]
     assert B not in names and len(json.loads(told)) > 1
-    assert list(stage.engine.apart(told, {(name, wanted.id) for name in names})[1])
+    assert list(stage.engine.isolated_state(told, {(name, wanted.id) for name in names})[1])
 
 
 def test_what_is_no_state_cannot_be_set_apart(stage: Stage) -> None:
@@ -558,7 +558,7 @@ def test_what_is_no_state_cannot_be_set_apart(stage: Stage) -> None:
     A damaged file is an error of the readback, never an empty state.
     """
     with pytest.raises(EngineFailed) as caught:
-        stage.engine.apart(b"{", set())
+        stage.engine.isolated_state(b"{", set())
     assert caught.value.phase == "readback"
 
 
@@ -568,7 +568,7 @@ def test_a_file_that_is_no_plan_tells_no_state(stage: Stage) -> None:
     """
     stage.plan_file.write_bytes(b"\x00encrypted")
 
-    assert stage.engine.state_before(stage.plan_file) is None
+    assert stage.engine.state_in_plan(stage.plan_file) is None
 
 
 def test_the_files_to_delete_are_gone_after_the_call(stage: Stage, tmp_path: Path) -> None:
@@ -580,21 +580,21 @@ def test_the_files_to_delete_are_gone_after_the_call(stage: Stage, tmp_path: Pat
     secret = tmp_path / "inputs.tfvars.json"
     secret.write_text("{}")
 
-    stage.do(Plan(stage.plan_file, var_file=secret), stage.site(delete_after=(secret,)))
+    stage.do(Plan(stage.plan_file, var_file=secret), stage.spec(delete_after=(secret,)))
 
     assert not secret.exists()
 
 
 def test_diagnostics_are_masked(stage: Stage) -> None:
     """
-    Free text passes through the site's mask before anybody sees it.
+    Free text passes through the spec's mask before anybody sees it.
     """
     stage.bench.describe(stage.directory, {A: "1"}, broken=True)
     stage.do(Init())
 
-    answer = stage.do(Plan(stage.plan_file), stage.site(mask=lambda _: "***"))
+    answer = stage.do(Plan(stage.plan_file), stage.spec(mask=lambda _: "***"))
 
-    assert {d.diagnostic.summary for d in of(Diagnosed, answer)} == {"***"}
+    assert {d.diagnostic.summary for d in of(DiagnosticMessage, answer)} == {"***"}
 
 
 # What changes provider state alone
@@ -609,7 +609,9 @@ def test_a_command_as_typed_says_what_it_did(stage: Stage) -> None:
     answer = stage.do(Exec(("state", "rm", A)))
 
     assert answer.exit_code == 0
-    assert [m.line for m in of(Said, answer)][-1] == "Successfully removed 1 resource instance(s)."
+    assert [m.line for m in of(LogLine, answer)][
+        -1
+    ] == "Successfully removed 1 resource instance(s)."
     assert stage.addresses() == {B}
 
 
@@ -629,7 +631,7 @@ def test_an_object_that_exists_is_imported_once(stage: Stage) -> None:
     assert first.exit_code == 0
     assert stage.state().ids[A] == identifier
     assert second.exit_code == 1
-    (said,) = [m.diagnostic.summary for m in of(Diagnosed, second)]
+    (said,) = [m.diagnostic.summary for m in of(DiagnosticMessage, second)]
     assert said == "Resource already managed by Terraform"
 
 
@@ -648,7 +650,7 @@ def test_what_is_tainted_is_untainted_once(stage: Stage) -> None:
     assert first.exit_code == 0
     assert [(item.address, item.tainted) for item in stage.state().objects] == [(A, False)]
     assert second.exit_code == 1
-    (said,) = [m.diagnostic.summary for m in of(Diagnosed, second)]
+    (said,) = [m.diagnostic.summary for m in of(DiagnosticMessage, second)]
     assert said == "Resource instance is not tainted"
 
 
@@ -666,7 +668,7 @@ def test_a_state_is_pushed_but_not_an_older_one(stage: Stage, tmp_path: Path) ->
     held = stage.state()
     newer.write_bytes(
         older.read_bytes().replace(
-            f'"serial": {stage.engine.state_in(older).serial}'.encode(),
+            f'"serial": {stage.engine.state_in_file(older).serial}'.encode(),
             f'"serial": {held.serial + 1}'.encode(),
         )
     )
@@ -698,11 +700,11 @@ def test_the_state_in_a_file_is_read_like_a_pulled_one(stage: Stage, tmp_path: P
     file = tmp_path / "errored.tfstate"
     file.write_bytes(stage.state().raw)
 
-    assert stage.engine.state_in(file) == stage.state()
+    assert stage.engine.state_in_file(file) == stage.state()
 
     file.write_text("{}")
     with pytest.raises(EngineFailed, match=r"errored\.tfstate"):
-        stage.engine.state_in(file)
+        stage.engine.state_in_file(file)
 
 
 def test_another_process_recollects_surgery(stage: Stage) -> None:
@@ -710,13 +712,13 @@ def test_another_process_recollects_surgery(stage: Stage) -> None:
     Its exit code can be had from disk alone, as that of an apply.
     """
     applied(stage, {A: "1"})
-    site = stage.site("apply")
-    stage.do(Exec(("state", "rm", A)), site)
+    spec = stage.spec("apply")
+    stage.do(Exec(("state", "rm", A)), spec)
 
-    recollection = stage.bench.engine().recollect(site)
+    recollection = stage.bench.engine().recover_call(spec)
 
-    assert (recollection.began, recollection.liveness) == (True, Liveness.GONE)
-    assert (recollection.answer.exit_code, recollection.answer.whole) == (0, True)
+    assert (recollection.started, recollection.liveness) == (True, Liveness.GONE)
+    assert (recollection.result.exit_code, recollection.result.complete) == (0, True)
 
 
 # Other programs
@@ -728,12 +730,12 @@ def test_a_program_is_carried_out_as_an_engine_call_is(stage: Stage) -> None:
     recollects both.
     """
     said: list[Message] = []
-    site = stage.site("apply", mask=lambda text: text.replace("hunter2", "***"))
-    answer = stage.do(Program(("echo", "drained", "hunter2")), site, observe=said.append)
-    assert (answer.exit_code, answer.whole) == (0, True)
-    assert said == [Said("drained ***")]
-    found = stage.bench.engine().recollect(site)
-    assert (found.began, found.liveness, found.answer.exit_code) == (True, Liveness.GONE, 0)
+    spec = stage.spec("apply", mask=lambda text: text.replace("hunter2", "***"))
+    answer = stage.do(Program(("echo", "drained", "hunter2")), spec, observe=said.append)
+    assert (answer.exit_code, answer.complete) == (0, True)
+    assert said == [LogLine("drained ***")]
+    found = stage.bench.engine().recover_call(spec)
+    assert (found.started, found.liveness, found.result.exit_code) == (True, Liveness.GONE, 0)
     assert stage.do(Program(("false",))).exit_code == 1
 
 
@@ -742,8 +744,8 @@ def test_a_program_that_a_signal_ended_leaves_no_exit_code(stage: Stage) -> None
     What was ended in the middle has no exit code: nobody can tell what it did.
     """
     killed = stage.do(Program(("sh", "-c", "kill -KILL $$")))
-    assert (killed.exit_code, killed.whole, killed.stopped) == (None, False, False)
-    late = stage.do(Program(("sleep", "120")), stage.site(timeout=0.2))
+    assert (killed.exit_code, killed.complete, killed.stopped) == (None, False, False)
+    late = stage.do(Program(("sleep", "120")), stage.spec(timeout=0.2))
     assert (late.exit_code, late.timed_out) == (None, True)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import Diagnosed, Message, Said
-from orchestrator.engine.process.call_files import CallFiles, Fence
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
+from orchestrator.engine.process.call_files import CallFiles, FencedCall
 from orchestrator.engine.process.child import Child
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.process.wrapper import (
@@ -28,7 +28,7 @@ from orchestrator.engine.process.wrapper import (
 )
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.errors import EngineFailed, Fenced
-from orchestrator.ports import Apply, EngineInfo, Init, Liveness, Plan, Pull, Site
+from orchestrator.ports import Apply, CallSpec, EngineInfo, Init, Liveness, Plan, Pull
 from tests.engine.programs import clean_environment, scripted_engine
 from tests.fakes.stops import Stop
 
@@ -58,92 +58,94 @@ def eventually(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def spec(tmp_path: Path) -> CallSpec:
     directory = tmp_path / "root"
     directory.mkdir()
-    return Site(directory, tmp_path / "evidence", "call")
+    return CallSpec(directory, tmp_path / "evidence", "call")
 
 
-def raw(site: Site, stream: str = "stdout") -> str:
-    return (site.evidence / "raw" / f"{site.name}.{stream}").read_text()
+def raw(spec: CallSpec, stream: str = "stdout") -> str:
+    return (spec.evidence / "raw" / f"{spec.name}.{stream}").read_text()
 
 
-def test_warnings_on_stderr_are_no_failure(tmp_path: Path, site: Site) -> None:
+def test_warnings_on_stderr_are_no_failure(tmp_path: Path, spec: CallSpec) -> None:
     """
     The exit code decides; what is on stderr is kept beside it.
     """
     engine = scripted_engine(tmp_path, "import sys; sys.stderr.write('deprecated\\n')")
 
-    answer = engine.call(APPLY, site, stop=Stop(), observe=nobody)
+    answer = engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    assert (answer.exit_code, answer.whole, answer.stderr_text) == (0, True, "deprecated\n")
+    assert (answer.exit_code, answer.complete, answer.stderr_text) == (0, True, "deprecated\n")
 
 
-def test_warnings_after_the_json_do_not_break_it(tmp_path: Path, site: Site) -> None:
+def test_warnings_after_the_json_do_not_break_it(tmp_path: Path, spec: CallSpec) -> None:
     """
     Lines that are no JSON are passed on as text [terragrunt 6001].
     """
     engine = scripted_engine(tmp_path, SAY + "say('fine')\nprint('Warning: old')")
 
-    answer = engine.call(APPLY, site, stop=Stop(), observe=nobody)
+    answer = engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    assert answer.messages == (Said("fine"), Said("Warning: old"))
+    assert answer.messages == (LogLine("fine"), LogLine("Warning: old"))
 
 
-def test_warnings_around_a_pulled_state_do_not_break_it(tmp_path: Path, site: Site) -> None:
+def test_warnings_around_a_pulled_state_do_not_break_it(tmp_path: Path, spec: CallSpec) -> None:
     """
     Of what ``state pull`` prints the first JSON document counts [terragrunt 6001].
     """
     state = json.dumps({"version": 4, "lineage": "l", "serial": 3, "resources": []})
     engine = scripted_engine(tmp_path, f"print('Warning: a\\n'); print('{state}'); print('and b')")
 
-    answer = engine.call(Pull(), site, stop=Stop(), observe=nobody)
+    answer = engine.call(Pull(), spec, stop=Stop(), observe=nobody)
 
-    assert engine.state(answer).serial == 3
+    assert engine.pulled_state(answer).serial == 3
 
 
-def test_what_is_no_state_is_refused(tmp_path: Path, site: Site) -> None:
+def test_what_is_no_state_is_refused(tmp_path: Path, spec: CallSpec) -> None:
     """
     Output that is no state is an error, never an empty state.
     """
     engine = scripted_engine(tmp_path, "print('<html>login</html>')")
-    answer = engine.call(Pull(), site, stop=Stop(), observe=nobody)
+    answer = engine.call(Pull(), spec, stop=Stop(), observe=nobody)
 
     with pytest.raises(EngineFailed, match="no provider state"):
-        engine.state(answer)
+        engine.pulled_state(answer)
 
 
-def test_a_pulled_state_is_in_no_message_and_no_log(tmp_path: Path, site: Site) -> None:
+def test_a_pulled_state_is_in_no_message_and_no_log(tmp_path: Path, spec: CallSpec) -> None:
     """
     Provider state holds secrets: it stays in the raw file.
     """
     engine = scripted_engine(tmp_path, 'print(\'{"secret": "hunter22"}\')')
 
-    answer = engine.call(Pull(), site, stop=Stop(), observe=nobody)
+    answer = engine.call(Pull(), spec, stop=Stop(), observe=nobody)
 
     assert answer.messages == ()
-    assert "hunter22" not in (site.evidence / "call.log").read_text()
+    assert "hunter22" not in (spec.evidence / "call.log").read_text()
 
 
-def test_the_log_is_masked_and_the_raw_files_are_private(tmp_path: Path, site: Site) -> None:
+def test_the_log_is_masked_and_the_raw_files_are_private(tmp_path: Path, spec: CallSpec) -> None:
     """
     The log holds masked text; all evidence is 0600 in 0700 directories.
     """
-    masked = Site(site.directory, site.evidence, "call", mask=lambda s: s.replace("hunter22", "*"))
+    masked = CallSpec(
+        spec.directory, spec.evidence, "call", mask=lambda s: s.replace("hunter22", "*")
+    )
     engine = scripted_engine(tmp_path, SAY + "say('password hunter22')")
 
     engine.call(APPLY, masked, stop=Stop(), observe=nobody)
 
-    assert (site.evidence / "call.log").read_text() == "password *\n"
-    assert "hunter22" in raw(site)
-    modes = {path: path.stat().st_mode & 0o777 for path in site.evidence.rglob("*")}
+    assert (spec.evidence / "call.log").read_text() == "password *\n"
+    assert "hunter22" in raw(spec)
+    modes = {path: path.stat().st_mode & 0o777 for path in spec.evidence.rglob("*")}
     assert set(modes.values()) == {0o600, 0o700}
-    assert modes[site.evidence / "raw"] == 0o700
+    assert modes[spec.evidence / "raw"] == 0o700
 
 
 @pytest.mark.parametrize(("request_made", "mode"), [(Init(), 0o600), (APPLY, 0o644)])
 def test_what_an_apply_makes_is_as_private_as_the_caller_has_it(
-    request_made: Init | Apply, mode: int, tmp_path: Path, site: Site
+    request_made: Init | Apply, mode: int, tmp_path: Path, spec: CallSpec
 ) -> None:
     """
     Files that an engine makes are private, except those of an apply: its providers and provisioners
@@ -152,14 +154,14 @@ def test_what_an_apply_makes_is_as_private_as_the_caller_has_it(
     engine = scripted_engine(tmp_path, "open('made', 'w')")
     before = os.umask(0o022)
     try:
-        engine.call(request_made, site, stop=Stop(), observe=nobody)
+        engine.call(request_made, spec, stop=Stop(), observe=nobody)
     finally:
         os.umask(before)
 
-    assert (site.directory / "made").stat().st_mode & 0o777 == mode
+    assert (spec.directory / "made").stat().st_mode & 0o777 == mode
 
 
-def test_one_sigint_however_long_we_are_stopping(tmp_path: Path, site: Site) -> None:
+def test_one_sigint_however_long_we_are_stopping(tmp_path: Path, spec: CallSpec) -> None:
     """
     The engine gets exactly one SIGINT; a second would make it drop everything.
     """
@@ -182,12 +184,12 @@ sys.exit(10 + count)
     def observe(_: Message) -> None:
         stop.stopping = True
 
-    answer = engine.call(APPLY, site, stop=stop, observe=observe)
+    answer = engine.call(APPLY, spec, stop=stop, observe=observe)
 
     assert (answer.exit_code, answer.stopped) == (11, True)
 
 
-def test_a_finished_engine_is_not_called_stopped(tmp_path: Path, site: Site) -> None:
+def test_a_finished_engine_is_not_called_stopped(tmp_path: Path, spec: CallSpec) -> None:
     """
     ``stopped`` means that the engine got a SIGINT, not that somebody wished it.
     """
@@ -195,31 +197,31 @@ def test_a_finished_engine_is_not_called_stopped(tmp_path: Path, site: Site) -> 
     stop = Stop()
 
     def observe(_: Message) -> None:
-        eventually((site.evidence / "call.answer.json").exists)
+        eventually((spec.evidence / "call.answer.json").exists)
         stop.stopping = True
 
-    answer = engine.call(APPLY, site, stop=stop, observe=observe)
+    answer = engine.call(APPLY, spec, stop=stop, observe=observe)
 
     assert (answer.exit_code, answer.stopped) == (0, False)
 
 
-def test_no_process_is_started_after_a_stop(tmp_path: Path, site: Site) -> None:
+def test_no_process_is_started_after_a_stop(tmp_path: Path, spec: CallSpec) -> None:
     """
     Where a stop was asked for before the call nothing is started and nothing is left.
     """
     engine = scripted_engine(tmp_path, "")
 
-    engine.call(APPLY, site, stop=Stop(stopping=True), observe=nobody)
+    engine.call(APPLY, spec, stop=Stop(stopping=True), observe=nobody)
 
-    assert not site.evidence.exists()
+    assert not spec.evidence.exists()
 
 
-def test_a_stop_before_the_engine_has_begun_rules_the_call_out(site: Site) -> None:
+def test_a_stop_before_the_engine_has_begun_rules_the_call_out(spec: CallSpec) -> None:
     """
     A stop that comes while the wrapper starts fences the call instead of waiting for a process to
     signal.
     """
-    files = CallFiles.of(site)
+    files = CallFiles.of(spec)
     lifeline, end = os.pipe()
     child = Child(files, SystemProcesses(), subprocess.Popen(["true"]), lifeline)
 
@@ -228,10 +230,10 @@ def test_a_stop_before_the_engine_has_begun_rules_the_call_out(site: Site) -> No
     os.close(end)
     child.finish()
     assert (signalled, child.fenced) == (False, True)
-    assert isinstance(files.beginning(), Fence)
+    assert isinstance(files.read_identity(), FencedCall)
 
 
-def test_killing_takes_the_whole_session(tmp_path: Path, site: Site) -> None:
+def test_killing_takes_the_whole_session(tmp_path: Path, spec: CallSpec) -> None:
     """
     An engine that ignores SIGINT and all that it started get SIGKILL on the last rung.
     """
@@ -247,27 +249,29 @@ time.sleep(120)
     def observe(_: Message) -> None:
         stop.stopping = stop.killing = True
 
-    answer = engine.call(APPLY, site, stop=stop, observe=observe)
+    answer = engine.call(APPLY, spec, stop=stop, observe=observe)
 
-    assert (answer.exit_code, answer.whole, answer.stopped) == (None, False, True)
-    session = json.loads((site.evidence / "call.identity.json").read_text())["wrapper"]["pid"]
+    assert (answer.exit_code, answer.complete, answer.stopped) == (None, False, True)
+    session = json.loads((spec.evidence / "call.identity.json").read_text())["wrapper"]["pid"]
     eventually(lambda: not session_members(session))
 
 
-def test_after_the_timeout_and_the_grace_the_engine_is_killed(tmp_path: Path, site: Site) -> None:
+def test_after_the_timeout_and_the_grace_the_engine_is_killed(
+    tmp_path: Path, spec: CallSpec
+) -> None:
     """
     A configured grace ends an engine that does not honour its SIGINT.
     """
     script = "signal.signal(signal.SIGINT, signal.SIG_IGN); say('ready'); time.sleep(120)"
     engine = scripted_engine(tmp_path, SAY + script)
-    limited = Site(site.directory, site.evidence, "call", timeout=0.5, grace=0.1)
+    limited = CallSpec(spec.directory, spec.evidence, "call", timeout=0.5, grace=0.1)
 
     answer = engine.call(APPLY, limited, stop=Stop(), observe=nobody)
 
-    assert (answer.exit_code, answer.whole, answer.timed_out) == (None, False, True)
+    assert (answer.exit_code, answer.complete, answer.timed_out) == (None, False, True)
 
 
-def test_a_keyboard_interrupt_leaves_the_engine_alone(tmp_path: Path, site: Site) -> None:
+def test_a_keyboard_interrupt_leaves_the_engine_alone(tmp_path: Path, spec: CallSpec) -> None:
     """
     An exception in us, KeyboardInterrupt included, does not touch the engine: it finishes.
     """
@@ -277,16 +281,16 @@ def test_a_keyboard_interrupt_leaves_the_engine_alone(tmp_path: Path, site: Site
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.call(APPLY, site, stop=Stop(), observe=observe)
+        engine.call(APPLY, spec, stop=Stop(), observe=observe)
 
-    (site.directory / "go").touch()
-    eventually((site.evidence / "call.answer.json").exists)
-    recollection = engine.recollect(site)
-    assert recollection.answer.messages == (Said("one"), Said("two"))
-    assert (recollection.answer.exit_code, recollection.answer.whole) == (0, True)
+    (spec.directory / "go").touch()
+    eventually((spec.evidence / "call.answer.json").exists)
+    recollection = engine.recover_call(spec)
+    assert recollection.result.messages == (LogLine("one"), LogLine("two"))
+    assert (recollection.result.exit_code, recollection.result.complete) == (0, True)
 
 
-def test_the_engine_outlives_its_wrapper(tmp_path: Path, site: Site) -> None:
+def test_the_engine_outlives_its_wrapper(tmp_path: Path, spec: CallSpec) -> None:
     """
     If only the wrapper is killed the call goes on to the engine's end; its exit code is lost.
     """
@@ -294,25 +298,25 @@ def test_the_engine_outlives_its_wrapper(tmp_path: Path, site: Site) -> None:
     secret.touch()
     script = SAY + "say('one'); wait_for('go'); say('two')"
     engine = scripted_engine(tmp_path, script)
-    there = Site(site.directory, site.evidence, "call", delete_after=(secret,))
+    there = CallSpec(spec.directory, spec.evidence, "call", delete_after=(secret,))
     found: list[Liveness] = []
 
     def observe(message: Message) -> None:
-        if message == Said("one"):
-            identity = json.loads((site.evidence / "call.identity.json").read_text())
+        if message == LogLine("one"):
+            identity = json.loads((spec.evidence / "call.identity.json").read_text())
             os.kill(identity["wrapper"]["pid"], signal.SIGKILL)
-            found.append(engine.recollect(there).liveness)
-            threading.Timer(0.2, (site.directory / "go").touch).start()
+            found.append(engine.recover_call(there).liveness)
+            threading.Timer(0.2, (spec.directory / "go").touch).start()
 
     answer = engine.call(APPLY, there, stop=Stop(), observe=observe)
 
     assert found == [Liveness.ALIVE]
-    assert answer.messages == (Said("one"), Said("two"))
-    assert (answer.exit_code, answer.whole) == (None, False)
+    assert answer.messages == (LogLine("one"), LogLine("two"))
+    assert (answer.exit_code, answer.complete) == (None, False)
     assert not secret.exists()
 
 
-def test_providers_left_over_are_reaped_and_daemons_are_not(tmp_path: Path, site: Site) -> None:
+def test_providers_left_over_are_reaped_and_daemons_are_not(tmp_path: Path, spec: CallSpec) -> None:
     """
     Provider processes that outlive a killed engine end with the call; what a provisioner left on
     purpose stays, as with plain Terraform [terragrunt 5255].
@@ -326,9 +330,9 @@ os.kill(os.getpid(), 9)
 """
     engine = scripted_engine(tmp_path, SAY + script)
 
-    engine.call(APPLY, site, stop=Stop(), observe=nobody)
+    engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    provider, daemon = map(int, raw(site).split())
+    provider, daemon = map(int, raw(spec).split())
     try:
         eventually(lambda: start_ticks(provider) == 0 or is_zombie(provider))
         assert start_ticks(daemon) and not is_zombie(daemon)
@@ -336,7 +340,7 @@ os.kill(os.getpid(), 9)
         os.kill(daemon, signal.SIGKILL)
 
 
-def test_ci_runners_cannot_hunt_the_engine_down(tmp_path: Path, site: Site) -> None:
+def test_ci_runners_cannot_hunt_the_engine_down(tmp_path: Path, spec: CallSpec) -> None:
     """
     The variables by which CI runners find and kill children of a cancelled job are cleared.
     """
@@ -344,14 +348,14 @@ def test_ci_runners_cannot_hunt_the_engine_down(tmp_path: Path, site: Site) -> N
     script = "import os; print(os.environ.get('RUNNER_TRACKING_ID'), os.getsid(0))"
     engine = scripted_engine(tmp_path, script, environment)
 
-    engine.call(APPLY, site, stop=Stop(), observe=nobody)
+    engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    tracked, session = raw(site).split()
+    tracked, session = raw(spec).split()
     assert tracked == "None"
     assert int(session) != os.getsid(0)
 
 
-def test_ignored_signals_are_not_inherited(tmp_path: Path, site: Site) -> None:
+def test_ignored_signals_are_not_inherited(tmp_path: Path, spec: CallSpec) -> None:
     """
     Also where we were started with SIGINT ignored (``nohup``, ``&``) the engine can be stopped.
     """
@@ -360,16 +364,16 @@ def test_ignored_signals_are_not_inherited(tmp_path: Path, site: Site) -> None:
     engine = TerraformEngine(info, environment=clean_environment(tmp_path))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        engine.call(APPLY, site, stop=Stop(), observe=nobody)
+        engine.call(APPLY, spec, stop=Stop(), observe=nobody)
     finally:
         signal.signal(signal.SIGINT, before)
 
     libcs_own = 0b11 << 31  # signals 32 and 33: make leaves them ignored
-    assert int(raw(site).split()[1], 16) & ~libcs_own == 0
+    assert int(raw(spec).split()[1], 16) & ~libcs_own == 0
 
 
 def test_a_signal_before_the_engine_listens_ends_it_and_leaves_no_doubt(
-    tmp_path: Path, site: Site
+    tmp_path: Path, spec: CallSpec
 ) -> None:
     """
     An engine ended by our SIGINT before its first word has done nothing: the journal is whole.
@@ -379,19 +383,19 @@ def test_a_signal_before_the_engine_listens_ends_it_and_leaves_no_doubt(
     stop = Stop()
 
     def stop_once_up() -> None:
-        eventually((site.directory / "up").exists)
+        eventually((spec.directory / "up").exists)
         stop.stopping = True
 
     stopper = threading.Thread(target=stop_once_up)
     stopper.start()
 
-    answer = engine.call(APPLY, site, stop=stop, observe=nobody)
+    answer = engine.call(APPLY, spec, stop=stop, observe=nobody)
     stopper.join()
 
-    assert (answer.exit_code, answer.whole, answer.stopped) == (None, True, True)
+    assert (answer.exit_code, answer.complete, answer.stopped) == (None, True, True)
 
 
-def test_a_program_that_cannot_start_is_said_so(tmp_path: Path, site: Site) -> None:
+def test_a_program_that_cannot_start_is_said_so(tmp_path: Path, spec: CallSpec) -> None:
     """
     A missing program is EngineFailed in phase engine, and known never to have begun.
     """
@@ -399,37 +403,37 @@ def test_a_program_that_cannot_start_is_said_so(tmp_path: Path, site: Site) -> N
     engine = TerraformEngine(info, environment={})
 
     with pytest.raises(EngineFailed, match=r"missing: No such file") as caught:
-        engine.call(APPLY, site, stop=Stop(), observe=nobody)
+        engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
     assert caught.value.phase == "engine"
-    assert engine.recollect(site).began is False
+    assert engine.recover_call(spec).started is False
 
 
-def test_evidence_that_cannot_be_written_stops_the_start(tmp_path: Path, site: Site) -> None:
+def test_evidence_that_cannot_be_written_stops_the_start(tmp_path: Path, spec: CallSpec) -> None:
     """
     Without a place for evidence nothing starts.
     """
-    site.evidence.write_text("a file in the way")
+    spec.evidence.write_text("a file in the way")
     engine = scripted_engine(tmp_path, "open('began', 'w')")
 
     with pytest.raises(EngineFailed, match="evidence"):
-        engine.call(APPLY, site, stop=Stop(), observe=nobody)
+        engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    assert not (site.directory / "began").exists()
+    assert not (spec.directory / "began").exists()
 
 
-def test_one_name_is_one_call(tmp_path: Path, site: Site) -> None:
+def test_one_name_is_one_call(tmp_path: Path, spec: CallSpec) -> None:
     """
     A second call under the same name never starts, and harms nothing of the first.
     """
     engine = scripted_engine(tmp_path, SAY + "say('once'); open('began', 'a').write('x')")
-    engine.call(APPLY, site, stop=Stop(), observe=nobody)
+    engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
     with pytest.raises(Fenced):
-        engine.call(APPLY, site, stop=Stop(), observe=nobody)
+        engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    assert (site.directory / "began").read_text() == "x"
-    assert engine.recollect(site).answer.messages == (Said("once"),)
+    assert (spec.directory / "began").read_text() == "x"
+    assert engine.recover_call(spec).result.messages == (LogLine("once"),)
 
 
 def test_of_two_creations_one_wins(tmp_path: Path) -> None:
@@ -445,59 +449,59 @@ def test_of_two_creations_one_wins(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_half_written_line_is_told_apart(tmp_path: Path, site: Site) -> None:
+def test_a_half_written_line_is_told_apart(tmp_path: Path, spec: CallSpec) -> None:
     """
     A journal that ends in the middle of a line is not whole.
     """
     engine = scripted_engine(tmp_path, SAY + "say('one'); sys.stdout.write('{\"@mess')")
 
-    answer = engine.call(APPLY, site, stop=Stop(), observe=nobody)
+    answer = engine.call(APPLY, spec, stop=Stop(), observe=nobody)
 
-    assert answer.messages == (Said("one"), Said('{"@mess'))
-    assert (answer.exit_code, answer.whole) == (0, False)
+    assert answer.messages == (LogLine("one"), LogLine('{"@mess'))
+    assert (answer.exit_code, answer.complete) == (0, False)
 
 
-def test_a_damaged_identity_is_never_taken_for_not_begun(tmp_path: Path, site: Site) -> None:
+def test_a_damaged_identity_is_never_taken_for_not_begun(tmp_path: Path, spec: CallSpec) -> None:
     """
     What cannot be read may have begun.
     """
-    site.evidence.mkdir()
-    (site.evidence / "call.identity.json").write_text("{")
+    spec.evidence.mkdir()
+    (spec.evidence / "call.identity.json").write_text("{")
     engine = scripted_engine(tmp_path, "")
 
-    recollection = engine.recollect(site)
+    recollection = engine.recover_call(spec)
 
-    assert (recollection.began, recollection.liveness) == (True, Liveness.UNKNOWN)
-    assert not recollection.answer.whole
+    assert (recollection.started, recollection.liveness) == (True, Liveness.UNKNOWN)
+    assert not recollection.result.complete
 
 
-def test_a_plain_text_error_becomes_a_diagnostic(tmp_path: Path, site: Site) -> None:
+def test_a_plain_text_error_becomes_a_diagnostic(tmp_path: Path, spec: CallSpec) -> None:
     """
     ``init`` speaks plain text: its error is a diagnostic all the same, without the frame.
     """
     text = "╷\\n│ Error: No such backend\\n│ \\n│   on main.tf line 3:\\n│ \\n│ Really not.\\n╵\\n"
     engine = scripted_engine(tmp_path, f"import sys; sys.stderr.write('{text}'); sys.exit(1)")
 
-    answer = engine.call(Init(), site, stop=Stop(), observe=nobody)
+    answer = engine.call(Init(), spec, stop=Stop(), observe=nobody)
 
     (message,) = answer.messages
-    assert isinstance(message, Diagnosed)
+    assert isinstance(message, DiagnosticMessage)
     said = message.diagnostic
     assert (said.summary, said.detail, said.at) == ("No such backend", "Really not.", "main.tf:3")
 
 
-def test_an_error_in_no_known_form_is_passed_on(tmp_path: Path, site: Site) -> None:
+def test_an_error_in_no_known_form_is_passed_on(tmp_path: Path, spec: CallSpec) -> None:
     """
     A crash on stderr is not lost: its last lines are messages.
     """
     engine = scripted_engine(tmp_path, "import sys; sys.stderr.write('panic: nil\\n'); sys.exit(2)")
 
-    answer = engine.call(Plan(tmp_path / "p"), site, stop=Stop(), observe=nobody)
+    answer = engine.call(Plan(tmp_path / "p"), spec, stop=Stop(), observe=nobody)
 
-    assert answer.messages == (Said("panic: nil"),)
+    assert answer.messages == (LogLine("panic: nil"),)
 
 
-def test_the_engine_outlives_us(tmp_path: Path, site: Site) -> None:
+def test_the_engine_outlives_us(tmp_path: Path, spec: CallSpec) -> None:
     """
     SIGKILL of this program leaves the engine at work; it leaves its answer for a successor.
     """
@@ -507,12 +511,12 @@ def test_the_engine_outlives_us(tmp_path: Path, site: Site) -> None:
         f"""
 from pathlib import Path
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import Apply, EngineInfo, Site
+from orchestrator.ports import Apply, EngineInfo, CallSpec
 from tests.fakes.stops import Stop
 info = EngineInfo("terraform", "1", {engine.info.program!r}, "option", "")
-site = Site(Path({str(site.directory)!r}), Path({str(site.evidence)!r}), "call")
+spec = CallSpec(Path({str(spec.directory)!r}), Path({str(spec.evidence)!r}), "call")
 TerraformEngine(info, environment={{}}).call(
-    Apply(Path("p")), site, stop=Stop(), observe=lambda m: print("seen", flush=True)
+    Apply(Path("p")), spec, stop=Stop(), observe=lambda m: print("seen", flush=True)
 )
 """
     )
@@ -526,33 +530,33 @@ TerraformEngine(info, environment={{}}).call(
     assert us.stdout.readline() == b"seen\n"
     us.kill()
     us.communicate()
-    while_alive = engine.recollect(site)
-    (site.directory / "go").touch()
+    while_alive = engine.recover_call(spec)
+    (spec.directory / "go").touch()
 
-    eventually((site.evidence / "call.answer.json").exists)
+    eventually((spec.evidence / "call.answer.json").exists)
 
-    recollection = engine.recollect(site)
+    recollection = engine.recover_call(spec)
     assert while_alive.liveness is Liveness.ALIVE
-    assert while_alive.answer.messages == (Said("one"),)
-    assert (recollection.answer.exit_code, recollection.answer.whole) == (0, True)
-    assert recollection.answer.messages == (Said("one"), Said("two"))
+    assert while_alive.result.messages == (LogLine("one"),)
+    assert (recollection.result.exit_code, recollection.result.complete) == (0, True)
+    assert recollection.result.messages == (LogLine("one"), LogLine("two"))
 
 
-def test_a_wrapper_about_to_answer_is_waited_for(tmp_path: Path, site: Site) -> None:
+def test_a_wrapper_about_to_answer_is_waited_for(tmp_path: Path, spec: CallSpec) -> None:
     """
     Between the engine's end and the answer a successor waits a moment instead of calling it gone.
     """
     ours = SystemProcesses()
     me = ours.me()
-    site.evidence.mkdir()
+    spec.evidence.mkdir()
     identity = me.model_dump() | {"pid": me.pid, "started": me.started - 1, "verb": "apply"}
     identity["wrapper"] = {"pid": me.pid, "started": me.started}
-    (site.evidence / "call.identity.json").write_text(json.dumps(identity))
+    (spec.evidence / "call.identity.json").write_text(json.dumps(identity))
     answer = '{"exit_code": 0, "signal": null, "began": true}'
-    draft = site.evidence / "draft"
+    draft = spec.evidence / "draft"
     draft.write_text(answer)
-    threading.Timer(0.2, draft.rename, (site.evidence / "call.answer.json",)).start()
+    threading.Timer(0.2, draft.rename, (spec.evidence / "call.answer.json",)).start()
 
-    recollection = scripted_engine(tmp_path, "").recollect(site)
+    recollection = scripted_engine(tmp_path, "").recover_call(spec)
 
-    assert (recollection.liveness, recollection.answer.exit_code) == (Liveness.GONE, 0)
+    assert (recollection.liveness, recollection.result.exit_code) == (Liveness.GONE, 0)

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.events.engine_messages import (
-    Completed,
-    Diagnosed,
+    ApplyComplete,
+    DiagnosticMessage,
+    LogLine,
     Message,
-    Planned,
-    Provisioning,
-    Said,
+    PlannedChange,
+    ProvisionProgress,
 )
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import Answer, Apply, Init, Liveness, Plan, Pull, Request, Site
+from orchestrator.ports import Apply, CallResult, CallSpec, Init, Liveness, Plan, Pull, Request
 from tests.engine.programs import clean_environment, real_engine
 from tests.fakes.stops import Stop
 
@@ -42,18 +42,18 @@ class Workshop:
     def write(self, configuration: str) -> None:
         (self.directory / "main.tf").write_text(configuration)
 
-    def site(self, name: str) -> Site:
-        return Site(self.directory, self._tmp_path / "evidence", name)
+    def spec(self, name: str) -> CallSpec:
+        return CallSpec(self.directory, self._tmp_path / "evidence", name)
 
     def do(
         self, request: Request, *, observe: Callable[[Message], None] = lambda _: None
-    ) -> Answer:
+    ) -> CallResult:
         self._calls += 1
         return self.engine.call(
-            request, self.site(f"call{self._calls}"), stop=Stop(), observe=observe
+            request, self.spec(f"call{self._calls}"), stop=Stop(), observe=observe
         )
 
-    def planned(self, configuration: str) -> Answer:
+    def planned(self, configuration: str) -> CallResult:
         self.write(configuration)
         assert self.do(Init()).exit_code == 0
         return self.do(Plan(self.plan_file))
@@ -76,21 +76,21 @@ def test_a_dead_parent_loses_no_object(shop: Workshop, tmp_path: Path) -> None:
         resource "terraform_data" "b" { input = terraform_data.a.id }
         """
     )
-    site = shop.site("apply")
+    spec = shop.spec("apply")
     caller = tmp_path / "caller.py"
     caller.write_text(
         f"""
 import os
 from pathlib import Path
-from orchestrator.domain.events.engine_messages import Began
+from orchestrator.domain.events.engine_messages import ApplyStart
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import Apply, EngineInfo, Site
+from orchestrator.ports import Apply, EngineInfo, CallSpec
 from tests.fakes.stops import Stop
 info = EngineInfo("terraform", "1", {shop.engine.info.program!r}, "option", "")
-site = Site(Path({str(site.directory)!r}), Path({str(site.evidence)!r}), "apply")
+spec = CallSpec(Path({str(spec.directory)!r}), Path({str(spec.evidence)!r}), "apply")
 TerraformEngine(info, environment=os.environ).call(
-    Apply(Path({str(shop.plan_file)!r})), site, stop=Stop(),
-    observe=lambda m: isinstance(m, Began) and print("began", flush=True),
+    Apply(Path({str(shop.plan_file)!r})), spec, stop=Stop(),
+    observe=lambda m: isinstance(m, ApplyStart) and print("began", flush=True),
 )
 """
     )
@@ -103,18 +103,18 @@ TerraformEngine(info, environment=os.environ).call(
     assert us.stdout.readline() == b"began\n"
     us.kill()
     us.communicate()
-    while_alive = shop.engine.recollect(site).liveness
+    while_alive = shop.engine.recover_call(spec).liveness
     (shop.directory / "go").touch()
-    while shop.engine.recollect(site).liveness is not Liveness.GONE:
+    while shop.engine.recover_call(spec).liveness is not Liveness.GONE:
         time.sleep(0.02)
 
-    recollection = shop.engine.recollect(site)
+    recollection = shop.engine.recover_call(spec)
 
     assert while_alive is Liveness.ALIVE
-    assert (recollection.answer.exit_code, recollection.answer.whole) == (0, True)
-    done = [m.address for m in recollection.answer.messages if isinstance(m, Completed)]
+    assert (recollection.result.exit_code, recollection.result.complete) == (0, True)
+    done = [m.address for m in recollection.result.messages if isinstance(m, ApplyComplete)]
     assert done == ["terraform_data.a", "terraform_data.b"]
-    assert shop.engine.state(shop.do(Pull())).addresses == set(done)
+    assert shop.engine.pulled_state(shop.do(Pull())).addresses == set(done)
 
 
 def test_addresses_are_those_that_terraform_prints(shop: Workshop) -> None:
@@ -138,9 +138,9 @@ def test_addresses_are_those_that_terraform_prints(shop: Workshop) -> None:
     )
     shop.do(Apply(shop.plan_file))
 
-    state = shop.engine.state(shop.do(Pull()))
+    state = shop.engine.pulled_state(shop.do(Pull()))
 
-    planned = {m.address for m in answer.messages if isinstance(m, Planned)}
+    planned = {m.address for m in answer.messages if isinstance(m, PlannedChange)}
     assert len(planned) == 20
     assert state.addresses == planned
 
@@ -171,10 +171,10 @@ def test_a_held_lock_is_told_with_its_holder(shop: Workshop) -> None:
         }
         """
     )
-    other: list[Answer] = []
+    other: list[CallResult] = []
 
     def plan_meanwhile(message: Message) -> None:
-        if isinstance(message, Provisioning) and not other:
+        if isinstance(message, ProvisionProgress) and not other:
             other.append(shop.do(Plan(shop.plan_file.with_name("other"))))
             (shop.directory / "go").touch()
 
@@ -197,7 +197,7 @@ def test_a_failing_init_says_why_and_where(shop: Workshop) -> None:
 
     answer = shop.do(Init())
 
-    (said,) = [m.diagnostic for m in answer.messages if isinstance(m, Diagnosed)]
+    (said,) = [m.diagnostic for m in answer.messages if isinstance(m, DiagnosticMessage)]
     assert answer.exit_code == 1
     assert said.summary == "Unsupported Terraform Core version"
     assert said.at == "main.tf:2"
@@ -229,7 +229,7 @@ def test_moves_forgets_and_imports_are_planned_actions(shop: Workshop) -> None:
         """
     )
 
-    assert {(m.address, m.action) for m in answer.messages if isinstance(m, Planned)} == {
+    assert {(m.address, m.action) for m in answer.messages if isinstance(m, PlannedChange)} == {
         ("terraform_data.renamed", "noop"),
         ("terraform_data.b", "forget"),
         ("terraform_data.imported", "import"),
@@ -249,4 +249,4 @@ def test_the_plugin_cache_and_logs_of_the_user_do_no_harm(tmp_path: Path) -> Non
 
     assert answer.exit_code == 0
     assert len(answer.stderr_text.splitlines()) > 20
-    assert len([m for m in answer.messages if isinstance(m, Said)]) <= 20
+    assert len([m for m in answer.messages if isinstance(m, LogLine)]) <= 20

@@ -16,8 +16,8 @@ from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.loading.modules import read_module
-from orchestrator.ports import Root as WorkRoot
-from orchestrator.ports import RootSetup, Secret
+from orchestrator.ports import Secret, WorkDirConfig
+from orchestrator.ports import WorkDir as WorkRoot
 
 pytestmark = pytest.mark.engine
 
@@ -64,7 +64,7 @@ class Place:
         The target's working directory for the module as it is now.
         """
         snapshot = self.dirs.snapshot(read_module(self.module, shown="modules/app"))
-        setup = RootSetup("local", backend, providers or {})
+        setup = WorkDirConfig("local", backend, providers or {})
         return self.dirs.prepare(TARGET, snapshot, setup, f"{self._kind} 1")
 
     def engine(self, directory: Path) -> Root:
@@ -166,7 +166,7 @@ resource "fakecloud_server" "x" {
     )
     root = place.prepare()
     place.engine(root.directory).init()
-    place.dirs.initialised(root)
+    place.dirs.mark_initialised(root)
     again = place.prepare()
     assert (root.init_needed, again.init_needed) == (True, False)
     assert b"test/fakecloud" in (place.dirs.lock_file(again) or b"")
@@ -244,7 +244,7 @@ def test_private_copy_touches_nothing_of_the_original(place: Place, tmp_path: Pa
     state = (place.root / "state/app.tfstate").read_bytes()
     files = {path: path.stat().st_mtime_ns for path in root.directory.rglob("*")}
     extra = {"more.tf": 'resource "terraform_data" "y" {\n  input = "two"\n}\n'}
-    copy = place.dirs.private_copy(root, tmp_path / "copy", state=state, extra=extra)
+    copy = place.dirs.scratch_copy(root, tmp_path / "copy", state=state, extra=extra)
     assert copy.init_needed
     theirs = place.engine(copy.directory)
     theirs.init()

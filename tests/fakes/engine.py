@@ -18,26 +18,27 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Drifted,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyStart,
+    ChangeSummary,
+    DiagnosticMessage,
+    LogLine,
     Message,
-    OutputPlanned,
-    Planned,
+    OutputChange,
+    PlannedChange,
     PulledState,
-    Said,
+    ResourceDrift,
     StateObject,
     StateOutput,
-    Summarised,
 )
 from orchestrator.domain.record.record import Action, Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports import (
-    Answer,
     Apply,
+    CallResult,
+    CallSpec,
     EngineInfo,
     Exec,
     Import,
@@ -47,9 +48,8 @@ from orchestrator.ports import (
     Program,
     Pull,
     Push,
-    Recollection,
+    RecoveredCall,
     Request,
-    Site,
     StopToken,
     Surgery,
     Unlock,
@@ -57,7 +57,7 @@ from orchestrator.ports import (
 )
 
 PROVIDER = "terraform.io/builtin/terraform"
-NEVER_BEGAN = Answer(exit_code=None, messages=(), whole=True, stopped=True)
+NEVER_STARTED = CallResult(exit_code=None, messages=(), complete=True, stopped=True)
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -184,25 +184,25 @@ class FakeEngine:
     def call(
         self,
         request: Request,
-        site: Site,
+        spec: CallSpec,
         *,
         stop: StopToken,
         observe: Callable[[Message], None],
-    ) -> Answer:
-        root = self._world.root(site.directory)
+    ) -> CallResult:
+        root = self._world.root(spec.directory)
         if root.start_error is not None:
             raise EngineFailed("engine", root.start_error)
         if stop.stopping:
-            _discard(site)
-            return NEVER_BEGAN
+            _discard(spec)
+            return NEVER_STARTED
         evidence = _Evidence()
         with self._world.lock:
-            if (site.evidence, site.name) in self._world.evidence:
-                _discard(site)
-                raise Fenced(f"the call {site.name} cannot be made")
-            self._world.evidence[site.evidence, site.name] = evidence
-            self._world.requests.append((site.directory, request))
-        call = _Call(self._world, root, site, stop, evidence, observe)
+            if (spec.evidence, spec.name) in self._world.evidence:
+                _discard(spec)
+                raise Fenced(f"the call {spec.name} cannot be made")
+            self._world.evidence[spec.evidence, spec.name] = evidence
+            self._world.requests.append((spec.directory, request))
+        call = _Call(self._world, root, spec, stop, evidence, observe)
         code: int | None
         try:
             match request:
@@ -225,51 +225,51 @@ class FakeEngine:
                 raise Killed
         finally:
             evidence.alive = False
-            _discard(site)
+            _discard(spec)
         return replace(
             _answer(evidence), stopped=call.stopped, timed_out=call.timed_out, lock=call.lock
         )
 
-    def recollect(self, site: Site, *, complete_log: bool = True) -> Recollection:
-        key = (site.evidence, site.name)
+    def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
+        key = (spec.evidence, spec.name)
         with self._world.lock:
             evidence = self._world.evidence.setdefault(key, None)
         if evidence is None:
-            _discard(site)
-            return Recollection(began=False, liveness=Liveness.GONE, answer=NEVER_BEGAN)
-        return Recollection(
-            began=True,
+            _discard(spec)
+            return RecoveredCall(started=False, liveness=Liveness.GONE, result=NEVER_STARTED)
+        return RecoveredCall(
+            started=True,
             liveness=Liveness.ALIVE if evidence.alive else Liveness.GONE,
-            answer=_answer(evidence),
+            result=_answer(evidence),
         )
 
-    def discard(self, site: Site) -> None:
+    def discard(self, spec: CallSpec) -> None:
         for stream in ("stdout", "stderr"):
-            (site.evidence / "raw" / f"{site.name}.{stream}").unlink(missing_ok=True)
+            (spec.evidence / "raw" / f"{spec.name}.{stream}").unlink(missing_ok=True)
 
-    def state(self, answer: Answer) -> PulledState:
+    def pulled_state(self, answer: CallResult) -> PulledState:
         if answer.exit_code != 0 or answer.stdout is None:
             raise EngineFailed("readback", "the fake could not read the provider state")
         return _parsed(answer.stdout.read_text())
 
-    def state_in(self, file: Path) -> PulledState:
+    def state_in_file(self, file: Path) -> PulledState:
         try:
             return _parsed(file.read_text())
         except (OSError, ValueError, KeyError) as exc:
             raise EngineFailed("surgery", f"{file} is no provider state: {exc}") from exc
 
-    def state_before(self, plan: Path) -> PulledState | None:
+    def state_in_plan(self, plan: Path) -> PulledState | None:
         try:
             return _parsed(json.loads(plan.read_text())["state"])
         except (OSError, ValueError, KeyError):
             return None
 
-    def emptied(self, state: PulledState) -> str:
+    def emptied_state(self, state: PulledState) -> str:
         return json.dumps(
             {"lineage": state.lineage, "serial": state.serial + 1, "things": {}, "outputs": {}}
         )
 
-    def apart(
+    def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         try:
@@ -287,14 +287,14 @@ class _Call:
         self,
         world: FakeWorld,
         root: FakeRoot,
-        site: Site,
+        spec: CallSpec,
         stop: StopToken,
         evidence: _Evidence,
         observe: Callable[[Message], None],
     ) -> None:
         self._world = world
         self._root = root
-        self._site = site
+        self._spec = spec
         self._stop = stop
         self._evidence = evidence
         self._observe = observe
@@ -306,13 +306,13 @@ class _Call:
     def init(self) -> int:
         if self._root.init_error is not None:
             return self._fails(self._root.init_error)
-        self._say(Said("initialized"))
+        self._say(LogLine("initialized"))
         return 0
 
     def pull(self) -> int:
         if self._root.pull_error is not None:
             return self._fails(self._root.pull_error)
-        path = self._site.evidence / "raw" / f"{self._site.name}.stdout"
+        path = self._spec.evidence / "raw" / f"{self._spec.name}.stdout"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_text(_dumped(self._root))
         self._evidence.stdout = path
@@ -324,7 +324,7 @@ class _Call:
         """
         match request.argv:
             case ("echo", *words):
-                self._say(Said(self._site.mask(" ".join(words))))
+                self._say(LogLine(self._spec.mask(" ".join(words))))
                 return 0
             case ("false",):
                 return 1
@@ -373,7 +373,7 @@ class _Call:
                 if root.things.pop(address, None) is None:
                     return self._fails("Invalid target address")
                 self._write_state()
-                self._say(Said("Successfully removed 1 resource instance(s)."))
+                self._say(LogLine("Successfully removed 1 resource instance(s)."))
             case Exec():
                 return self._fails("the fake does not know this command")
             case _:
@@ -389,7 +389,7 @@ class _Call:
         before = _dumped(root)
         if request.refresh and request.mode != "destroy":  # its plan tells of no drift
             for address in sorted(root.vanished & set(root.things)):
-                self._say(Drifted(address, "delete", _type(address)))
+                self._say(ResourceDrift(address, "delete", _type(address)))
         present = {
             address: thing
             for address, thing in root.things.items()
@@ -398,11 +398,11 @@ class _Call:
         actions = [] if request.mode == "refresh-only" else list(_actions(root, present, request))
         outputs = _output_actions(root, request)
         for address, action in actions:
-            self._say(Planned(address, action, _type(address)))
+            self._say(PlannedChange(address, action, _type(address)))
         add, change, remove = _counts(action for _, action in actions)
-        self._say(Summarised("plan", add, change, remove))
+        self._say(ChangeSummary("plan", add, change, remove))
         for name, action in outputs:
-            self._say(OutputPlanned(name, action))
+            self._say(OutputChange(name, action))
         request.out.write_text(
             json.dumps({"state": before, "actions": actions, "mode": request.mode})
         )
@@ -441,7 +441,7 @@ class _Call:
         if failed:
             return 1
         root.state_outputs = {} if plan["mode"] == "destroy" else dict(root.outputs)
-        self._say(Summarised("apply", *_counts(iter(done))))
+        self._say(ChangeSummary("apply", *_counts(iter(done))))
         return 0
 
     def _work(self, address: str, action: Action) -> bool | None:
@@ -458,7 +458,7 @@ class _Call:
         root = self._root
         thing = root.things.get(address)
         fault = root.faults.get(address)
-        self._say(Began(address, part, self._world.now(), thing.id if thing else None))
+        self._say(ApplyStart(address, part, self._world.now(), thing.id if thing else None))
         match fault:
             case Fault.KILL_ENGINE:
                 return None
@@ -484,7 +484,7 @@ class _Call:
                 if fault is Fault.KILL_US:
                     self._observe, self.orphaned = _nobody, True
                 identifier = self._make(address, part, tainted=False)
-                self._say(Completed(address, part, self._world.now(), identifier))
+                self._say(ApplyComplete(address, part, self._world.now(), identifier))
                 return True
             case _:
                 assert_never(fault)
@@ -507,7 +507,7 @@ class _Call:
         """
         Wait for a stop; False where it ended in SIGKILL.
         """
-        until = None if self._site.timeout is None else time.monotonic() + self._site.timeout
+        until = None if self._spec.timeout is None else time.monotonic() + self._spec.timeout
         while not (self._stop.stopping or (until is not None and time.monotonic() >= until)):
             time.sleep(0.001)
         self.timed_out = not self._stop.stopping
@@ -518,12 +518,12 @@ class _Call:
         if self.stopped:
             return
         self.stopped = True
-        self._say(Said("Interrupt received."))
+        self._say(LogLine("Interrupt received."))
 
     def _errors(self, address: str, part: Action, summary: str) -> bool:
-        self._say(Errored(address, part, self._world.now()))
+        self._say(ApplyErrored(address, part, self._world.now()))
         text = self._root.errors.get(address, summary)
-        self._say(Diagnosed(Diagnostic(summary=self._site.mask(text), address=address)))
+        self._say(DiagnosticMessage(Diagnostic(summary=self._spec.mask(text), address=address)))
         return False
 
     def _is_locked(self, holder: StateLock) -> int:
@@ -531,7 +531,7 @@ class _Call:
         return self._fails("Error acquiring the state lock")
 
     def _fails(self, summary: str) -> int:
-        self._say(Diagnosed(Diagnostic(summary=self._site.mask(summary))))
+        self._say(DiagnosticMessage(Diagnostic(summary=self._spec.mask(summary))))
         return 1
 
     def _say(self, message: Message) -> None:
@@ -540,7 +540,7 @@ class _Call:
 
     def _write_state(self) -> None:
         if self._root.lineage is None:
-            self._root.lineage = f"lineage-{self._site.directory.name}"
+            self._root.lineage = f"lineage-{self._spec.directory.name}"
         self._root.serial += 1
 
 
@@ -585,11 +585,11 @@ def _counts(actions: Iterator[Action]) -> tuple[int, int, int]:
     )
 
 
-def _answer(evidence: _Evidence) -> Answer:
-    return Answer(
+def _answer(evidence: _Evidence) -> CallResult:
+    return CallResult(
         exit_code=evidence.exit_code,
         messages=tuple(evidence.messages),
-        whole=evidence.ended,
+        complete=evidence.ended,
         stdout=evidence.stdout,
     )
 
@@ -627,8 +627,8 @@ def _type(address: str) -> str:
     return address.rsplit(".", 2)[-2]
 
 
-def _discard(site: Site) -> None:
-    for path in site.delete_after:
+def _discard(spec: CallSpec) -> None:
+    for path in spec.delete_after:
         path.unlink(missing_ok=True)
 
 

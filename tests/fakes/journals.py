@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyStart,
+    DiagnosticMessage,
     Message,
-    OutputPlanned,
-    Planned,
+    OutputChange,
+    PlannedChange,
     PulledState,
     StateObject,
     StateOutput,
@@ -46,22 +46,22 @@ def messages(*lines: str) -> list[Message]:
 def _message(line: str) -> Message:
     word, rest = line.split(" ", 1)
     if word == "output":
-        return OutputPlanned(rest, "create")
+        return OutputChange(rest, "create")
     if word == "error":
         address, text = rest.split(" ", 1)
         found = Diagnostic(summary=text, address=None if address == "-" else address)
-        return Diagnosed(found)
+        return DiagnosticMessage(found)
     action, address, *more = rest.split(" ")
     verb: Action = PlannedAction.model_validate({"action": action, "address": address}).action
     match word:
         case "plan":
-            return Planned(address, verb, "fakecloud_server")
+            return PlannedChange(address, verb, "fakecloud_server")
         case "began":
-            return Began(address, verb, START)
+            return ApplyStart(address, verb, START)
         case "done":
-            return Completed(address, verb, START, more[0] if more else None)
+            return ApplyComplete(address, verb, START, more[0] if more else None)
         case "failed":
-            return Errored(address, verb, START)
+            return ApplyErrored(address, verb, START)
         case _:
             raise ValueError(line)
 

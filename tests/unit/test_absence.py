@@ -14,7 +14,7 @@ from orchestrator.domain.destroy.absence import (
     method,
     weigh,
 )
-from orchestrator.domain.events.engine_messages import Drifted, Message, Refreshed
+from orchestrator.domain.events.engine_messages import Message, RefreshComplete, ResourceDrift
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entries import Stamp, gone_without_mutation, mark, reconciled
 from orchestrator.domain.record.faults import Evidence
@@ -50,7 +50,7 @@ def test_an_object_that_the_refresh_loses_is_gone() -> None:
     Lost by the refresh is gone, found is not; after a plan that ended well there is
     nothing else.
     """
-    found = said(Drifted("s.alone_0", "delete", "s"), ended_well=True)
+    found = said(ResourceDrift("s.alone_0", "delete", "s"), ended_well=True)
     assert found == {"s.a": "gone", "s.b": "terminating"}
 
 
@@ -58,7 +58,7 @@ def test_a_plan_that_failed_answers_only_for_what_it_read() -> None:
     """
     An error elsewhere leaves sound answers sound, and tells nothing of what was not read.
     """
-    found = said(Refreshed("s.alone_1", "2"), "error s.alone_0 boom", ended_well=False)
+    found = said(RefreshComplete("s.alone_1", "2"), "error s.alone_0 boom", ended_well=False)
     assert found == {"s.a": "unknown", "s.b": "terminating"}
 
 
@@ -78,7 +78,7 @@ def test_a_provider_made_from_the_steps_own_objects_proves_nothing() -> None:
     """
     Once the objects that it is configured from are gone, it asks somewhere else or nowhere.
     """
-    told = Journal.of([Drifted(name, "delete", "s") for name in ALONE], whole=True)
+    told = Journal.of([ResourceDrift(name, "delete", "s") for name in ALONE], whole=True)
     found = answers(told, ALONE, ended_well=True, blind={"by=us"})
     assert {address: answer for (address, _), (answer, _) in found.items()} == {
         "s.a": "gone",

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Drifted,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyProgress,
+    ApplyStart,
+    ChangeSummary,
+    DiagnosticMessage,
+    LogLine,
     Message,
-    OutputPlanned,
-    Planned,
-    Provisioning,
-    Refreshed,
-    Said,
-    StillGoing,
-    Summarised,
+    OutputChange,
+    PlannedChange,
+    ProvisionProgress,
+    RefreshComplete,
+    ResourceDrift,
 )
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
@@ -49,52 +49,55 @@ def change(kind: str, action: str, **more: Any) -> str:
 
 
 CASES: list[tuple[str, tuple[Message, ...]]] = [
-    (change("planned_change", "create"), (Planned(ADDRESS, "create", "m_thing"),)),
+    (change("planned_change", "create"), (PlannedChange(ADDRESS, "create", "m_thing"),)),
     (
         change("planned_change", "replace", reason="tainted"),
-        (Planned(ADDRESS, "replace", "m_thing", "tainted"),),
+        (PlannedChange(ADDRESS, "replace", "m_thing", "tainted"),),
     ),
     (
         change("planned_change", "update", importing={"id": "i-1"}),
-        (Planned(ADDRESS, "update", "m_thing", importing="i-1"),),
+        (PlannedChange(ADDRESS, "update", "m_thing", importing="i-1"),),
     ),
-    (change("planned_change", "remove"), (Planned(ADDRESS, "forget", "m_thing"),)),
-    (change("planned_change", "move"), (Planned(ADDRESS, "noop", "m_thing", "move"),)),
+    (change("planned_change", "remove"), (PlannedChange(ADDRESS, "forget", "m_thing"),)),
+    (change("planned_change", "move"), (PlannedChange(ADDRESS, "noop", "m_thing", "move"),)),
     (change("planned_change", "read"), ()),
     (change("planned_change", "noop"), ()),
-    (change("resource_drift", "delete"), (Drifted(ADDRESS, "delete", "m_thing"),)),
+    (change("resource_drift", "delete"), (ResourceDrift(ADDRESS, "delete", "m_thing"),)),
     (change("resource_drift", "move"), ()),
     (
         line("outputs", outputs={"a": {"action": "create"}, "b": {"action": "noop"}}),
-        (OutputPlanned("a", "create"),),
+        (OutputChange("a", "create"),),
     ),
     (line("outputs", outputs={"a": {"sensitive": False, "type": "string", "value": "x"}}), ()),
-    (hook("apply_start", "create"), (Began(ADDRESS, "create", AT),)),
-    (hook("apply_start", "update", id_value="i-1"), (Began(ADDRESS, "update", AT, "i-1"),)),
+    (hook("apply_start", "create"), (ApplyStart(ADDRESS, "create", AT),)),
+    (hook("apply_start", "update", id_value="i-1"), (ApplyStart(ADDRESS, "update", AT, "i-1"),)),
     (hook("apply_start", "read"), ()),
     (
         hook("apply_progress", "delete", elapsed_seconds=10),
-        (StillGoing(ADDRESS, "delete", AT, 10.0),),
+        (ApplyProgress(ADDRESS, "delete", AT, 10.0),),
     ),
-    (hook("apply_complete", "create", id_value="i-1"), (Completed(ADDRESS, "create", AT, "i-1"),)),
+    (
+        hook("apply_complete", "create", id_value="i-1"),
+        (ApplyComplete(ADDRESS, "create", AT, "i-1"),),
+    ),
     (hook("apply_complete", "read"), ()),
-    (hook("apply_errored", "create"), (Errored(ADDRESS, "create", AT),)),
+    (hook("apply_errored", "create"), (ApplyErrored(ADDRESS, "create", AT),)),
     (
         line(
             "change_summary",
             changes={"add": 1, "change": 2, "remove": 3, "operation": "apply", "import": 9},
         ),
-        (Summarised("apply", 1, 2, 3),),
+        (ChangeSummary("apply", 1, 2, 3),),
     ),
     (line("version", ui="1.3", terraform="1.15.5"), ()),
     (line("refresh_start"), ()),
-    (hook("refresh_complete", "", id_value="i-1"), (Refreshed(ADDRESS, "i-1"),)),
+    (hook("refresh_complete", "", id_value="i-1"), (RefreshComplete(ADDRESS, "i-1"),)),
     (hook("refresh_complete", ""), ()),
-    (line("log"), (Said("text"),)),
-    (line("a_type_of_tomorrow"), (Said("text"),)),
-    (line("apply_start", hook={"of": "another shape"}), (Said("text"),)),
-    ("Interrupt received.", (Said("Interrupt received."),)),
-    ('["a", "list"]', (Said('["a", "list"]'),)),
+    (line("log"), (LogLine("text"),)),
+    (line("a_type_of_tomorrow"), (LogLine("text"),)),
+    (line("apply_start", hook={"of": "another shape"}), (LogLine("text"),)),
+    ("Interrupt received.", (LogLine("Interrupt received."),)),
+    ('["a", "list"]', (LogLine('["a", "list"]'),)),
     ("", ()),
 ]
 
@@ -123,7 +126,7 @@ def test_a_diagnostic_keeps_address_and_place() -> None:
     spoken = parse_line(line("diagnostic", diagnostic=said))
 
     assert spoken.messages == (
-        Diagnosed(
+        DiagnosticMessage(
             Diagnostic(summary="creating", detail="refused", address=ADDRESS, at="main.tf:3")
         ),
     )
@@ -142,8 +145,10 @@ def test_free_text_is_masked_and_addresses_are_not() -> None:
     spoken = [parse_line(item, lambda text: text.replace("hunter22", "***")) for item in lines]
 
     assert [item.messages[0] for item in spoken] == [
-        Diagnosed(Diagnostic(severity="warning", summary="***", detail="***", address=ADDRESS)),
-        Provisioning(ADDRESS, "***"),
+        DiagnosticMessage(
+            Diagnostic(severity="warning", summary="***", detail="***", address=ADDRESS)
+        ),
+        ProvisionProgress(ADDRESS, "***"),
     ]
 
 
@@ -153,7 +158,7 @@ def test_a_newer_output_format_is_said() -> None:
     """
     (message,) = parse_line(line("version", ui="2.0")).messages
 
-    assert isinstance(message, Diagnosed)
+    assert isinstance(message, DiagnosticMessage)
     assert message.diagnostic.severity == "warning"
 
 

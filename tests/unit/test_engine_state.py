@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.events.engine_messages import StateObject
-from orchestrator.engine.state import apart, instance_key, parse_state, state_in_plan
+from orchestrator.engine.state import instance_key, isolated_state, parse_state, state_in_plan
 
 AWS = 'provider["registry.terraform.io/hashicorp/aws"]'
 
@@ -71,7 +71,7 @@ def test_objects_set_apart_depend_on_nothing() -> None:
     )
     address = 'module.m["k"].aws_instance.a["x"]'
 
-    told, names = apart(b"Warning: x\n" + raw, {(address, "i-1"), (address, "i-0")})
+    told, names = isolated_state(b"Warning: x\n" + raw, {(address, "i-1"), (address, "i-0")})
 
     data = json.loads(told)
     assert (data["lineage"], data["outputs"]) == ("l", {})

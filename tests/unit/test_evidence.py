@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.process.call_files import CallFiles, Ending
+from orchestrator.engine.process.call_files import AnswerFile, CallFiles
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff", b"{", b"[1]", b"7", b'{"exit_code": 0}'])
@@ -18,8 +18,8 @@ def test_a_damaged_answer_is_none(tmp_path: Path, text: bytes) -> None:
     """
     files = CallFiles(tmp_path, "apply")
     files.answer.write_bytes(b'{"exit_code": 0, "signal": null, "began": true}')
-    assert files.ending() == Ending(exit_code=0, signal=None, began=True)
+    assert files.read_answer() == AnswerFile(exit_code=0, signal=None, started=True)
 
     files.answer.write_bytes(text)
 
-    assert files.ending() is None
+    assert files.read_answer() is None

@@ -16,7 +16,7 @@ from orchestrator.app.steps.guards import (
     check_state,
     check_vanished,
 )
-from orchestrator.domain.events.engine_messages import Drifted, PulledState
+from orchestrator.domain.events.engine_messages import PulledState, ResourceDrift
 from orchestrator.domain.provider_query.refresh import sight
 from orchestrator.domain.record.doubts import Look
 from orchestrator.domain.record.journal import Journal
@@ -74,7 +74,7 @@ def test_an_empty_state_may_be_applied_to(record: object) -> None:
 
 
 def vanishing(*addresses: str) -> Journal:
-    return Journal.of([Drifted(a, "delete", "s") for a in addresses], whole=True)
+    return Journal.of([ResourceDrift(a, "delete", "s") for a in addresses], whole=True)
 
 
 def looked(

@@ -40,4 +40,4 @@ def test_a_provider_may_reach_objects(
         provider_blocks=names,
         provider_reach=reach,
     )
-    assert snapshot.may_reach_objects(name) == may
+    assert snapshot.provider_may_depend_on_resources(name) == may

@@ -8,7 +8,12 @@ import json
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import Diagnosed, Message, Planned, Refreshed
+from orchestrator.domain.events.engine_messages import (
+    DiagnosticMessage,
+    Message,
+    PlannedChange,
+    RefreshComplete,
+)
 from orchestrator.domain.provider_query.query_plan import Answers, Questions, Search, read_answers
 from orchestrator.domain.record.record import Diagnostic
 
@@ -17,11 +22,11 @@ ASKED = Questions({"a_b.c": "id-1", 'a_b.d["x"]': "id-2"}, (SEARCH,))
 DATA = "data.aws_instances.orchestrator_search_0"
 
 
-def error(summary: str, detail: str = "", address: str | None = None) -> Diagnosed:
-    return Diagnosed(Diagnostic(summary=summary, detail=detail, address=address))
+def error(summary: str, detail: str = "", address: str | None = None) -> DiagnosticMessage:
+    return DiagnosticMessage(Diagnostic(summary=summary, detail=detail, address=address))
 
 
-def missing(quoted: str) -> Diagnosed:
+def missing(quoted: str) -> DiagnosticMessage:
     said = f"While attempting to import an existing object to {quoted}, the provider detected"
     return error("Cannot import non-existent remote object", said)
 
@@ -63,9 +68,9 @@ def test_the_plan_asks_for_nothing_else() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Planned("a_b.c", "import", "a_b", importing="id-1"),
-        Planned("a_b.c", "update", "a_b", importing="id-1"),
-        Refreshed("a_b.c", "id-1"),
+        PlannedChange("a_b.c", "import", "a_b", importing="id-1"),
+        PlannedChange("a_b.c", "update", "a_b", importing="id-1"),
+        RefreshComplete("a_b.c", "id-1"),
     ],
     ids=["imported", "imported and changed", "read, whatever came of its plan"],
 )
@@ -80,7 +85,7 @@ def test_a_plan_to_create_is_no_answer() -> None:
     """
     Where the engine passes over an import it plans a create: nobody was asked.
     """
-    said = answered(Planned("a_b.c", "create", "a_b"))
+    said = answered(PlannedChange("a_b.c", "create", "a_b"))
     assert (said.found, said.missing) == (frozenset(), frozenset())
     assert said.trouble("a_b.c") == "the engine said nothing of it"
 
@@ -98,7 +103,7 @@ def test_what_is_missing_was_not_found() -> None:
     """
     The engine reports that it asked before it says that nothing is there.
     """
-    assert answered(Refreshed("a_b.c", "id-1"), missing('"a_b.c"')).found == frozenset()
+    assert answered(RefreshComplete("a_b.c", "id-1"), missing('"a_b.c"')).found == frozenset()
 
 
 def test_an_error_that_names_nothing_asked_is_the_reason_for_all() -> None:
@@ -145,4 +150,4 @@ def test_warnings_answer_nothing() -> None:
     Only errors tell that something is missing.
     """
     quoted = missing('"a_b.c"').diagnostic.model_copy(update={"severity": "warning"})
-    assert answered(Diagnosed(quoted)).missing == frozenset()
+    assert answered(DiagnosticMessage(quoted)).missing == frozenset()

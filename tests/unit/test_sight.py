@@ -4,15 +4,15 @@ What a refresh saw: the provider configurations that found nothing are not belie
 
 from __future__ import annotations
 
-from orchestrator.domain.events.engine_messages import Drifted, PulledState, Refreshed
+from orchestrator.domain.events.engine_messages import PulledState, RefreshComplete, ResourceDrift
 from orchestrator.domain.provider_query.refresh import Sight, sight
 from orchestrator.domain.record.journal import Journal
 from tests.fakes.journals import journal, state
 
 
 def applying(held: PulledState, *lost: str, targeted: bool = False, seen: str = "") -> Sight:
-    found = [Refreshed(address, "1") for address in seen.split()]
-    drift = [Drifted(address, "delete", "s") for address in lost]
+    found = [RefreshComplete(address, "1") for address in seen.split()]
+    drift = [ResourceDrift(address, "delete", "s") for address in lost]
     told = Journal.of([*found, *drift], whole=True)
     return sight(told, held, destroying=False, targeted=targeted)
 

@@ -17,10 +17,10 @@ from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
 from orchestrator.errors import Invalid, Location, StoreUnavailable
-from orchestrator.ports import Root, RootSetup, Secret, Snapshot
+from orchestrator.ports import Secret, Snapshot, WorkDir, WorkDirConfig
 
 TARGET = Target("web", "prod", "network")
-SETUP = RootSetup("local", {"path": ".orchestrator/state/network.tfstate"})
+SETUP = WorkDirConfig("local", {"path": ".orchestrator/state/network.tfstate"})
 
 
 def write(path: Path, text: str = "x", mode: int = 0o644) -> Path:
@@ -51,22 +51,22 @@ class Project:
         self.dirs = DirectoryWorkDirs(self.work, root)
 
     def prepare(
-        self, setup: RootSetup = SETUP, *, engine: str = "terraform 1", **facts: Any
-    ) -> Root:
+        self, setup: WorkDirConfig = SETUP, *, engine: str = "terraform 1", **facts: Any
+    ) -> WorkDir:
         """
         Prepare the target from the module as it is now.
         """
         snapshot = self.dirs.snapshot(module(self.module, **facts))
         return self.dirs.prepare(TARGET, snapshot, setup, engine)
 
-    def init(self, root: Root) -> None:
+    def init(self, root: WorkDir) -> None:
         """
         Do what a successful init does.
         """
         write(root.directory / ".terraform/terraform.tfstate")
         if self.dirs.lock_file(root) is None:
             write(root.directory / ".terraform.lock.hcl", "# made by init")
-        self.dirs.initialised(root)
+        self.dirs.mark_initialised(root)
 
 
 @pytest.fixture
@@ -231,10 +231,13 @@ def test_archive_comes_back(tmp_path: Path) -> None:
     )
     acme = 'provider["registry.terraform.io/corp/acme"]'
     assert [
-        unpacked.configured_from_objects(name)
+        unpacked.configuration_depends_on_resources(name)
         for name in (acme, f"{acme}.grown", f"module.m.{acme}", acme.replace("acme", "other"))
     ] == [False, True, True, False]
-    assert (unpacked.configures_with("x"), unpacked.configures_with("y")) == (True, False)
+    assert (
+        unpacked.provider_may_depend_on_variable("x"),
+        unpacked.provider_may_depend_on_variable("y"),
+    ) == (True, False)
     assert snapshots.entries_of(unpacked) == snapshots.entries_of(packed)
 
 
@@ -243,8 +246,10 @@ def test_of_an_archive_from_before_the_worst_is_assumed() -> None:
     A snapshot that does not say what its providers are made from: from anything.
     """
     old = snapshots.unpack(forge({"files/main.tf": b"x"}, provider_blocks=["acme"]))
-    assert old.configured_from_objects('provider["registry.terraform.io/hashicorp/acme"].any')
-    assert (old.configures_with("any"), old.protected) == (True, ())
+    assert old.configuration_depends_on_resources(
+        'provider["registry.terraform.io/hashicorp/acme"].any'
+    )
+    assert (old.provider_may_depend_on_variable("any"), old.protected) == (True, ())
 
 
 def forge(members: Mapping[str, bytes | tarfile.TarInfo], **manifest: Any) -> bytes:
@@ -353,7 +358,7 @@ def test_bomb_is_not_unpacked() -> None:
 
 
 def generated(
-    setup: RootSetup, *, engine: str = "terraform 1.11.4", **facts: Any
+    setup: WorkDirConfig, *, engine: str = "terraform 1.11.4", **facts: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     The parsed files and the variables generated for a module with these facts.
@@ -370,7 +375,7 @@ def test_provider_configuration() -> None:
     are objects, aliases a list.
     """
     files, variables = generated(
-        RootSetup(
+        WorkDirConfig(
             "local",
             {},
             {
@@ -395,7 +400,7 @@ def test_secrets_are_variables() -> None:
     No secret is in a file: each leaf is a sensitive variable whose value is returned.
     """
     files, variables = generated(
-        RootSetup(
+        WorkDirConfig(
             "local",
             {},
             {"a": {"token": Secret("s1"), "login": Secret({"user": "s2", "keys": ["s3", 4]})}},
@@ -422,7 +427,7 @@ def test_required_providers() -> None:
     a local module.
     """
     files, _ = generated(
-        RootSetup(
+        WorkDirConfig(
             "local",
             {},
             {
@@ -450,7 +455,7 @@ def test_unused_providers_are_left_out() -> None:
     A provider that the module is known not to use is not configured: the engine would fetch it.
     """
     files, variables = generated(
-        RootSetup("local", {}, {"aws": {"token": Secret("x")}}), provider_uses={}
+        WorkDirConfig("local", {}, {"aws": {"token": Secret("x")}}), provider_uses={}
     )
     assert (list(files), variables) == ([BACKEND_FILE], {})
 
@@ -458,18 +463,21 @@ def test_unused_providers_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("setup", "message"),
     [
-        (RootSetup("local", {}, {"own": {}}), 'configures provider "own" itself'),
+        (WorkDirConfig("local", {}, {"own": {}}), 'configures provider "own" itself'),
         (
-            RootSetup("local", {}, {"declared": {"source": "x/y"}}),
+            WorkDirConfig("local", {}, {"declared": {"source": "x/y"}}),
             "is corp/declared for the module",
         ),
-        (RootSetup("local", {}, {"p": "x"}), 'provider "p" must be a mapping'),
-        (RootSetup("local", {}, {"p": [{}, {}]}), "needs a different `alias`"),
-        (RootSetup("local", {}, {"p": {"alias": "a b"}}), "an `alias` that is no name"),
-        (RootSetup("s3", {"a": {"b": [Secret("s")]}}), 'environment variables of the "s3" backend'),
+        (WorkDirConfig("local", {}, {"p": "x"}), 'provider "p" must be a mapping'),
+        (WorkDirConfig("local", {}, {"p": [{}, {}]}), "needs a different `alias`"),
+        (WorkDirConfig("local", {}, {"p": {"alias": "a b"}}), "an `alias` that is no name"),
+        (
+            WorkDirConfig("s3", {"a": {"b": [Secret("s")]}}),
+            'environment variables of the "s3" backend',
+        ),
     ],
 )
-def test_refused_setup(setup: RootSetup, message: str) -> None:
+def test_refused_setup(setup: WorkDirConfig, message: str) -> None:
     """
     What cannot be generated is said with the step and what to do, before an engine runs.
     """
@@ -482,7 +490,7 @@ def test_backend_settings_are_literal() -> None:
     """
     Terraform does not interpret backend settings in JSON, OpenTofu does: both mean what was given.
     """
-    setup = RootSetup("s3", {"key": "a${b}"})
+    setup = WorkDirConfig("s3", {"key": "a${b}"})
     terraform, _ = generated(setup)
     tofu, _ = generated(setup, engine="tofu 1.9")
     assert terraform[BACKEND_FILE]["terraform"]["backend"] == {"s3": {"key": "a${b}"}}
@@ -623,7 +631,9 @@ def test_provider_file_goes_with_its_providers(project: Project) -> None:
     """
     Provider configuration that is no longer wanted is not left behind.
     """
-    root = project.prepare(RootSetup("local", SETUP.backend_config, {"aws": {"t": Secret("s")}}))
+    root = project.prepare(
+        WorkDirConfig("local", SETUP.backend_config, {"aws": {"t": Secret("s")}})
+    )
     assert root.variables == {"orchestrator_secret_1": "s"}
     assert (root.directory / PROVIDER_FILE).exists()
     project.prepare()
@@ -657,7 +667,7 @@ def test_lock_file(project: Project) -> None:
     write(root.directory / ".terraform.lock.hcl", "by init")
     write(project.module / "main.tf", "# changed")
     assert project.dirs.lock_file(project.prepare()) == b"by init"
-    stored = RootSetup("local", SETUP.backend_config, lock_file=b"stored")
+    stored = WorkDirConfig("local", SETUP.backend_config, lock_file=b"stored")
     assert project.dirs.lock_file(project.prepare(stored)) == b"stored"
     write(own, "upgraded")
     assert project.dirs.lock_file(project.prepare()) == b"upgraded"
@@ -679,13 +689,13 @@ def test_init_holds(project: Project) -> None:
 @pytest.mark.parametrize(
     ("setup", "engine"),
     [
-        (RootSetup("local", {"path": "elsewhere.tfstate"}), "terraform 1"),
-        (RootSetup("local", SETUP.backend_config, {"aws": {"region": "x"}}), "terraform 1"),
-        (RootSetup("local", SETUP.backend_config, lock_file=b"another"), "terraform 1"),
+        (WorkDirConfig("local", {"path": "elsewhere.tfstate"}), "terraform 1"),
+        (WorkDirConfig("local", SETUP.backend_config, {"aws": {"region": "x"}}), "terraform 1"),
+        (WorkDirConfig("local", SETUP.backend_config, lock_file=b"another"), "terraform 1"),
         (SETUP, "terraform 2"),
     ],
 )
-def test_other_wishes_need_init(project: Project, setup: RootSetup, engine: str) -> None:
+def test_other_wishes_need_init(project: Project, setup: WorkDirConfig, engine: str) -> None:
     """
     Another backend, provider configuration, lock file or engine needs a new init.
     """
@@ -724,7 +734,7 @@ def test_secret_values_do_not_need_init(project: Project) -> None:
     A rotated secret of provider configuration is a value, not configuration.
     """
     one, two = (
-        RootSetup("local", SETUP.backend_config, {"aws": {"token": Secret(value)}})
+        WorkDirConfig("local", SETUP.backend_config, {"aws": {"token": Secret(value)}})
         for value in ("s3cret-1", "s3cret-2")
     )
     project.init(project.prepare(one))

@@ -17,16 +17,16 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep, make_site, pull
+from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
 from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.engine_commands import EngineCommand
-from orchestrator.domain.events.engine_messages import Message, PulledState, Said
+from orchestrator.domain.events.engine_messages import LogLine, Message, PulledState
 from orchestrator.domain.events.events import EngineLine
 from orchestrator.domain.masking import MARK
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Busy, EngineFailed, OrchestratorError, Refused
-from orchestrator.ports import Answer, Exec
+from orchestrator.ports import CallResult, Exec
 
 
 def execute(services: Services, deployment: Deployment, request: RunRequest) -> int:
@@ -51,11 +51,11 @@ def look(
     """
 
     def observe(message: Message) -> None:
-        if isinstance(message, Said):
+        if isinstance(message, LogLine):
             say(message.line)
 
     with (
-        services.workdirs.hold(deployment.blueprint, deployment.environment),
+        services.workdirs.lock(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
     ):
         steps = PreparedSteps(
@@ -72,15 +72,15 @@ def look(
         options, var_file = ["-no-color"], evidence / "inputs.tfvars.json"
         if command.takes_variables:
             inputs = steps.recorded_inputs(prepared)
-            write_variables(services, var_file, inputs, prepared.root.variables)
+            write_variables(services, var_file, inputs, prepared.work_dir.variables)
             options.append(f"-var-file={var_file}")
-        site = make_site(services, prepared.root, evidence, "exec", delete_after=(var_file,))
-        answer = services.engine.call(
-            Exec(command.words(*options)), site, stop=services.stop, observe=observe
+        spec = call_spec(services, prepared.work_dir, evidence, "exec", delete_after=(var_file,))
+        result = services.engine.call(
+            Exec(command.words(*options)), spec, stop=services.stop, observe=observe
         )
-    if answer.stderr_text.strip():
-        say_error(answer.stderr_text.rstrip("\n"))
-    return _code(services, command, answer)
+    if result.stderr_text.strip():
+        say_error(result.stderr_text.rstrip("\n"))
+    return _code(services, command, result)
 
 
 def _learn_secrets(services: Services, prepared: PreparedStep, evidence: Path) -> None:
@@ -89,18 +89,18 @@ def _learn_secrets(services: Services, prepared: PreparedStep, evidence: Path) -
     does not come, either.
     """
     with suppress(EngineFailed, Busy):
-        for value in pull(services, prepared.root, evidence, "pull").secrets:
+        for value in pull(services, prepared.work_dir, evidence, "pull").secrets:
             services.masker.add(value)
 
 
-def _code(services: Services, command: EngineCommand, answer: Answer) -> int:
+def _code(services: Services, command: EngineCommand, result: CallResult) -> int:
     if services.stop.stopping:
         return services.stop.exit_code
-    if answer.exit_code == 0:
+    if result.exit_code == 0:
         return 0
-    if answer.exit_code == 2 and "-detailed-exitcode" in command.rest:
+    if result.exit_code == 2 and "-detailed-exitcode" in command.rest:
         return 2
-    return Busy.exit_code if answer.lock is not None else EngineFailed.exit_code
+    return Busy.exit_code if result.lock is not None else EngineFailed.exit_code
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
@@ -163,6 +163,6 @@ def _check(command: EngineCommand, _: PulledState) -> None:
 
 
 def _tell(runner: StepRunner, name: str, message: Message) -> None:
-    if isinstance(message, Said):
+    if isinstance(message, LogLine):
         at = runner.services.clock.now()
         runner.services.sink.emit(EngineLine(at=at, step=name, line=message.line))

@@ -62,7 +62,7 @@ def plan(
         ),
     )
     with (
-        services.workdirs.hold(deployment.blueprint, deployment.environment),
+        services.workdirs.lock(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
     ):
         planner = _Planner(services, deployment, request, scratch)

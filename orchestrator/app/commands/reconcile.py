@@ -160,7 +160,7 @@ def _evidence(
     """
     services, evidence = runner.services, runner.steps.evidence(name)
     runner.check_saved(name)
-    state = pull(services, prepared.root, evidence, "pull")
+    state = pull(services, prepared.work_dir, evidence, "pull")
     target = str(runner.deployment.target(name))
     hold = partial(check_state, serial_may_fall=True)
     hold(target, record, state)

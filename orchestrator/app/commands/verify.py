@@ -70,7 +70,7 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
     prepared = runner.steps.prepared[name]
     assert prepared.record is not None, "only recorded steps are checked"
     try:
-        state = pull(services, prepared.root, runner.steps.evidence(name), "pull")
+        state = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull")
         check_state(str(runner.deployment.target(name)), prepared.record, state)
         _check_whole(runner, name, prepared.record, state)
         inputs = runner.steps.recorded_inputs(prepared)

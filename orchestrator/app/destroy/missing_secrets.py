@@ -71,7 +71,7 @@ def _uses(
 ) -> Iterator[str]:
     if variables:
         snapshot = snapshot_of(steps.services, step, steps.records.get(step.name))
-        if any(snapshot.configures_with(variable) for variable in variables):
+        if any(snapshot.provider_may_depend_on_variable(variable) for variable in variables):
             yield "a provider configuration in the module"
     if any(name in _named(template) for template in step.providers.values()):
         yield "a provider configuration in the blueprint"

@@ -11,8 +11,8 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.pipeline import StepResult
 from orchestrator.app.steps.preparation import (
     PreparedStep,
+    call_spec,
     ignore_message,
-    make_site,
     pull,
     pull_after,
     stopped,
@@ -54,7 +54,7 @@ class OwnedStep:
         """
         services, known = self.services, self.prepared.record
         assert known is not None, "a target without a record goes with nobody"
-        state = pull(services, self.prepared.root, self.evidence, "pull-before")
+        state = pull(services, self.prepared.work_dir, self.evidence, "pull-before")
         moved = check_state(self.target, known, state)
         if moved is not None:
             services.note(moved, level="warning", step=self.name)
@@ -69,7 +69,7 @@ class OwnedStep:
         evidence = self._empty(state)
         outcome = conclude(marker, known, evidence, services.stamp())
         outcome = record_outcome(services, outcome)
-        services.engine.discard(make_site(services, self.prepared.root, self.evidence, "apply"))
+        services.engine.discard(call_spec(services, self.prepared.work_dir, self.evidence, "apply"))
         fault = outcome.error
         if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
             fault = outcome.last_attempt.error
@@ -110,27 +110,27 @@ class OwnedStep:
         """
         Push the empty provider state, and read back what is there. One that holds nothing is left.
         """
-        services, root = self.services, self.prepared.root
+        services, root = self.services, self.prepared.work_dir
         nothing_said = Journal.of((), whole=True)
         if not state.objects:
             return Evidence(exit_code=0, journal=nothing_said, state=state)
         empty = self.evidence / "empty.tfstate"
         try:
-            services.files.write(empty, services.engine.emptied(state))
-            site = make_site(services, root, self.evidence, "apply", delete_after=(empty,))
+            services.files.write(empty, services.engine.emptied_state(state))
+            spec = call_spec(services, root, self.evidence, "apply", delete_after=(empty,))
             request = Push(state=empty, lock_timeout=self.runner.request.plan_options.lock_timeout)
-            answer = services.engine.call(request, site, stop=services.stop, observe=ignore_message)
+            result = services.engine.call(request, spec, stop=services.stop, observe=ignore_message)
         except (EngineFailed, StoreUnavailable) as exc:
             return Evidence(
                 exit_code=None, journal=nothing_said, state=state, not_started=exc.message
             )
         after, why = pull_after(services, root, self.evidence)
         return Evidence(
-            exit_code=answer.exit_code,
-            journal=Journal.of(answer.messages, whole=answer.whole),
+            exit_code=result.exit_code,
+            journal=Journal.of(result.messages, whole=result.complete),
             state=after,
-            stopped=answer.stopped,
-            timed_out=answer.timed_out,
-            lock=answer.lock,
+            stopped=result.stopped,
+            timed_out=result.timed_out,
+            lock=result.lock,
             state_error=why,
         )

@@ -21,7 +21,7 @@ from orchestrator.domain.record.record import ActionRun, Attempt, OperationRecor
 from orchestrator.domain.record.states import READY, Status
 from orchestrator.domain.target import ActionKind, action_name
 from orchestrator.errors import Busy, OrchestratorError
-from orchestrator.ports import Liveness, Site
+from orchestrator.ports import CallSpec, Liveness
 
 
 def settle_hook(
@@ -37,9 +37,9 @@ def settle_hook(
     assert action is not None, "the marker tells of the action"
     entries = services.store.history(marker.target.target)
     before = next(entry for entry in entries if entry.sequence == marker.sequence - 1)
-    site = _site(steps, marker, kind)
+    spec = _spec(steps, marker, kind)
     how = (
-        _command(steps, marker, kind, action, site, recalled)
+        _command(steps, marker, kind, action, spec, recalled)
         if action.target is None
         else _module(steps.records.get(action_name(marker.target.step, kind)), marker, kind)
     )
@@ -51,7 +51,7 @@ def settle_hook(
     else:
         entry = ended(marker, before, services.stamp(), kind, how)
     entry = record_outcome(services, entry)
-    services.engine.discard(site)
+    services.engine.discard(spec)
     told = how.fault.summary if how and how.fault else "it was done" if how else "it never began"
     services.note(
         f"run {marker.run_id} was interrupted during {kind}: {told}; "
@@ -62,10 +62,10 @@ def settle_hook(
     return entry
 
 
-def _site(steps: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> Site:
+def _spec(steps: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> CallSpec:
     services = steps.services
     root = action_name(marker.target.step, kind)
-    return Site(
+    return CallSpec(
         directory=services.root,
         evidence=services.files.attempt(marker.run_id, root, marker.attempt),
         name="apply",
@@ -77,7 +77,7 @@ def _command(
     marker: OperationRecord,
     kind: ActionKind,
     action: ActionRun,
-    site: Site,
+    spec: CallSpec,
     recalled: RecalledInputs,
 ) -> Verdicted | None:
     """
@@ -85,20 +85,20 @@ def _command(
     """
     services, target = steps.services, marker.target.target
     known = recalled.secrets_known and _knows_outputs(steps, target.step)
-    masked = Site(
-        directory=site.directory,
-        evidence=site.evidence,
-        name=site.name,
+    masked = CallSpec(
+        directory=spec.directory,
+        evidence=spec.evidence,
+        name=spec.name,
         mask=services.masker.mask if known else lambda _: NOT_SHOWN,
     )
-    found = services.engine.recollect(masked, complete_log=known)
+    found = services.engine.recover_call(masked, complete_log=known)
     if found.liveness is Liveness.ALIVE:
         raise Busy(
             f"{target}: {kind} of run {marker.run_id} is still at work", hint="wait for it (--wait)"
         )
-    if not found.began and services.files.read_run(marker.run_id) is not None:
+    if not found.started and services.files.read_run(marker.run_id) is not None:
         return None
-    exit_code = found.answer.exit_code if found.began else None
+    exit_code = found.result.exit_code if found.started else None
     return command_ended(kind, action.by, exit_code)
 
 

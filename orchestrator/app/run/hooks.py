@@ -19,7 +19,7 @@ from orchestrator.app.steps.preparation import stopped
 from orchestrator.app.steps.recording import record, record_outcome
 from orchestrator.domain.blueprint.blueprint import Action, CommandAction, ModuleAction
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
-from orchestrator.domain.events.engine_messages import Diagnosed, Message, Said
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, PhaseStarted
 from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.hook_entries import (
@@ -36,7 +36,7 @@ from orchestrator.domain.record.record import ActionRun, Attempt, Fault, Json, O
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import ActionKind, action_name, shown_root
 from orchestrator.errors import ApprovalMissing, EngineFailed, InDoubt, Invalid, Problem, Refused
-from orchestrator.ports import Program, Site
+from orchestrator.ports import CallSpec, Program
 
 
 class HookRun:
@@ -82,7 +82,7 @@ class HookRun:
         variables = self._resolved(action.environment)
         self._approve(argv)
         place = services.files.attempt(session.run_id, action_name(self.name, self.kind), 1)
-        site = Site(
+        spec = CallSpec(
             directory=services.root,
             evidence=place,
             name="apply",
@@ -97,10 +97,10 @@ class HookRun:
         def observe(message: Message) -> None:
             at = services.clock.now()
             match message:
-                case Said(line):
+                case LogLine(line):
                     said.append(line)
                     services.sink.emit(EngineLine(at=at, step=self.name, line=line))
-                case Diagnosed(diagnostic):
+                case DiagnosticMessage(diagnostic):
                     said.append(diagnostic.summary)
                     services.sink.emit(
                         EngineDiagnostic(at=at, step=self.name, diagnostic=diagnostic)
@@ -109,23 +109,23 @@ class HookRun:
                     pass
 
         try:
-            answer = services.engine.call(Program(argv), site, stop=services.stop, observe=observe)
+            result = services.engine.call(Program(argv), spec, stop=services.stop, observe=observe)
         except EngineFailed as exc:
             return self._end_untouched(action_fault(self.kind, exc.message, code="not_started"))
-        if answer.exit_code is None and answer.whole:
+        if result.exit_code is None and result.complete:
             summary = "stopped by a signal before it began"
             return self._end_untouched(action_fault(self.kind, summary, code="stopped"))
         done = self._end(
             command_ended(
                 self.kind,
                 self.by,
-                answer.exit_code,
+                result.exit_code,
                 said=said[-1] if said else "",
-                stopped=answer.stopped,
-                timed_out=answer.timed_out,
+                stopped=result.stopped,
+                timed_out=result.timed_out,
             )
         )
-        services.engine.discard(site)
+        services.engine.discard(spec)
         return done
 
     def _resolved(self, template: Template) -> Json:

@@ -43,7 +43,7 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import action_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.ports import Root, Snapshot
+from orchestrator.ports import Snapshot, WorkDir
 
 #: Gives what a step's working directory is laid out from.
 SourceOf = Callable[["PreparedSteps", Step, OperationRecord | None], ModuleSource]
@@ -78,7 +78,7 @@ def backend_only(steps: PreparedSteps, _: Step, __: OperationRecord | None) -> M
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
     whose providers may need values that are gone with it too.
     """
-    return ModuleSource(steps.services.workdirs.nothing(), None)
+    return ModuleSource(steps.services.workdirs.empty_snapshot(), None)
 
 
 class PreparedSteps:
@@ -188,15 +188,15 @@ class PreparedSteps:
             step=step,
             record=record,
             snapshot=taken.snapshot,
-            root=root,
+            work_dir=root,
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()
-                if taken.snapshot.takes(key)
+                if taken.snapshot.uses_provider(key)
             },
         )
 
-    def _check_own_state(self, step: Step, root: Root) -> None:
+    def _check_own_state(self, step: Step, root: WorkDir) -> None:
         # setdefault decides between two steps that are prepared side by side.
         holder = self._places.setdefault((root.backend_type, root.location), step.name)
         if holder != step.name:
@@ -215,7 +215,7 @@ class PreparedSteps:
         with self._output_locks[name]:
             if name not in self._outputs:
                 self.prepare(name, recorded_module)
-                root = self.prepared[name].root
+                root = self.prepared[name].work_dir
                 state = pull(self.services, root, self.evidence(name), "pull-outputs")
                 self._check_state(name, state)
                 self._outputs[name] = state.outputs

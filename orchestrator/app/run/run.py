@@ -67,7 +67,7 @@ def run(
         session.take_claim(wait=order.wait, takeover=order.takeover)
         with (
             session.alive(),
-            services.workdirs.hold(deployment.blueprint, deployment.environment),
+            services.workdirs.lock(deployment.blueprint, deployment.environment),
         ):
             replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)

@@ -159,7 +159,7 @@ class StepRunner:
         """
         prepared = self.steps.prepared.get(name)
         if prepared is not None:
-            changes.setdefault("directory", str(prepared.root.directory))
+            changes.setdefault("directory", str(prepared.work_dir.directory))
         row = self.row(name, status=status, **changes)
         self.services.sink.emit(
             StepFinished(
@@ -237,7 +237,7 @@ class StepRunner:
         InDoubt where the engine left a provider state that it could not save.
         """
         prepared = self.steps.prepared.get(name)
-        errored = self.services.workdirs.errored_state(prepared.root) if prepared else None
+        errored = self.services.workdirs.errored_state(prepared.work_dir) if prepared else None
         if errored is not None:
             raise InDoubt(
                 f"{name}: the engine could not save its last provider state; it is in {errored}",

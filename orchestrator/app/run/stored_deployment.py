@@ -50,7 +50,7 @@ def store_snapshots(
         lock = None
         prepared = runner.steps.prepared.get(name)
         if prepared is not None:
-            lock = keep_lock(runner.services, runner.services.workdirs.lock_file(prepared.root))
+            lock = keep_lock(runner.services, runner.services.workdirs.lock_file(prepared.work_dir))
         pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
         rows[name] = runner.session.result(name).model_copy(update=pinned)
     runner.session.report_all(rows)

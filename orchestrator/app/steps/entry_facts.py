@@ -66,7 +66,7 @@ class EntryFacts:
         The fields of the next entry, the provider state being ``state``, mutation or not.
         """
         services, prepared, known = self._services, self._prepared, self._prepared.record
-        deployment, root, step = self._session.deployment, prepared.root, prepared.step
+        deployment, root, step = self._session.deployment, prepared.work_dir, prepared.step
         providers = _providers(services.workdirs.lock_file(root))
         target = deployment.target(step.name)
         facts: dict[str, Any] = {
@@ -105,7 +105,7 @@ class EntryFacts:
                 "deployment": self._session.run.deployment,
                 "verify_absence": step.verify_absence,
                 "scope": scope(
-                    {*prepared.snapshot.sources.values(), *providers},
+                    {*prepared.snapshot.all_provider_sources.values(), *providers},
                     services.environ,
                     prepared.configured,
                     fingerprint,
@@ -128,7 +128,7 @@ class EntryFacts:
         store, snapshot = self._services.store, self._prepared.snapshot
         step = self._prepared.step.name
         keep_snapshot(self._services, snapshot)
-        lock = self._services.workdirs.lock_file(self._prepared.root)
+        lock = self._services.workdirs.lock_file(self._prepared.work_dir)
         if lock is not None:
             target = str(self._session.deployment.target(step))
             store.put_blob(lock_blob(target, snapshot.digest), lock)

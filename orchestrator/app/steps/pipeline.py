@@ -31,7 +31,7 @@ from orchestrator.app.steps.planned_step import (
     plan_step,
     write_variables,
 )
-from orchestrator.app.steps.preparation import PreparedStep, make_site, pull, pull_after, stopped
+from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, pull_after, stopped
 from orchestrator.app.steps.provider_query import Asker
 from orchestrator.app.steps.recording import keep_events, record, record_outcome
 from orchestrator.app.steps.verification import run_checks
@@ -58,7 +58,7 @@ from orchestrator.errors import (
     Refused,
     StoreUnavailable,
 )
-from orchestrator.ports import Answer, Apply
+from orchestrator.ports import Apply, CallResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class StepPipeline:
 
     def _record_accepted(self, proposal: StepPlan, reason: str) -> StepResult:
         services = self.services
-        state = pull(services, self.prepared.root, self.evidence, "pull")
+        state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         self.facts.keep_for_later()
         entry = record(
             services,
@@ -196,7 +196,7 @@ class StepPipeline:
         Refused where it is not empty.
         """
         services = self.services
-        state = pull(services, self.prepared.root, self.evidence, "pull")
+        state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         check_state(self.target, None, state)
         unused = dict.fromkeys(
             ("module_digest", "inputs_digest", "resolved_inputs_file", "rerun_inputs_file")
@@ -251,7 +251,7 @@ class StepPipeline:
 
     def _record_unchanged(self, proposal: StepPlan) -> StepResult:
         services, known = self.services, self.prepared.record
-        state = pull(services, self.prepared.root, self.evidence, "pull")
+        state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         self._keep_inventory(state)
         if self.verb == "destroy":
             assert known is not None, "a target without a record is not destroyed"
@@ -327,9 +327,9 @@ class StepPipeline:
             drop_saved(services, marker)
             raise
         self._phase(self.verb)
-        site = make_site(
+        spec = call_spec(
             services,
-            self.prepared.root,
+            self.prepared.work_dir,
             self.evidence,
             "apply",
             delete_after=(proposal.file, self.var_file),
@@ -344,8 +344,10 @@ class StepPipeline:
         observe = relay(self.session, self.step.name, self.target)
         try:
             if self._ephemeral:
-                write_variables(services, self.var_file, self.inputs, self.prepared.root.variables)
-            answer = services.engine.call(request, site, stop=services.stop, observe=observe)
+                write_variables(
+                    services, self.var_file, self.inputs, self.prepared.work_dir.variables
+                )
+            result = services.engine.call(request, spec, stop=services.stop, observe=observe)
         except (EngineFailed, StoreUnavailable) as exc:
             evidence = Evidence(
                 exit_code=None,
@@ -354,7 +356,7 @@ class StepPipeline:
                 not_started=exc.message,
             )
         else:
-            evidence = self._gather(answer)
+            evidence = self._gather(result)
         self.session.clear_in_flight(self.target)
         checks = None
         left: tuple[PlannedAction, ...] = ()
@@ -374,7 +376,7 @@ class StepPipeline:
         )
         outcome = record_outcome(services, outcome)
         drop_saved(services, outcome, marker=marker)
-        services.engine.discard(site)
+        services.engine.discard(spec)
         mutated = not evidence.touched_nothing
         fault = outcome.error
         if not mutated and outcome.last_attempt is not None:
@@ -414,12 +416,12 @@ class StepPipeline:
         )
         return (*proposal.journal.changes, *changed)
 
-    def _gather(self, answer: Answer) -> Evidence:
+    def _gather(self, result: CallResult) -> Evidence:
         """
         What is known after the mutation; a provider state that cannot be read is known as that.
         """
-        services, root = self.services, self.prepared.root
-        keep_events(services, self.evidence, answer.messages)
+        services, root = self.services, self.prepared.work_dir
+        keep_events(services, self.evidence, result.messages)
         state, why = pull_after(services, root, self.evidence)
         if state is not None:
             self._keep_inventory(state)
@@ -438,12 +440,12 @@ class StepPipeline:
                 step=self.step.name,
             )
         return Evidence(
-            exit_code=answer.exit_code,
-            journal=Journal.of(answer.messages, whole=answer.whole),
+            exit_code=result.exit_code,
+            journal=Journal.of(result.messages, whole=result.complete),
             state=state,
-            stopped=answer.stopped,
-            timed_out=answer.timed_out,
-            lock=answer.lock,
+            stopped=result.stopped,
+            timed_out=result.timed_out,
+            lock=result.lock,
             state_error=why,
             errored_state=str(errored) if errored else None,
         )

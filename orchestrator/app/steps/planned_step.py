@@ -15,8 +15,8 @@ from orchestrator.app.steps.guards import check_state, check_vanished
 from orchestrator.app.steps.preparation import (
     PreparedStep,
     call,
+    call_spec,
     failure,
-    make_site,
     patiently,
     pull,
 )
@@ -34,7 +34,7 @@ from orchestrator.domain.record.doubts import (
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import AbsenceMethod, Doubt, Json, OperationRecord, Settled
 from orchestrator.errors import OrchestratorError, Refused
-from orchestrator.ports import Answer, Plan
+from orchestrator.ports import CallResult, Plan
 
 Direction = Literal["apply", "destroy"]
 
@@ -135,22 +135,22 @@ def plan_step(
         lock_timeout=options.lock_timeout,
     )
 
-    def attempt(number: int) -> Answer:
-        write_variables(services, var_file, inputs, prepared.root.variables)
-        site = make_site(
-            services, prepared.root, evidence, f"plan-{number}", delete_after=(var_file,)
+    def attempt(number: int) -> CallResult:
+        write_variables(services, var_file, inputs, prepared.work_dir.variables)
+        spec = call_spec(
+            services, prepared.work_dir, evidence, f"plan-{number}", delete_after=(var_file,)
         )
-        return call(services, request, site, stop=services.stop)
+        return call(services, request, spec, stop=services.stop)
 
     step = prepared.step.name
-    answer = patiently(services, step, "plan", attempt)
-    if answer.exit_code != 0 or services.stop.stopping:
-        raise failure(answer, "plan", services.stop)
+    result = patiently(services, step, "plan", attempt)
+    if result.exit_code != 0 or services.stop.stopping:
+        raise failure(result, "plan", services.stop)
     try:
-        journal = Journal.of(answer.messages, whole=answer.whole)
-        before = services.engine.state_before(file)
+        journal = Journal.of(result.messages, whole=result.complete)
+        before = services.engine.state_in_plan(file)
         if before is None:
-            before = pull(services, prepared.root, evidence, "pull-before")
+            before = pull(services, prepared.work_dir, evidence, "pull-before")
         return _judged(
             services,
             prepared,

@@ -34,16 +34,16 @@ from orchestrator.errors import (
     Terminated,
 )
 from orchestrator.ports import (
-    Answer,
+    CallResult,
+    CallSpec,
     Init,
     Pull,
     Request,
-    Root,
-    RootSetup,
     Secret,
-    Site,
     Snapshot,
     StopToken,
+    WorkDir,
+    WorkDirConfig,
 )
 
 #: Errors of ``init`` and ``plan`` that pass by themselves: registries and networks.
@@ -70,7 +70,7 @@ class PreparedStep:
     step: Step
     record: OperationRecord | None
     snapshot: Snapshot
-    root: Root
+    work_dir: WorkDir
     configured: Mapping[str, Resolved] = field(default_factory=dict)
 
 
@@ -143,7 +143,7 @@ def lay_out(
     source: ModuleSource,
     record: OperationRecord | None,
     lookup: Lookup,
-) -> Root:
+) -> WorkDir:
     """
     The step's working directory, laid out with backend and providers around the snapshot.
 
@@ -152,32 +152,34 @@ def lay_out(
     """
     static = static_lookup(deployment, step)
     backend = _resolved(step, "backend", step.backend.config, static)
-    setup = RootSetup(
+    setup = WorkDirConfig(
         backend_type=step.backend.type,
         backend_config=backend if isinstance(backend, dict) else {},
         providers={
             name: _resolved(step, f"providers.{name}", template, lookup)
             for name, template in step.providers.items()
-            if source.snapshot.takes(name)
+            if source.snapshot.uses_provider(name)
         },
         lock_file=source.lock,
     )
     info = services.engine.info
     target = deployment.target(step.name)
-    root = services.workdirs.prepare(target, source.snapshot, setup, f"{info.kind} {info.version}")
+    work_dir = services.workdirs.prepare(
+        target, source.snapshot, setup, f"{info.kind} {info.version}"
+    )
     bound = record.provider_state if record else None
-    found = (root.backend_type, root.location, services.workspace)
+    found = (work_dir.backend_type, work_dir.location, services.workspace)
     if record is not None and record.status in NOTHING_THERE:
-        return root
+        return work_dir
     if bound is not None and (bound.backend, bound.location, bound.workspace) != found:
         raise Refused(
             "backend_changed",
             f"{target} is bound to the provider state {bound.backend} {bound.location} (workspace "
-            f"{bound.workspace}), not to {root.backend_type} {root.location} (workspace "
+            f"{bound.workspace}), not to {work_dir.backend_type} {work_dir.location} (workspace "
             f"{services.workspace})",
             hint="set the backend back, or destroy the target where it is before it moves",
         )
-    return root
+    return work_dir
 
 
 def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> object:
@@ -204,7 +206,13 @@ def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapsh
 
 
 def initialise(
-    services: Services, step: str, root: Root, snapshot: Snapshot, evidence: Path, *, serial: int
+    services: Services,
+    step: str,
+    work_dir: WorkDir,
+    snapshot: Snapshot,
+    evidence: Path,
+    *,
+    serial: int,
 ) -> None:
     """
     Run ``init`` where the last one no longer holds; registry and network errors are tried again.
@@ -212,40 +220,44 @@ def initialise(
     Where the module changed what it accepts of a provider and brings no lock file of its own, the
     versions that were locked for it are chosen anew. ``serial`` makes the calls' names unique.
     """
-    if not root.init_needed:
+    if not work_dir.init_needed:
         return
     services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="init"))
 
-    def attempt(number: int) -> Answer:
-        site = make_site(services, root, evidence, f"init-{serial}-{number}")
-        return call(services, Init(), site, stop=services.stop)
+    def attempt(number: int) -> CallResult:
+        spec = call_spec(services, work_dir, evidence, f"init-{serial}-{number}")
+        return call(services, Init(), spec, stop=services.stop)
 
-    answer = patiently(services, step, "init", attempt)
-    if answer.exit_code != 0 and not snapshot.locked and OUTDATED_LOCK.search(_error_text(answer)):
+    result = patiently(services, step, "init", attempt)
+    if (
+        result.exit_code != 0
+        and not snapshot.has_lock_file
+        and OUTDATED_LOCK.search(_error_text(result))
+    ):
         services.note(
             "the module no longer accepts the provider versions it was locked to: they are chosen "
             "anew",
             level="warning",
             step=step,
         )
-        site = make_site(services, root, evidence, f"init-{serial}-upgrade")
-        answer = call(services, Init(upgrade=True), site, stop=services.stop)
-    if answer.exit_code != 0:
-        raise failure(answer, "init", services.stop)
-    services.workdirs.initialised(root)
+        spec = call_spec(services, work_dir, evidence, f"init-{serial}-upgrade")
+        result = call(services, Init(upgrade=True), spec, stop=services.stop)
+    if result.exit_code != 0:
+        raise failure(result, "init", services.stop)
+    services.workdirs.mark_initialised(work_dir)
 
 
 def patiently(
-    services: Services, step: str, phase: str, attempt: Callable[[int], Answer]
-) -> Answer:
+    services: Services, step: str, phase: str, attempt: Callable[[int], CallResult]
+) -> CallResult:
     """
     The answer of a call that mutates nothing, made again while its error is a passing one.
     """
     for number in range(1, TRIES):
-        answer = attempt(number)
-        said = _error_text(answer)
-        if answer.exit_code == 0 or services.stop.stopping or not TRANSIENT.search(said):
-            return answer
+        result = attempt(number)
+        said = _error_text(result)
+        if result.exit_code == 0 or services.stop.stopping or not TRANSIENT.search(said):
+            return result
         services.sink.emit(
             StepRetried(
                 at=services.clock.now(),
@@ -259,52 +271,57 @@ def patiently(
     return attempt(TRIES)
 
 
-def call(services: Services, request: Request, site: Site, *, stop: StopToken) -> Answer:
+def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToken) -> CallResult:
     """
     A call that mutates nothing. What it said unmasked is gone when it returns.
     """
     try:
-        return services.engine.call(request, site, stop=stop, observe=ignore_message)
+        return services.engine.call(request, spec, stop=stop, observe=ignore_message)
     finally:
-        services.engine.discard(site)
+        services.engine.discard(spec)
 
 
 def pull(
-    services: Services, root: Root, evidence: Path, name: str, *, stop: StopToken | None = None
+    services: Services,
+    work_dir: WorkDir,
+    evidence: Path,
+    name: str,
+    *,
+    stop: StopToken | None = None,
 ) -> PulledState:
     """
     The provider state as it is now; its sensitive outputs are masked from here on.
 
     It heeds our own stop unless another token is given.
     """
-    site, stop = make_site(services, root, evidence, name), stop or services.stop
+    spec, stop = call_spec(services, work_dir, evidence, name), stop or services.stop
     try:
-        answer = services.engine.call(Pull(), site, stop=stop, observe=ignore_message)
-        if answer.exit_code != 0:
-            raise failure(answer, "readback", stop)
-        state = services.engine.state(answer)
+        result = services.engine.call(Pull(), spec, stop=stop, observe=ignore_message)
+        if result.exit_code != 0:
+            raise failure(result, "readback", stop)
+        state = services.engine.pulled_state(result)
     finally:
-        services.engine.discard(site)
+        services.engine.discard(spec)
     for output in state.outputs.values():
         if output.sensitive:
             services.masker.add(output.value)
     return state
 
 
-def make_site(
+def call_spec(
     services: Services,
-    root: Root,
+    work_dir: WorkDir,
     evidence: Path,
     name: str,
     *,
     delete_after: tuple[Path, ...] = (),
     timeout: float | None = None,
-) -> Site:
+) -> CallSpec:
     """
-    A site in the step's working directory.
+    A call in the step's working directory.
     """
-    return Site(
-        directory=root.directory,
+    return CallSpec(
+        directory=work_dir.directory,
         evidence=evidence,
         name=name,
         mask=services.masker.mask,
@@ -345,45 +362,45 @@ class KillOnly:
 
 
 def pull_after(
-    services: Services, root: Root, evidence: Path
+    services: Services, work_dir: WorkDir, evidence: Path
 ) -> tuple[PulledState | None, str | None]:
     """
     The provider state that a mutation left, also while we are stopping; None where it cannot be
     read, with the reason.
     """
-    services.workdirs.protect(root)
+    services.workdirs.make_state_private(work_dir)
     try:
-        return pull(services, root, evidence, "pull", stop=KillOnly(services.stop)), None
+        return pull(services, work_dir, evidence, "pull", stop=KillOnly(services.stop)), None
     except (EngineFailed, Busy) as exc:
         return None, exc.message
     except Stopped:
         return None, "the third Ctrl-C came first"
 
 
-def failure(answer: Answer, phase: str, stop: StopToken) -> OrchestratorError:
+def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorError:
     """
     The error of a call that mutates nothing; of one that we stopped, that it was stopped.
     """
     if stop.stopping:
         return stopped(stop)
-    if answer.lock is not None:
+    if result.lock is not None:
         return StateLocked(
-            f"the provider state is locked: {answer.lock}",
-            lock_id=answer.lock.id,
+            f"the provider state is locked: {result.lock}",
+            lock_id=result.lock.id,
             hint="wait for its holder; `--lock-timeout 5m` lets the engine wait",
         )
-    said = _error_text(answer) or f"exit code {answer.exit_code}"
-    errors = Journal.of(answer.messages, whole=answer.whole).errors
+    said = _error_text(result) or f"exit code {result.exit_code}"
+    errors = Journal.of(result.messages, whole=result.complete).errors
     return EngineFailed(phase, said, diagnostics=errors)
 
 
-def _error_text(answer: Answer) -> str:
-    journal = Journal.of(answer.messages, whole=answer.whole)
+def _error_text(result: CallResult) -> str:
+    journal = Journal.of(result.messages, whole=result.complete)
     lines = []
     for found in journal.errors:
         where = f" ({found.at})" if found.at else ""
         lines.append(f"{found.summary}{where}\n{found.detail}".strip())
-    return "\n".join(lines) or answer.stderr_text.strip()
+    return "\n".join(lines) or result.stderr_text.strip()
 
 
 def _wrap(value: object, path: tuple[str | int, ...]) -> object:

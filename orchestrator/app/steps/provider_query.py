@@ -2,7 +2,7 @@
 Asking the provider, through the engine, for objects that a provider state knows: are they gone?
 
 Each is asked for by itself, on a private copy of that state beside the configuration that it was
-applied with (`Engine.apart`), in one engine plan for all.
+applied with (`Engine.isolated_state`), in one engine plan for all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep, call, make_site, patiently
+from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, patiently
 from orchestrator.app.steps.scratch_root import private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.destroy.absence import (
@@ -31,7 +31,7 @@ from orchestrator.domain.provider_query.scope import Scope, differing, scope
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import CheckedState, ObjectRef, SavedState
 from orchestrator.errors import OrchestratorError
-from orchestrator.ports import Answer, Plan, Root
+from orchestrator.ports import CallResult, Plan, WorkDir
 
 _LONGEST_PAUSE = 30.0
 
@@ -165,7 +165,7 @@ class _Question:
     """
 
     def __init__(
-        self, asker: Asker, wanted: Wanted, place: Path, root: Root | None, why: str
+        self, asker: Asker, wanted: Wanted, place: Path, root: WorkDir | None, why: str
     ) -> None:
         self._asker = asker
         self._wanted = wanted
@@ -198,34 +198,34 @@ class _Question:
         return fresh
 
     def _answers(
-        self, root: Root, raw: bytes, keys: Collection[Key]
+        self, root: WorkDir, raw: bytes, keys: Collection[Key]
     ) -> dict[Key, tuple[CheckedState, str]]:
         asker, services, place = self._asker, self._asker.services, self._place
         assert asker.inputs is not None, "without inputs there is no root"
-        state, names = services.engine.apart(raw, keys)
+        state, names = services.engine.isolated_state(raw, keys)
         services.files.write(Path(root.location), state.decode())
         file, var_file = place / "asked.tfplan", place / "inputs.tfvars.json"
         self._count += 1
         inputs = asker.inputs
 
-        def attempt(number: int) -> Answer:
+        def attempt(number: int) -> CallResult:
             write_variables(services, var_file, inputs, root.variables)
             name = f"ask-{self._count}-{number}"
-            site = make_site(services, root, place, name, delete_after=(var_file,))
+            spec = call_spec(services, root, place, name, delete_after=(var_file,))
             request = Plan(out=file, mode="refresh-only", var_file=var_file)
-            return call(services, request, site, stop=services.stop)
+            return call(services, request, spec, stop=services.stop)
 
         try:
-            answer = patiently(services, asker.prepared.step.name, "readback", attempt)
+            result = patiently(services, asker.prepared.step.name, "readback", attempt)
         finally:
             file.unlink(missing_ok=True)
         return answers(
-            Journal.of(answer.messages, whole=answer.whole),
+            Journal.of(result.messages, whole=result.complete),
             names,
-            ended_well=answer.exit_code == 0,
+            ended_well=result.exit_code == 0,
             blind={
                 item.configuration
                 for item in names.values()
-                if asker.prepared.snapshot.configured_from_objects(item.configuration)
+                if asker.prepared.snapshot.configuration_depends_on_resources(item.configuration)
             },
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import drop_saved
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import Diagnosed, Message
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.redaction import sealed
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
@@ -76,7 +76,7 @@ def keep_events(services: Services, attempt: Path, messages: Iterable[Message]) 
 
 
 def _fields(message: Message) -> dict[str, Json]:
-    if isinstance(message, Diagnosed):
+    if isinstance(message, DiagnosticMessage):
         return message.diagnostic.model_dump()
     return asdict(message)
 

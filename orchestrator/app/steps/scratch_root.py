@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import PreparedStep, call, failure, make_site, patiently
-from orchestrator.ports import Answer, Init, Root
+from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure, patiently
+from orchestrator.ports import CallResult, Init, WorkDir
 
 
 @contextlib.contextmanager
@@ -21,21 +21,21 @@ def private_root(
     *,
     state: bytes,
     extra: Mapping[str, str],
-) -> Iterator[Root]:
+) -> Iterator[WorkDir]:
     """
-    The step's configuration on a copy of ``state`` (`WorkDirs.private_copy`), initialised; gone at
+    The step's configuration on a copy of ``state`` (`WorkDirs.scratch_copy`), initialised; gone at
     the end. Its calls leave their logs in ``evidence``.
 
     EngineFailed where it cannot be laid out or initialised.
     """
     with services.files.private(evidence) as place:
-        root = services.workdirs.private_copy(prepared.root, place, state=state, extra=extra)
+        root = services.workdirs.scratch_copy(prepared.work_dir, place, state=state, extra=extra)
 
-        def attempt(number: int) -> Answer:
-            site = make_site(services, root, evidence, f"private-init-{number}")
-            return call(services, Init(), site, stop=services.stop)
+        def attempt(number: int) -> CallResult:
+            spec = call_spec(services, root, evidence, f"private-init-{number}")
+            return call(services, Init(), spec, stop=services.stop)
 
-        answer = patiently(services, prepared.step.name, "readback", attempt)
-        if answer.exit_code != 0:
-            raise failure(answer, "readback", services.stop)
+        result = patiently(services, prepared.step.name, "readback", attempt)
+        if result.exit_code != 0:
+            raise failure(result, "readback", services.stop)
         yield root

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import after_destroy, drop_saved
-from orchestrator.app.steps.preparation import PreparedStep, make_site, pull
+from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
 from orchestrator.app.steps.provider_query import Asker
 from orchestrator.app.steps.recording import keep_events, record_outcome
 from orchestrator.app.steps.verification import run_checks
@@ -35,7 +35,7 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.state_operations import operated
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.errors import Busy, Refused
-from orchestrator.ports import Liveness, Recollection, Root, Site
+from orchestrator.ports import CallSpec, Liveness, RecoveredCall, WorkDir
 
 #: Stands for what an engine said when the secrets it may quote are not known any more.
 NOT_SHOWN = "(not shown: the secrets of that run are not known any more)"
@@ -102,10 +102,10 @@ def settle(
     """
     marker = prepared.record
     assert marker is not None, "only a record can be settled"
-    site = _site(services, prepared, marker, recalled)
-    outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, site))
+    spec = _spec(services, prepared, marker, recalled)
+    outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, spec))
     drop_saved(services, outcome, marker=marker)
-    services.engine.discard(site)
+    services.engine.discard(spec)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
         f"run {marker.run_id} was interrupted during {marker.active_command}; "
@@ -116,13 +116,13 @@ def settle(
     return outcome
 
 
-def _site(
+def _spec(
     services: Services, prepared: PreparedStep, marker: OperationRecord, recalled: RecalledInputs
-) -> Site:
+) -> CallSpec:
     evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
     leftovers = (evidence / "plan.tfplan", evidence / "inputs.tfvars.json")
-    site = make_site(services, prepared.root, evidence, "apply", delete_after=leftovers)
-    return site if recalled.secrets_known else replace(site, mask=lambda _: NOT_SHOWN)
+    spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=leftovers)
+    return spec if recalled.secrets_known else replace(spec, mask=lambda _: NOT_SHOWN)
 
 
 def _outcome(
@@ -130,20 +130,20 @@ def _outcome(
     deployment: Deployment,
     prepared: PreparedStep,
     recalled: RecalledInputs,
-    site: Site,
+    spec: CallSpec,
 ) -> OperationRecord:
     step, marker = prepared.step, prepared.record
     assert marker is not None, "only a record can be settled"
     entries = services.store.history(marker.target.target)
     before = next((e for e in entries if e.sequence == marker.sequence - 1), None)
-    recollection = services.engine.recollect(site, complete_log=recalled.secrets_known)
+    recollection = services.engine.recover_call(spec, complete_log=recalled.secrets_known)
     if recollection.liveness is Liveness.ALIVE:
         raise Busy(
             f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
             hint="wait for it (--wait)",
         )
     flights = _flights(services, marker)
-    never_began = not recollection.began and not flights
+    never_began = not recollection.started and not flights
     if never_began and services.files.read_run(marker.run_id) is not None:
         fault = Fault(
             code="never_started",
@@ -157,7 +157,7 @@ def _outcome(
             error=fault,
         )
         return revert(marker, before, services.stamp(), attempt)
-    evidence = _evidence(services, prepared.root, marker, recollection, site)
+    evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
     if evidence.journal.extent != "complete":
         evidence = replace(evidence, journal=evidence.journal.with_flights(flights))
     if marker.active_command in SURGERY:
@@ -166,7 +166,7 @@ def _outcome(
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         checks = _checks(services, deployment, prepared, recalled, evidence.state)
         evidence = replace(evidence, stopped=services.stop.stopping)
-    asker = Asker(services, prepared, recalled.inputs, site.evidence, recalled.why)
+    asker = Asker(services, prepared, recalled.inputs, spec.evidence, recalled.why)
     evidence = after_destroy(asker, marker, evidence)
     left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
     return conclude(
@@ -190,14 +190,18 @@ def _flights(services: Services, marker: OperationRecord) -> tuple[InFlight, ...
 
 
 def _evidence(
-    services: Services, root: Root, marker: OperationRecord, found: Recollection, site: Site
+    services: Services,
+    work_dir: WorkDir,
+    marker: OperationRecord,
+    found: RecoveredCall,
+    spec: CallSpec,
 ) -> Evidence:
     """
     What there is to judge by. A provider state that cannot be read raises: the record stays as it
     is, because without it nothing can be concluded. A call of which nothing is on this machine has
     an empty, incomplete journal.
     """
-    state = pull(services, root, site.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    state = pull(services, work_dir, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
     bound = marker.provider_state
     if bound and bound.lineage and state.lineage and state.lineage != bound.lineage:
         raise Refused(
@@ -206,18 +210,18 @@ def _evidence(
             f"not {bound.lineage}",
             hint="it is another state than the one that was applied; restore the right one",
         )
-    services.workdirs.protect(root)
-    keep_events(services, site.evidence, found.answer.messages)
-    errored = services.workdirs.errored_state(root)
-    answer = found.answer if found.began else None
+    services.workdirs.make_state_private(work_dir)
+    keep_events(services, spec.evidence, found.result.messages)
+    errored = services.workdirs.errored_state(work_dir)
+    result = found.result if found.started else None
     return Evidence(
-        exit_code=answer.exit_code if answer else None,
+        exit_code=result.exit_code if result else None,
         journal=Journal.of(
-            answer.messages if answer else (), whole=answer.whole if answer else False
+            result.messages if result else (), whole=result.complete if result else False
         ),
         state=state,
-        lock=answer.lock if answer else None,
-        said=answer.stderr_text if answer else "",
+        lock=result.lock if result else None,
+        said=result.stderr_text if result else "",
         errored_state=str(errored) if errored else None,
     )
 

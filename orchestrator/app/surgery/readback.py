@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep, call, make_site, patiently, stopped
+from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, patiently, stopped
 from orchestrator.app.steps.scratch_root import private_root
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
@@ -34,7 +34,7 @@ from orchestrator.domain.provider_query.scope import (
 from orchestrator.domain.record.doubts import settling_left
 from orchestrator.domain.record.record import Doubt, OperationRecord, Whereabouts
 from orchestrator.errors import EngineFailed, Invalid
-from orchestrator.ports import Answer, Plan
+from orchestrator.ports import CallResult, Plan
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ class Readback:
                 targets=questions.targets,
             )
 
-            def attempt(number: int) -> Answer:
+            def attempt(number: int) -> CallResult:
                 write_variables(services, var_file, self.inputs, root.variables)
                 name = f"readback-{number}"
-                site = make_site(services, root, self.evidence, name, delete_after=(var_file,))
-                return call(services, request, site, stop=services.stop)
+                spec = call_spec(services, root, self.evidence, name, delete_after=(var_file,))
+                return call(services, request, spec, stop=services.stop)
 
-            answer = patiently(services, prepared.step.name, "readback", attempt)
+            result = patiently(services, prepared.step.name, "readback", attempt)
         if services.stop.stopping:
             raise stopped(services.stop)
-        return read_answers(questions, answer.messages)
+        return read_answers(questions, result.messages)
 
     @cached_property
     def _lookup(self) -> Lookup:
@@ -172,11 +172,11 @@ class Readback:
         Why a provider may ask elsewhere than it created, None where nothing says so.
         """
         services, snapshot = self.steps.services, self.prepared.snapshot
-        if snapshot.may_reach_objects(provider):
+        if snapshot.provider_may_depend_on_resources(provider):
             return f"{provider} is configured from other objects of the module"
         if self.record.scope is None:
             return f"where {provider} created is not recorded"
-        source = snapshot.sources.get(provider, provider)
+        source = snapshot.all_provider_sources.get(provider, provider)
         now = scope({source}, services.environ, self.prepared.configured, fingerprint)
         moved = ", ".join(differing(self.record.scope, now, {source}))
         return f"this is not the scope it was applied in ({moved} differ)" if moved else None

@@ -195,8 +195,8 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     services, prepared = runner.services, runner.steps.prepared[name]
     file = _errored(runner, name)
     assert file is not None, "there is one to push"
-    lost = services.engine.state_in(file)
-    held = pull(services, prepared.root, runner.steps.evidence(name), "pull-errored")
+    lost = services.engine.state_in_file(file)
+    held = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
     done: StateOperationResult | None = None
     if not same_content(lost, held):  # it is the same where a push was killed on its last way
         _check_pushable(prepared, file, lost, held)
@@ -247,14 +247,14 @@ def _dismiss(runner: StepRunner, name: str) -> None:
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:
     services = runner.services
     place = services.workdirs.set_aside(
-        runner.steps.prepared[name].root, runner.steps.evidence(name)
+        runner.steps.prepared[name].work_dir, runner.steps.evidence(name)
     )
     services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
 
 
 def _errored(runner: StepRunner, step: str) -> Path | None:
     prepared = runner.steps.prepared.get(step)
-    return runner.services.workdirs.errored_state(prepared.root) if prepared else None
+    return runner.services.workdirs.errored_state(prepared.work_dir) if prepared else None
 
 
 def _in_doubt(record: OperationRecord) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import PreparedStep, call, failure, make_site
+from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure
 from orchestrator.domain.record.record import Identity, OperationRecord
 from orchestrator.domain.record.state_lock import PastRun, StateLock, objection, run_at
 from orchestrator.domain.record.states import Status
@@ -32,18 +32,18 @@ def holder(services: Services, prepared: PreparedStep, step: str, run_id: str) -
     """
     number = services.ids.entry_id()[:8]
     evidence = services.files.attempt(run_id, step, 1)
-    site = make_site(services, prepared.root, evidence, f"lock-{number}")
-    answer = call(services, Exec(_ASK), site, stop=services.stop)
-    if answer.lock is None and answer.exit_code != 0 and _EMPTY not in answer.stderr_text:
-        raise failure(answer, "lock", services.stop)
-    return answer.lock
+    spec = call_spec(services, prepared.work_dir, evidence, f"lock-{number}")
+    result = call(services, Exec(_ASK), spec, stop=services.stop)
+    if result.lock is None and result.exit_code != 0 and _EMPTY not in result.stderr_text:
+        raise failure(result, "lock", services.stop)
+    return result.lock
 
 
 def way_out(runner: StepRunner, name: str, lock_id: str | None) -> str:
     """
     What ends a lock that keeps a step from being looked at.
     """
-    owner = _PASSING.get(runner.steps.prepared[name].root.backend_type)
+    owner = _PASSING.get(runner.steps.prepared[name].work_dir.backend_type)
     if owner is not None:
         return f"it ends with {owner} that holds it"
     options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
@@ -59,11 +59,11 @@ def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     target = str(runner.deployment.target(name))
-    owner = _PASSING.get(prepared.root.backend_type)
+    owner = _PASSING.get(prepared.work_dir.backend_type)
     if owner is not None:
         raise Refused(
             "no_lock_to_break",
-            f"{target}: a lock of the backend {prepared.root.backend_type!r} ends with {owner} "
+            f"{target}: a lock of the backend {prepared.work_dir.backend_type!r} ends with {owner} "
             "that holds it, and what it leaves behind blocks nobody: there is nothing to unlock",
             hint=f"end {owner}, or wait for it",
         )

@@ -19,8 +19,8 @@ from orchestrator.app.steps.pipeline import StepResult
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import (
     PreparedStep,
+    call_spec,
     ignore_message,
-    make_site,
     pull,
     pull_after,
     stopped,
@@ -41,7 +41,7 @@ from orchestrator.errors import (
     Refused,
     StoreUnavailable,
 )
-from orchestrator.ports import Answer, Site, Surgery
+from orchestrator.ports import CallResult, CallSpec, Surgery
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class _OperationRun:
 
     def operate(self, observe: Callable[[Message], None]) -> StateOperationResult:
         services, known = self.services, self.prepared.record
-        state = pull(services, self.prepared.root, self.evidence, "pull-before")
+        state = pull(services, self.prepared.work_dir, self.evidence, "pull-before")
         back_is_meant = self.runner.request.verb == "reconcile"  # it is what records that
         moved = check_state(self.target, known, state, serial_may_fall=back_is_meant)
         if moved is not None:
@@ -163,12 +163,12 @@ class _OperationRun:
         services.sink.emit(
             PhaseStarted(at=services.clock.now(), step=self.name, phase=self.operation.command)
         )
-        site = make_site(
-            services, self.prepared.root, self.evidence, "apply", delete_after=(self.var_file,)
+        spec = call_spec(
+            services, self.prepared.work_dir, self.evidence, "apply", delete_after=(self.var_file,)
         )
-        evidence = self._call(site, observe)
+        evidence = self._call(spec, observe)
         outcome = record_outcome(services, operated(marker, known, evidence, services.stamp()))
-        services.engine.discard(site)
+        services.engine.discard(spec)
         self.runner.steps.update(self.name, outcome)
         attempt = outcome.last_attempt
         return StateOperationResult(outcome, evidence.state, attempt.error if attempt else None)
@@ -218,35 +218,35 @@ class _OperationRun:
         facts.keep_for_later()
         return found
 
-    def _call(self, site: Site, observe: Callable[[Message], None]) -> Evidence:
+    def _call(self, spec: CallSpec, observe: Callable[[Message], None]) -> Evidence:
         services, operation = self.services, self.operation
         try:
             if operation.inputs is not None:
-                extra = self.prepared.root.variables
+                extra = self.prepared.work_dir.variables
                 write_variables(services, self.var_file, operation.inputs, extra)
             request = operation.request(self.var_file)
-            answer = services.engine.call(request, site, stop=services.stop, observe=observe)
+            result = services.engine.call(request, spec, stop=services.stop, observe=observe)
         except (EngineFailed, StoreUnavailable) as exc:
-            answer = Answer(exit_code=None, messages=(), whole=True)
-            return self._gather(answer, not_started=exc.message)
+            result = CallResult(exit_code=None, messages=(), complete=True)
+            return self._gather(result, not_started=exc.message)
         finally:
             self.var_file.unlink(missing_ok=True)
-        return self._gather(answer)
+        return self._gather(result)
 
-    def _gather(self, answer: Answer, *, not_started: str | None = None) -> Evidence:
+    def _gather(self, result: CallResult, *, not_started: str | None = None) -> Evidence:
         """
         What is known after the call; a provider state that cannot be read is known as that.
         """
-        services, root = self.services, self.prepared.root
-        keep_events(services, self.evidence, answer.messages)
+        services, root = self.services, self.prepared.work_dir
+        keep_events(services, self.evidence, result.messages)
         state, why = pull_after(services, root, self.evidence)
         return Evidence(
-            exit_code=answer.exit_code,
-            journal=Journal.of(answer.messages, whole=answer.whole),
+            exit_code=result.exit_code,
+            journal=Journal.of(result.messages, whole=result.complete),
             state=state,
-            stopped=answer.stopped,
-            lock=answer.lock,
+            stopped=result.stopped,
+            lock=result.lock,
             state_error=why,
             not_started=not_started,
-            said=answer.stderr_text,
+            said=result.stderr_text,
         )

@@ -14,7 +14,7 @@ from orchestrator.domain.record.record import Action, Diagnostic, Json
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedChange:
     """
     The plan holds this action. Reads and no-ops are not reported. ``importing`` is the import id
     where the object is taken into the provider state first.
@@ -28,7 +28,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Refreshed:
+class RefreshComplete:
     """
     The provider was asked for an object and returned it, with this id.
     """
@@ -38,7 +38,7 @@ class Refreshed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
+class ResourceDrift:
     """
     The refresh found the object changed (``update``) or vanished (``delete``) outside Terraform.
     """
@@ -49,7 +49,7 @@ class Drifted:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputPlanned:
+class OutputChange:
     """
     The plan changes this output.
     """
@@ -59,7 +59,7 @@ class OutputPlanned:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class ApplyStart:
     """
     A create, update or delete began at the provider.
     """
@@ -71,7 +71,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class StillGoing:
+class ApplyProgress:
     address: str
     action: Action
     at: datetime
@@ -79,7 +79,7 @@ class StillGoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class ApplyComplete:
     address: str
     action: Action
     at: datetime
@@ -87,7 +87,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Errored:
+class ApplyErrored:
     """
     A create, update or delete ended in an error; what it left behind is not known from this.
     """
@@ -98,12 +98,12 @@ class Errored:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosed:
+class DiagnosticMessage:
     diagnostic: Diagnostic
 
 
 @dataclass(frozen=True, slots=True)
-class Provisioning:
+class ProvisionProgress:
     """
     A line that a provisioner printed.
     """
@@ -113,7 +113,7 @@ class Provisioning:
 
 
 @dataclass(frozen=True, slots=True)
-class Summarised:
+class ChangeSummary:
     """
     The engine's own count; only ``apply`` and ``destroy`` of a finished call are trustworthy.
     """
@@ -125,7 +125,7 @@ class Summarised:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class LogLine:
     """
     Anything else, as text: plain lines, unknown message types, the "Interrupt received" notice.
     """
@@ -134,18 +134,18 @@ class Said:
 
 
 Message = (
-    Planned
-    | Refreshed
-    | Drifted
-    | OutputPlanned
-    | Began
-    | StillGoing
-    | Completed
-    | Errored
-    | Diagnosed
-    | Provisioning
-    | Summarised
-    | Said
+    PlannedChange
+    | RefreshComplete
+    | ResourceDrift
+    | OutputChange
+    | ApplyStart
+    | ApplyProgress
+    | ApplyComplete
+    | ApplyErrored
+    | DiagnosticMessage
+    | ProvisionProgress
+    | ChangeSummary
+    | LogLine
 )
 
 

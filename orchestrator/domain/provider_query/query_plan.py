@@ -12,7 +12,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.events.engine_messages import Diagnosed, Message, Planned, Refreshed
+from orchestrator.domain.events.engine_messages import (
+    DiagnosticMessage,
+    Message,
+    PlannedChange,
+    RefreshComplete,
+)
 from orchestrator.domain.record.record import Diagnostic, Json
 
 #: The engine's own words, on which alone a missing object is told from one that cannot be read.
@@ -122,9 +127,9 @@ def read_answers(questions: Questions, messages: Iterable[Message]) -> Answers:
     other: dict[str, None] = {}
     for message in messages:
         match message:
-            case Planned(address, importing=str()) | Refreshed(address):
+            case PlannedChange(address, importing=str()) | RefreshComplete(address):
                 found.add(address)
-            case Diagnosed(diagnostic) if diagnostic.severity == "error":
+            case DiagnosticMessage(diagnostic) if diagnostic.severity == "error":
                 lost, ids = _missing_address(diagnostic), _listed(diagnostic)
                 if lost is not None:
                     missing.add(lost)

@@ -11,15 +11,15 @@ from datetime import datetime
 from typing import Literal
 
 from orchestrator.domain.events.engine_messages import (
-    Began,
-    Completed,
-    Diagnosed,
-    Drifted,
-    Errored,
+    ApplyComplete,
+    ApplyErrored,
+    ApplyStart,
+    DiagnosticMessage,
     Message,
-    OutputPlanned,
-    Planned,
-    Refreshed,
+    OutputChange,
+    PlannedChange,
+    RefreshComplete,
+    ResourceDrift,
 )
 from orchestrator.domain.record.record import Action, Diagnostic, InFlight, PlannedAction
 
@@ -103,26 +103,26 @@ class Journal:
         for message in messages:
             seen = True
             match message:
-                case Planned(address, action, _, reason):
+                case PlannedChange(address, action, _, reason):
                     if reason == "move":
                         moved.add(address)
                     planned[address, action] = PlannedAction(address=address, action=action)
-                case Refreshed(address):
+                case RefreshComplete(address):
                     refreshed.add(address)
-                case Drifted(address, action):
+                case ResourceDrift(address, action):
                     drifted[address] = PlannedAction(address=address, action=action)
-                case OutputPlanned(name, action) if action != "noop":
+                case OutputChange(name, action) if action != "noop":
                     outputs[name] = None
-                case Began(address, action, at) if action in MUTATIONS:
+                case ApplyStart(address, action, at) if action in MUTATIONS:
                     began[address, action] = at
                     going[address, action] += 1
-                case Completed(address, action, _, object_id) if action in MUTATIONS:
+                case ApplyComplete(address, action, _, object_id) if action in MUTATIONS:
                     completed[address, action] = object_id
                     going[address, action] -= 1
-                case Errored(address, action) if action in MUTATIONS:
+                case ApplyErrored(address, action) if action in MUTATIONS:
                     errored.add((address, action))
                     going[address, action] -= 1
-                case Diagnosed(diagnostic):
+                case DiagnosticMessage(diagnostic):
                     diagnostics.append(diagnostic)
                 case _:
                     pass

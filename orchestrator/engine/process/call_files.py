@@ -13,13 +13,13 @@ from pathlib import Path
 
 from orchestrator.domain.record.record import Identity
 from orchestrator.engine.process.wrapper import create_exclusively
-from orchestrator.ports import Processes, Site
+from orchestrator.ports import CallSpec, Processes
 
 _SHARED = ("host", "boot_id", "pid_namespace")
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class IdentityFile:
     """
     The identity file: the engine's process, its wrapper's, and the verb of the call.
     """
@@ -30,7 +30,7 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class FencedCall:
     """
     The identity file of a call that was made impossible before it began.
     """
@@ -39,14 +39,14 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AnswerFile:
     """
     The answer file. ``began`` is False where the program could not be started at all.
     """
 
     exit_code: int | None
     signal: int | None
-    began: bool
+    started: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class CallFiles:
     name: str
 
     @classmethod
-    def of(cls, site: Site) -> CallFiles:
-        return cls(site.evidence, site.name)
+    def of(cls, spec: CallSpec) -> CallFiles:
+        return cls(spec.evidence, spec.name)
 
     @property
     def identity(self) -> Path:
@@ -109,7 +109,7 @@ class CallFiles:
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         return create_exclusively(str(self.identity), f'{{"fenced_by": {os.getpid()}}}\n')
 
-    def beginning(self) -> Beginning | Fence | None:
+    def read_identity(self) -> IdentityFile | FencedCall | None:
         """
         What the identity file says; None where there is none, ValueError where it is damaged.
         """
@@ -119,24 +119,24 @@ class CallFiles:
             return None
         try:
             if "fenced_by" in data:
-                return Fence(int(data["fenced_by"]))
+                return FencedCall(int(data["fenced_by"]))
             shared = {key: str(data[key]) for key in _SHARED}
             engine, wrapper = (
                 Identity(pid=int(item["pid"]), started=int(item["started"]), **shared)
                 for item in (data, data["wrapper"])
             )
-            return Beginning(engine, wrapper, str(data.get("verb", "")))
+            return IdentityFile(engine, wrapper, str(data.get("verb", "")))
         except (KeyError, TypeError) as exc:
             raise ValueError(f"{self.identity} is damaged: {exc}") from exc
 
-    def ending(self) -> Ending | None:
+    def read_answer(self) -> AnswerFile | None:
         """
         What the answer file says; None where there is none. It is written by rename, whole: one
         that is damaged tells nothing of how the engine ended.
         """
         try:
             data = json.loads(self.answer.read_bytes())
-            return Ending(data["exit_code"], data["signal"], data["began"])
+            return AnswerFile(data["exit_code"], data["signal"], data["began"])
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 

@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.engine.process import wrapper
-from orchestrator.engine.process.call_files import Beginning, CallFiles
+from orchestrator.engine.process.call_files import CallFiles, IdentityFile
 from orchestrator.engine.process.identity import kill_session
 from orchestrator.ports import Liveness, Processes
 
 _REAP = 1.0  # seconds for a wrapper that has ended to become a zombie
 
 #: By these CI runners find the children of a cancelled job, own session or not, and kill them.
-_HUNTED_BY = (
+CI_TRACKING_VARS = (
     "RUNNER_TRACKING_ID",
     "VSTS_PROCESS_LOOKUP_ID",
     "JENKINS_NODE_COOKIE",
@@ -87,7 +87,7 @@ class Child:
                     *program,
                 ],
                 cwd=directory,
-                env={k: v for k, v in environment.items() if k not in _HUNTED_BY},
+                env={k: v for k, v in environment.items() if k not in CI_TRACKING_VARS},
                 stdin=subprocess.DEVNULL,
                 stdout=outputs[0],
                 stderr=outputs[1],
@@ -121,7 +121,7 @@ class Child:
         """
         if not select.select([self._lifeline], [], [], seconds)[0]:
             return False
-        if self._files.ending() is None and self._engine_lives():
+        if self._files.read_answer() is None and self._engine_lives():
             time.sleep(seconds)
             return False
         return True
@@ -150,7 +150,7 @@ class Child:
         """
         Reap the wrapper, and the providers that outlived an engine whose wrapper was killed.
         """
-        if self._files.ending() is None:
+        if self._files.read_answer() is None:
             for pid in wrapper.providers_left(self.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -168,17 +168,17 @@ class Child:
         os.close(self._lifeline)
         threading.Thread(target=self._process.wait, daemon=True).start()
 
-    def _beginning(self) -> Beginning | None:
+    def _beginning(self) -> IdentityFile | None:
         if self._fenced or self._files.fence():
             self._fenced = True
             return None
-        beginning = self._files.beginning()
-        return beginning if isinstance(beginning, Beginning) else None
+        beginning = self._files.read_identity()
+        return beginning if isinstance(beginning, IdentityFile) else None
 
     def _engine_lives(self) -> bool:
-        beginning = self._files.beginning()
+        beginning = self._files.read_identity()
         return (
-            isinstance(beginning, Beginning)
+            isinstance(beginning, IdentityFile)
             and beginning.wrapper.pid == self.pid
             and self._processes.liveness(beginning.engine) is not Liveness.GONE
         )

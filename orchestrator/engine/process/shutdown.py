@@ -7,12 +7,12 @@ from __future__ import annotations
 import time
 
 from orchestrator.engine.process.child import Child
-from orchestrator.ports import Site, StopToken
+from orchestrator.ports import CallSpec, StopToken
 
 _AFTER_KILL = 10.0  # seconds after SIGKILL until a process that cannot die is given up
 
 
-class Ladder:
+class ShutdownLadder:
     """
     One SIGINT when a stop is asked for or the timeout has passed; SIGKILL only when killing is
     asked for, or the grace since the SIGINT has passed. No grace: it is waited for as long as it
@@ -21,9 +21,9 @@ class Ladder:
     ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
     """
 
-    def __init__(self, child: Child, site: Site, stop: StopToken, began: float) -> None:
+    def __init__(self, child: Child, spec: CallSpec, stop: StopToken, began: float) -> None:
         self._child = child
-        self._site = site
+        self._spec = spec
         self._stop = stop
         self._began = began
         self._stopped_at: float | None = None
@@ -36,7 +36,7 @@ class Ladder:
         Take the next rung if it is time.
         """
         now = time.monotonic()
-        timeout, grace = self._site.timeout, self._site.grace
+        timeout, grace = self._spec.timeout, self._spec.grace
         overdue = timeout is not None and now - self._began >= timeout
         if self._stopped_at is None and (self._stop.stopping or overdue):
             self.timed_out = not self._stop.stopping
@@ -48,7 +48,7 @@ class Ladder:
             self._killed_at = now
             self._child.kill()
 
-    def given_up(self) -> bool:
+    def engine_abandoned(self) -> bool:
         """
         Whether SIGKILL was long ago: a process in uninterruptible sleep does not die.
         """

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.domain.events.engine_messages import Diagnosed, Message, Said
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.engine.diagnostics import parse_text
-from orchestrator.engine.messages import Mask, Spoken, parse_line, render
+from orchestrator.engine.messages import Mask, ParsedLine, parse_line, render
 from orchestrator.engine.process.call_files import CallFiles
 
 _LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
@@ -81,27 +81,27 @@ class Transcript:
         """
         The last messages, once nothing more is written: an unfinished line and what stderr says.
         """
-        spoken: list[Spoken] = []
+        spoken: list[ParsedLine] = []
         if self._rest:
             spoken.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._files.stderr, 0).decode(errors="replace")
         self.stderr_text = self._mask(text)
         spoken += [
-            Spoken(render(diagnostic), (Diagnosed(diagnostic),))
+            ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
             for diagnostic in (self._masked(found) for found in parse_text(text))
         ]
         if not any(item.messages for item in spoken) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()
             lines = lines if self.verb == "program" else lines[-_LAST_LINES:]
             # What exec runs is shown as it comes: its stdout and stderr are not mixed.
-            spoken += [Spoken(x, (Said(x),) if self.verb != "exec" else ()) for x in lines]
+            spoken += [ParsedLine(x, (LogLine(x),) if self.verb != "exec" else ()) for x in lines]
         return self._take(spoken)
 
-    def _parse(self, line: str) -> Spoken:
+    def _parse(self, line: str) -> ParsedLine:
         if self.verb in ("plan", "apply"):
             return parse_line(line, self._mask)
         plain = self._mask(line)
-        return Spoken(plain, (Said(plain),) if plain.strip() or self.verb == "exec" else ())
+        return ParsedLine(plain, (LogLine(plain),) if plain.strip() or self.verb == "exec" else ())
 
     def _masked(self, diagnostic: Diagnostic) -> Diagnostic:
         return diagnostic.model_copy(
@@ -111,7 +111,7 @@ class Transcript:
             }
         )
 
-    def _take(self, spoken: list[Spoken]) -> list[Message]:
+    def _take(self, spoken: list[ParsedLine]) -> list[Message]:
         if self._log is not None:
             with suppress(OSError):  # a full disk must not part us from a running engine
                 os.write(self._log, "".join(f"{item.text}\n" for item in spoken).encode())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Problem
-from orchestrator.ports import RootSetup, Secret, Snapshot
+from orchestrator.ports import Secret, Snapshot, WorkDirConfig
 
 #: An override file, so that it takes the place of a backend block of the module's own.
 BACKEND_FILE = "orchestrator_override.tf.json"
@@ -33,7 +33,7 @@ class Generated:
 
 def generate(
     snapshot: Snapshot,
-    setup: RootSetup,
+    setup: WorkDirConfig,
     *,
     backend: Mapping[str, Json],
     engine: str,
@@ -49,7 +49,9 @@ def generate(
     """
     problems = list(_backend_problems(setup, shown))
     providers = {
-        name: value for name, value in sorted(setup.providers.items()) if snapshot.takes(name)
+        name: value
+        for name, value in sorted(setup.providers.items())
+        if snapshot.uses_provider(name)
     }
     problems.extend(_provider_problems(snapshot, providers, shown))
     if problems:
@@ -88,7 +90,7 @@ def _blocks(value: Json) -> list[Mapping[str, Json]]:
     return list(value) if isinstance(value, list | tuple) else [value or {}]
 
 
-def _backend_problems(setup: RootSetup, shown: str) -> Iterator[Problem]:
+def _backend_problems(setup: WorkDirConfig, shown: str) -> Iterator[Problem]:
     for key, value in setup.backend_config.items():
         if _holds_secret(value):
             yield Problem(

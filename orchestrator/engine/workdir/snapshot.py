@@ -82,7 +82,7 @@ def pack(module: Module) -> Snapshot:
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
 
 
-def nothing() -> Snapshot:
+def empty_snapshot() -> Snapshot:
     """
     The snapshot of a module that holds nothing and uses no provider.
     """
@@ -342,7 +342,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
                 Protected(str(address), Location(str(file), int(line), int(column)))
                 for address, file, line, column in facts.get("protected", ())
             ),
-            locked=bool(facts.get("locked")),
+            has_lock_file=bool(facts.get("locked")),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc

@@ -30,7 +30,7 @@ from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, G
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
 from orchestrator.engine.workdir.snapshot import Entry
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
-from orchestrator.ports import Root, RootSetup, Snapshot
+from orchestrator.ports import Snapshot, WorkDir, WorkDirConfig
 
 _NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)
@@ -70,7 +70,7 @@ class DirectoryWorkDirs:
         self._project = project_root.absolute()
 
     @contextlib.contextmanager
-    def hold(self, blueprint: str, environment: str) -> Iterator[None]:
+    def lock(self, blueprint: str, environment: str) -> Iterator[None]:
         place = self._work / blueprint / environment
         try:
             _make_private(place)
@@ -96,10 +96,12 @@ class DirectoryWorkDirs:
     def unpack(self, archive: bytes) -> Snapshot:
         return snapshots.unpack(archive)
 
-    def nothing(self) -> Snapshot:
-        return snapshots.nothing()
+    def empty_snapshot(self) -> Snapshot:
+        return snapshots.empty_snapshot()
 
-    def prepare(self, target: Target, snapshot: Snapshot, setup: RootSetup, engine: str) -> Root:
+    def prepare(
+        self, target: Target, snapshot: Snapshot, setup: WorkDirConfig, engine: str
+    ) -> WorkDir:
         backend = render(setup.backend_type, setup.backend_config, self._project)
         where = location(setup.backend_type, setup.backend_config, self._project)
         generated = generate(snapshot, setup, backend=backend, engine=engine, shown=str(target))
@@ -113,7 +115,7 @@ class DirectoryWorkDirs:
             place = exc.filename or self._work
             message = f"cannot prepare the working directory of {target}: {place}: {exc.strerror}"
             raise EngineFailed("init", message) from exc
-        return Root(
+        return WorkDir(
             directory=layout.directory,
             location=where,
             backend_type=setup.backend_type,
@@ -121,19 +123,19 @@ class DirectoryWorkDirs:
             init_needed=not layout.is_initialised(),
         )
 
-    def initialised(self, root: Root) -> None:
+    def mark_initialised(self, root: WorkDir) -> None:
         try:
             self._layout(root).remember_init()
         except OSError as exc:
             raise EngineFailed("init", f"{exc.filename}: {exc.strerror}") from exc
 
-    def lock_file(self, root: Root) -> bytes | None:
+    def lock_file(self, root: WorkDir) -> bytes | None:
         try:
             return (root.directory / LOCK_FILE).read_bytes()
         except FileNotFoundError:
             return None
 
-    def protect(self, root: Root) -> None:
+    def make_state_private(self, root: WorkDir) -> None:
         states = [root.directory / ERRORED]
         if root.backend_type == "local":
             state = self._project / root.location
@@ -142,11 +144,11 @@ class DirectoryWorkDirs:
             with contextlib.suppress(OSError):  # not there, or somebody else's
                 path.chmod(0o600)
 
-    def errored_state(self, root: Root) -> Path | None:
+    def errored_state(self, root: WorkDir) -> Path | None:
         path = root.directory / ERRORED
         return path if path.is_file() else None
 
-    def set_aside(self, root: Root, place: Path) -> Path:
+    def set_aside(self, root: WorkDir, place: Path) -> Path:
         source, kept = root.directory / ERRORED, place / ERRORED
         number = 1
         while kept.exists():  # of an earlier attempt: both are evidence
@@ -159,9 +161,9 @@ class DirectoryWorkDirs:
             raise EngineFailed("surgery", f"{source}: {exc.strerror}") from exc
         return kept
 
-    def private_copy(
-        self, root: Root, place: Path, *, state: bytes, extra: Mapping[str, str]
-    ) -> Root:
+    def scratch_copy(
+        self, root: WorkDir, place: Path, *, state: bytes, extra: Mapping[str, str]
+    ) -> WorkDir:
         """
         The configuration of ``root`` in the directory ``place``, on a local copy of ``state``.
 
@@ -189,7 +191,7 @@ class DirectoryWorkDirs:
             init_needed=True,
         )
 
-    def _layout(self, root: Root) -> _Layout:
+    def _layout(self, root: WorkDir) -> _Layout:
         inside = root.directory.relative_to(self._work).parts
         return _Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
 
