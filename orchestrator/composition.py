@@ -4,17 +4,15 @@ The composition root: the only file that names concrete classes.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import EngineFailed, Invalid, Problem
-from orchestrator.settings import Settings, project_key, read_settings
+from orchestrator.project import BlueprintSelection, ProjectContext
+from orchestrator.settings import project_key
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
@@ -34,51 +32,7 @@ if TYPE_CHECKING:
         StopToken,
     )
 
-OWN = ".orchestrator"
 SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectContext:
-    """
-    Where the tool was called: directory, project settings, environment variables.
-    """
-
-    directory: Path
-    settings: Settings
-    environ: Mapping[str, str]
-
-    @property
-    def project_dir(self) -> Path:
-        return self.settings.project_dir
-
-    @property
-    def own_dir(self) -> Path:
-        """
-        The tool's own directory in the project.
-        """
-        return self.project_dir / OWN
-
-
-@dataclass(frozen=True, slots=True)
-class BlueprintSelection:
-    """
-    Which blueprint, in which environment, with which inputs.
-    """
-
-    blueprint: str
-    environment: str | None = None
-    variables: tuple[str, ...] = ()
-    input_files: tuple[Path, ...] = ()
-
-
-def project_context(directory: Path) -> ProjectContext:
-    """
-    The place that a directory is in; Invalid where the project's settings are wrong.
-    """
-    return ProjectContext(
-        directory=directory, settings=read_settings(directory), environ=os.environ
-    )
 
 
 def summarize(project: ProjectContext, selection: BlueprintSelection) -> Outline:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.composition import (
-    BlueprintSelection,
     backend_of,
     environments,
     load_deployment,
@@ -17,10 +16,11 @@ from orchestrator.composition import (
     summarize,
 )
 from orchestrator.errors import Invalid, Problem
+from orchestrator.project import BlueprintSelection
 
 if TYPE_CHECKING:
-    from orchestrator.composition import ProjectContext
     from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.project import ProjectContext
 
 
 def deployment_with_orphans(

@@ -16,9 +16,9 @@ from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.run_lookup import PriorRun
-    from orchestrator.composition import BlueprintSelection, ProjectContext
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.summary import Outline
+    from orchestrator.project import BlueprintSelection, ProjectContext
 
 
 @dataclass(frozen=True, slots=True)

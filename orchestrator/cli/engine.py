@@ -47,13 +47,14 @@ def info(
     from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
     from orchestrator.loading.values import Need
+    from orchestrator.project import BlueprintSelection
     from orchestrator.views.engine import engine_text
 
     project = invocation.project()
     found = None
     if blueprint is not None:
         found = composition.load_deployment(
-            project, composition.BlueprintSelection(blueprint, environment), Need.CHECKS
+            project, BlueprintSelection(blueprint, environment), Need.CHECKS
         )
     used = composition.choose_engine(project, engine, found)
     document = EngineDocument(

@@ -34,10 +34,11 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
     """
     from orchestrator import composition
     from orchestrator.app.commands.history import graph_document
+    from orchestrator.project import BlueprintSelection
     from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 
     outline = composition.summarize(
-        invocation.project(), composition.BlueprintSelection(blueprint, environment)
+        invocation.project(), BlueprintSelection(blueprint, environment)
     )
     document = graph_document(outline)
     texts = {

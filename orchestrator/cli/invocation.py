@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from orchestrator.composition import ProjectContext
     from orchestrator.ports import Sink
+    from orchestrator.project import ProjectContext
     from orchestrator.views.page import Paper
 
 
@@ -30,9 +30,9 @@ class Invocation:
         """
         The project that the tool was called in.
         """
-        from orchestrator import composition
+        from orchestrator.project import project_context
 
-        return composition.project_context(self.directory.absolute())
+        return project_context(self.directory.absolute())
 
     def sink(self, *, json: bool, verbose: bool) -> Sink:
         """

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from orchestrator.cli.invocation import Invocation
-    from orchestrator.composition import BlueprintSelection
+    from orchestrator.project import BlueprintSelection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -248,7 +248,7 @@ def blueprint_selection(given: Mapping[str, Any]) -> BlueprintSelection:
     """
     The blueprint that the options name, in its environment with its inputs.
     """
-    from orchestrator.composition import BlueprintSelection
+    from orchestrator.project import BlueprintSelection
 
     return BlueprintSelection(
         blueprint=given["blueprint"],

@@ -40,11 +40,12 @@ def command(
     """
     from orchestrator import composition
     from orchestrator.app.commands.recover import recover
+    from orchestrator.project import BlueprintSelection
     from orchestrator.views.recovery import recovery_text
 
     project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = composition.summarize(project, composition.BlueprintSelection(blueprint, environment))
+    outline = composition.summarize(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
     with composition.open_read_context(
         project, outline.backend.type, outline.operations_url

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import RunRequest, Verb
     from orchestrator.app.services import Services
     from orchestrator.app.steps.planned_step import PlanOptions
-    from orchestrator.composition import ProjectContext
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.loading.values import Need
+    from orchestrator.project import ProjectContext
 
 UseCase = Callable[["Services", "Deployment", "RunRequest"], int]
 

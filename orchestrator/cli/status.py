@@ -57,6 +57,7 @@ def command(
     from orchestrator.app.commands.status import status_of
     from orchestrator.app.inspection.expectation import check_expectation
     from orchestrator.errors import Usage
+    from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
 
     invocation: Invocation = ctx.obj
@@ -73,7 +74,7 @@ def command(
         for document in listed.blueprints:
             check_expectation(document, expect, allow_retained=allow_retained)
         return 0
-    outline = composition.summarize(project, composition.BlueprintSelection(blueprint, environment))
+    outline = composition.summarize(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
     with composition.open_read_context(
         project, outline.backend.type, outline.operations_url

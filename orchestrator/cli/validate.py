@@ -40,6 +40,7 @@ def command(
     from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.values import Need
+    from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
 
     project = invocation.project()
@@ -49,7 +50,7 @@ def command(
         try:
             names = (environment,) if environment else composition.environments(project, name)
             for each in names:
-                selection = composition.BlueprintSelection(name, each, variables, input_files)
+                selection = BlueprintSelection(name, each, variables, input_files)
                 found = composition.load_deployment(project, selection, Need.CHECKS)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]

@@ -41,6 +41,7 @@ from orchestrator.cli.signals import StopSignals
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
 from orchestrator.loading.values import Need
+from orchestrator.project import BlueprintSelection, project_context
 from orchestrator.views.jsonl import JsonLinesView
 
 PORTS = ("store", "engine", "files", "spool", "workdirs")
@@ -154,11 +155,9 @@ def run_meddled(
     As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
     ports; ``wanted`` are further fields of the order, what is adopted as text.
     """
-    project = composition.project_context(Path.cwd())
+    project = project_context(Path.cwd())
     need = Need.VALUES if verb in ("apply", "import") else Need.AVAILABLE
-    deployment = composition.load_deployment(
-        project, composition.BlueprintSelection(blueprint), need
-    )
+    deployment = composition.load_deployment(project, BlueprintSelection(blueprint), need)
     order = RunRequest(
         verb=verb,
         jobs=1,

@@ -1,0 +1,57 @@
+"""
+The project that a command works in, and the blueprint that it names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.settings import Settings, read_settings
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectContext:
+    """
+    Where the tool was called: the directory, the settings of its project, the environment
+    variables. Relative paths of the command line start at ``directory``.
+    """
+
+    directory: Path
+    settings: Settings
+    environ: Mapping[str, str]
+
+    @property
+    def project_dir(self) -> Path:
+        return self.settings.project_dir
+
+    @property
+    def own_dir(self) -> Path:
+        """
+        The tool's own directory in the project.
+        """
+        return self.project_dir / ".orchestrator"
+
+
+@dataclass(frozen=True, slots=True)
+class BlueprintSelection:
+    """
+    A blueprint by name or path, its environment, and the inputs of the command line:
+    ``variables`` are the NAME=VALUE of ``-i``.
+    """
+
+    blueprint: str
+    environment: str | None = None
+    variables: tuple[str, ...] = ()
+    input_files: tuple[Path, ...] = ()
+
+
+def project_context(directory: Path) -> ProjectContext:
+    """
+    The project that a directory belongs to; Invalid where its settings are wrong.
+    """
+    return ProjectContext(
+        directory=directory, settings=read_settings(directory), environ=os.environ
+    )
