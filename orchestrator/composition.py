@@ -188,12 +188,12 @@ def open_store(
     """
     The operation store of a blueprint, and a warning where it is not beside the provider state.
     """
-    from orchestrator.stores import opening
+    from orchestrator.stores import store_urls
 
-    found, warning = opening.store_url(
+    found, warning = store_urls.store_url(
         backend, url or project.settings.operations_url, project.project_dir
     )
-    return opening.open_store(found, root=project.project_dir), warning
+    return store_urls.open_store(found, root=project.project_dir), warning
 
 
 @contextmanager

@@ -23,10 +23,10 @@ if TYPE_CHECKING:  # the shapes cost a reading command more to import than it ha
     from orchestrator.domain.record.record import (
         Check,
         Claim,
-        Identity,
         Json,
         Lease,
         OperationRecord,
+        ProcessIdentity,
         RunRecord,
     )
     from orchestrator.domain.record.state_lock import StateLock
@@ -265,7 +265,7 @@ class RunFiles(Protocol):
         A private directory for the evidence of a reading command, removed at the end.
         """
 
-    def engine_identities(self, run_id: str, step: str) -> list[Identity]:
+    def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """
         The processes of all engine calls that a step of a run left on this machine.
         """
@@ -275,7 +275,7 @@ class RunFiles(Protocol):
         The files, on this machine, of outcomes that came too late to be recorded.
         """
 
-    def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
+    def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
         The process of an attempt's mutating engine call, read without touching anything; None
         where its files are not on this machine or it never began.
@@ -287,9 +287,9 @@ class Processes(Protocol):
     Who we are and whether another process still is.
     """
 
-    def me(self) -> Identity: ...
+    def me(self) -> ProcessIdentity: ...
 
-    def liveness(self, identity: Identity) -> Liveness:
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
         """
         GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
         host has booted since.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.entries import Stamp
+from orchestrator.domain.record.entries import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.ports import (
     Approver,
@@ -73,11 +73,11 @@ class Services:
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] = field(default_factory=dict)
 
-    def stamp(self) -> Stamp:
+    def stamp(self) -> EntryStamp:
         """
         A stamp for an entry written now.
         """
-        return Stamp(at=self.clock.now(), entry_id=self.ids.entry_id(), actor=self.actor)
+        return EntryStamp(at=self.clock.now(), entry_id=self.ids.entry_id(), actor=self.actor)
 
     def pause(self, seconds: float) -> None:
         """

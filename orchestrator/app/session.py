@@ -27,7 +27,7 @@ from orchestrator.domain.record.record import (
     RunRecord,
     StepRun,
 )
-from orchestrator.domain.record.redaction import sealed_run
+from orchestrator.domain.record.redaction import redacted_run
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 from orchestrator.ports import Liveness
@@ -305,7 +305,7 @@ class Session:
         """
         with self._lock:
             ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
-            self.run = sealed_run(self.run.model_copy(update=ended), self.services.masker)
+            self.run = redacted_run(self.run.model_copy(update=ended), self.services.masker)
         try:
             self.services.files.write_run(self.run)
             self.publish()
@@ -348,7 +348,7 @@ def open_session(
             for step in steps
         ),
     )
-    run = sealed_run(run, services.masker)
+    run = redacted_run(run, services.masker)
     services.files.write_run(run)
     return Session(services, deployment, run)
 

@@ -69,7 +69,7 @@ def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
         detail = " ".join(diagnostic.detail.split())
         if _POSTGRES.search(detail):
             said = "PostgreSQL advisory lock: it ends with the session that holds it"
-            return StateLock(said=said)
+            return StateLock(raw_text=said)
         known = {key: text.strip() for key, text in _LOCK_FIELD.findall(diagnostic.detail)}
         holder = _HTTP.search(detail)
         if holder is not None and holder[1] != known.get("ID"):
@@ -81,7 +81,7 @@ def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
             who=known.get("Who"),
             operation=known.get("Operation"),
             created=known.get("Created"),
-            said=detail[:200] or _LOCKED,
+            raw_text=detail[:200] or _LOCKED,
         )
     return None
 

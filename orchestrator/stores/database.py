@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.durable import make_private
-from orchestrator.stores.mounts import Mount, mounted, network_mount
+from orchestrator.stores.mounts import Mount, mount_table, network_mount
+from orchestrator.stores.private_files import make_private
 from orchestrator.stores.schema import APPLICATION_ID, migrate
 
 _HINTS = {
@@ -58,7 +58,7 @@ class Database:
         path: Path,
         scripts: Sequence[str],
         *,
-        mounts: Callable[[], Sequence[Mount]] = mounted,
+        mounts: Callable[[], Sequence[Mount]] = mount_table,
         busy_timeout: float = 30.0,
     ) -> None:
         self._path = path

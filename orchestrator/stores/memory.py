@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from orchestrator.domain.record.record import Claim, Lease, OperationRecord
 from orchestrator.domain.target import Target
-from orchestrator.stores.entries import fenced, read_entry
+from orchestrator.stores.stored_entries import fenced_error, read_entry
 
 _URL = "memory:"
 
@@ -54,7 +54,7 @@ class MemoryStore:
             if record.sequence <= len(entries):
                 rival = self._entry(record.target.target, record.sequence)
             if rival is None or rival.entry_id != record.entry_id:
-                raise fenced(record, rival)
+                raise fenced_error(record, rival)
 
     def history(self, target: Target) -> list[OperationRecord]:
         with self._lock:

@@ -31,7 +31,7 @@ class Mount:
     type: str
 
 
-def mounted() -> tuple[Mount, ...]:
+def mount_table() -> tuple[Mount, ...]:
     """
     What is mounted on this machine.
     """

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from orchestrator.domain.record.record import Identity, RunRecord
+from orchestrator.domain.record.record import ProcessIdentity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
-from orchestrator.stores.durable import make_private, write_durably
-from orchestrator.stores.names import file_name
+from orchestrator.stores.file_names import file_name
+from orchestrator.stores.private_files import make_private, write_durably
 
 _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -179,7 +179,7 @@ class RunDirectory:
         with place as name:
             yield Path(name)
 
-    def engine_identities(self, run_id: str, step: str) -> list[Identity]:
+    def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """
         The processes of all engine calls that a step of a run left on this machine.
         """
@@ -187,7 +187,7 @@ class RunDirectory:
         found = []
         for path in sorted(place.glob("*/*.identity.json")):
             with suppress(OSError, ValueError):  # a call that was ruled out has no process
-                found.append(Identity.model_validate_json(path.read_bytes()))
+                found.append(ProcessIdentity.model_validate_json(path.read_bytes()))
         return found
 
     def late(self) -> list[Path]:
@@ -201,14 +201,14 @@ class RunDirectory:
             raise _unavailable(self._root, exc) from exc
         return sorted(file for file in files if file.name.startswith("late-"))
 
-    def engine_identity(self, run_id: str, step: str, number: int) -> Identity | None:
+    def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
         The process of an attempt's mutating engine call, read without touching anything; None
         where its files are not on this machine or it never began.
         """
         place = self.directory(run_id) / "steps" / file_name(step) / str(number)
         try:
-            return Identity.model_validate_json((place / _IDENTITY).read_bytes())
+            return ProcessIdentity.model_validate_json((place / _IDENTITY).read_bytes())
         except (OSError, ValueError):
             return None
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.durable import sync_directory, write_durably
-from orchestrator.stores.names import file_name
+from orchestrator.stores.file_names import file_name
+from orchestrator.stores.private_files import sync_directory, write_durably
 
 _FILE = re.compile(r"(?P<number>[0-9]{8,})-(?P<entry>.+)\.json")
 

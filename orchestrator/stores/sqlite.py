@@ -14,9 +14,9 @@ from orchestrator.domain.record.record import Claim, Json, Lease, OperationRecor
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.database import Database, readable_errors
-from orchestrator.stores.entries import fenced, read_entry, read_model
-from orchestrator.stores.mounts import Mount, mounted
+from orchestrator.stores.mounts import Mount, mount_table
 from orchestrator.stores.schema import migrations, queries
+from orchestrator.stores.stored_entries import fenced_error, read_entry, read_model
 
 #: Bytes that a probe writes: more than the record of a large step.
 _PROBE_SIZE = 64 * 1024
@@ -40,7 +40,7 @@ class SqliteStore:
         self,
         path: Path,
         *,
-        mounts: Callable[[], Sequence[Mount]] = mounted,
+        mounts: Callable[[], Sequence[Mount]] = mount_table,
         busy_timeout: float = 30.0,
     ) -> None:
         self._path = path.absolute()
@@ -86,7 +86,7 @@ class SqliteStore:
             rows = self._select("entry", _key(target) | {"sequence": record.sequence})
             rival = self._entry(target, record.sequence, *rows[0]) if rows else None
             if rival is None or rival.entry_id != record.entry_id:
-                raise fenced(record, rival)
+                raise fenced_error(record, rival)
 
     def history(self, target: Target) -> list[OperationRecord]:
         return [self._entry(target, *row) for row in self._select("history", _key(target))]

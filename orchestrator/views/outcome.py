@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.domain.record.record import ActionRun, Diagnostic, Doubt, Fault, Readback, StepRun
+from orchestrator.domain.record.record import (
+    Diagnostic,
+    Doubt,
+    Fault,
+    HookResult,
+    Readback,
+    StepRun,
+)
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.errors import Reason
@@ -18,7 +25,7 @@ from orchestrator.views.page import Page, Part
 from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, kept_words, moment, utc
 
 if TYPE_CHECKING:
-    from orchestrator.domain.events.events import Alive
+    from orchestrator.domain.events.events import LiveObjects
 
 _VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
 _MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened
@@ -140,7 +147,7 @@ def waiting(blocked_by: Sequence[str], reason: str | None = None) -> str:
     return _join("not run", f"waits for {', '.join(blocked_by)}" if blocked_by else "", reason)
 
 
-def steps_table(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = ()) -> None:
+def steps_table(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] = ()) -> None:
     """
     Add one row per step: name, status, story, and how many objects of it are alive.
     """
@@ -210,7 +217,7 @@ def where(item: Diagnostic) -> str:
     return ", ".join(part for part in (item.address, item.at) if part)
 
 
-def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[Alive] = ()) -> None:
+def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] = ()) -> None:
     """
     Add, for each step that did not end well, its objects: what was done, what lives, what is in
     doubt.
@@ -279,7 +286,7 @@ def readback_words(readback: Readback | None) -> list[str]:
     return lines
 
 
-def action_words(run: ActionRun, now: datetime) -> str:
+def action_words(run: HookResult, now: datetime) -> str:
     """
     What became of an action of a step, when, in which run, and why.
     """
@@ -298,7 +305,7 @@ def listed(items: Sequence[str]) -> str:
     return f"{', '.join(items[:_MANY])} and {len(items) - _MANY} more"
 
 
-def alive_total(alive: Iterable[Alive]) -> str:
+def alive_total(alive: Iterable[LiveObjects]) -> str:
     """
     How many objects there are in all: "3 objects alive in 2 steps"; empty for none.
     """
@@ -306,7 +313,7 @@ def alive_total(alive: Iterable[Alive]) -> str:
     return f"{count(sum(counts), 'object')} alive in {count(len(counts), 'step')}" if counts else ""
 
 
-def _doubts(step: StepRun, alive: Alive | None) -> list[Doubt]:
+def _doubts(step: StepRun, alive: LiveObjects | None) -> list[Doubt]:
     items = {item.address: item for item in (alive.in_doubt if alive else ())}
     items.update({item.address: item for item in step.in_doubt})
     return list(items.values())

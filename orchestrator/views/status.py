@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
-from orchestrator.domain.record.record import Origin
+from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
@@ -228,7 +228,7 @@ def _outputs(step: StepState, page: Page) -> list[Row]:
     rows: list[Row] = []
     dots = page.glyph("...")
     room = max(page.paper.width - 16, 30)
-    origins: dict[Origin | None, list[str]] = {}
+    origins: dict[OutputOrigin | None, list[str]] = {}
     for name in sorted(step.outputs):
         origins.setdefault(step.outputs_from.get(name), []).append(name)
     for origin, names in origins.items():

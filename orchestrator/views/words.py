@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from orchestrator.domain.record.record import Action, Lineage, PlannedAction, Retained
+from orchestrator.domain.record.record import Action, Lineage, PlannedAction, Retention
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES
 
@@ -138,7 +138,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def kept_words(retained: Retained) -> str:
+def kept_words(retained: Retention) -> str:
     """
     Why something is kept, who answers for it, and when it is looked at again.
     """

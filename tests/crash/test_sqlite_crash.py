@@ -18,7 +18,7 @@ import pytest
 
 from orchestrator.domain.target import Target
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.stores.mounts import Mount, mounted
+from orchestrator.stores.mounts import Mount, mount_table
 from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.entries import NETWORK, entry, lease
@@ -85,7 +85,7 @@ _OPENED: list[SqliteStore] = []
 
 
 def opened(
-    path: Path, *, mounts: Callable[[], Sequence[Mount]] = mounted, busy_timeout: float = 30.0
+    path: Path, *, mounts: Callable[[], Sequence[Mount]] = mount_table, busy_timeout: float = 30.0
 ) -> SqliteStore:
     """
     A store that is closed when the test ends.

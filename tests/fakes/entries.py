@@ -7,10 +7,10 @@ from __future__ import annotations
 from orchestrator.domain.record.record import (
     Actor,
     Claim,
-    Identity,
     Json,
     Lease,
     OperationRecord,
+    ProcessIdentity,
     Source,
     TargetRef,
 )
@@ -19,7 +19,9 @@ from orchestrator.domain.target import Target
 from tests.fakes.clock import START
 
 ACTOR = Actor(user="ada", host="workshop")
-OWNER = Identity(host="workshop", boot_id="b00t", pid=4711, pid_namespace="pid:[1]", started=99)
+OWNER = ProcessIdentity(
+    host="workshop", boot_id="b00t", pid=4711, pid_namespace="pid:[1]", started=99
+)
 NETWORK = Target("web", "prod", "network")
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.domain.documents.documents import StatusDocument
-from orchestrator.domain.documents.json_model import ActionRoot
+from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.events.events import (
-    Alive,
     EngineLine,
     Event,
+    LiveObjects,
     Note,
     ObjectEvent,
     PlanReady,
@@ -19,10 +19,10 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.record.record import (
     Absence,
-    ActionRun,
     CheckedObject,
     Doubt,
     Fault,
+    HookResult,
     NextCommand,
 )
 from orchestrator.domain.record.states import Status, StepStatus, Verdict
@@ -72,7 +72,7 @@ def compensated() -> list[Event]:
             exit_code=10,
             verdict="error",
             steps=(network, compute, dns),
-            alive=(Alive(step="compute", objects=("aws_instance.this",)),),
+            alive=(LiveObjects(step="compute", objects=("aws_instance.this",)),),
             next=(
                 NextCommand(
                     command="orchestrator compensate web -e prod --reason WHY",
@@ -132,7 +132,7 @@ def archived() -> list[Event]:
             exit_code=0,
             verdict="destroyed",
             steps=(compute,),
-            alive=(Alive(step=ARCHIVE, objects=(IMAGE,)),),
+            alive=(LiveObjects(step=ARCHIVE, objects=(IMAGE,)),),
             seconds=20,
             directory=DIRECTORY,
         ),
@@ -148,7 +148,7 @@ def undone() -> StatusDocument:
         Verdict.ERROR,
         NETWORK.model_copy(
             update={
-                "compensation": ActionRun(
+                "compensation": HookResult(
                     verdict="done",
                     by="bin/detach ${outputs.vpc_id}",
                     run_id=RUN,
@@ -167,7 +167,7 @@ def undone() -> StatusDocument:
             failed_command="compensate",
             last_error=f"`{_DRAIN}` was killed; what it had done by then is not known",
             updated_at=at(32),
-            compensation=ActionRun(
+            compensation=HookResult(
                 verdict="unknown",
                 by=_DRAIN,
                 run_id=RUN,
@@ -175,7 +175,7 @@ def undone() -> StatusDocument:
                 ended_at=at(32),
                 reason=withdrawn,
             ),
-            before_destroy=ActionRun(
+            before_destroy=HookResult(
                 verdict="skipped",
                 by="module ../modules/image",
                 run_id=EARLIER,
@@ -183,7 +183,7 @@ def undone() -> StatusDocument:
                 reason="taken by hand",
             ),
             action_roots=(
-                ActionRoot(
+                HookTarget(
                     target=f"web/prod/{ARCHIVE}",
                     status=Status.ERROR,
                     run_id=EARLIER,

@@ -21,12 +21,12 @@ from orchestrator.domain.record.record import (
     Fault,
     InFlight,
     Json,
+    ManualSearch,
     NextCommand,
     OperationRecord,
     Readback,
     Resources,
-    Retained,
-    Whereabouts,
+    Retention,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.advice import advise
@@ -114,7 +114,7 @@ LOST = doubt(
         method="none",
         why="the step has neither `identity` nor `search` for aws_instance.this",
         at=at(100),
-        look=Whereabouts(
+        look=ManualSearch(
             since=at(15),
             until=at(32),
             inputs={"subnet_id": "subnet-0a1", "password": "(sensitive)"},
@@ -249,7 +249,7 @@ def recovery() -> RecoveryDocument:
                         "dns",
                         2,
                         status="retained",
-                        retained=Retained(
+                        retained=Retention(
                             reason="shared zone", owner="net-team", review_by="2027-06-30"
                         ),
                     ),

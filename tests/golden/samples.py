@@ -40,17 +40,17 @@ from orchestrator.domain.record.record import (
     Fault,
     InFlight,
     Lineage,
+    ManualSearch,
     NextCommand,
     ObjectRef,
-    Origin,
+    OutputOrigin,
     PlannedAction,
     Readback,
-    Retained,
+    Retention,
     RunRecord,
     Source,
     StepRun,
     Verification,
-    Whereabouts,
 )
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
@@ -80,7 +80,7 @@ DOUBT = Doubt(
         method="search",
         why="the search found nothing, but it has never been seen to find one",
         at=at(60),
-        look=Whereabouts(
+        look=ManualSearch(
             since=at(15),
             until=at(32),
             inputs={"name": "web", "password": "(sensitive)"},
@@ -105,8 +105,8 @@ NETWORK = state(
     module_ref="../modules/network",
     outputs={"subnet_ids": ["subnet-0a1", "subnet-0b2"], "vpc_id": "vpc-0abc"},
     outputs_from={
-        "subnet_ids": Origin(run_id=RUN, at=at(10)),
-        "vpc_id": Origin(run_id=RUN, at=at(10)),
+        "subnet_ids": OutputOrigin(run_id=RUN, at=at(10)),
+        "vpc_id": OutputOrigin(run_id=RUN, at=at(10)),
     },
     sensitive_outputs=("vpn_key",),
     verification=VERIFIED,
@@ -124,7 +124,7 @@ COMPUTE = state(
     last_error=CAPACITY.summary,
     in_doubt=(DOUBT,),
     outputs={"url": "https://web.example/" + "long/" * 30},
-    outputs_from={"url": Origin(run_id=EARLIER, at=at(-64_800))},
+    outputs_from={"url": OutputOrigin(run_id=EARLIER, at=at(-64_800))},
     tainted=("terraform_data.disk",),
     updated_at=at(32),
     directory=".orchestrator/work/web/prod/compute",
@@ -142,7 +142,7 @@ DNS = state(
     sequence=2,
     run_id=EARLIER,
     last_run_status="pending",
-    retained=Retained(reason="shared zone", owner="net-team", review_by="2027-06-30", was="ok"),
+    retained=Retention(reason="shared zone", owner="net-team", review_by="2027-06-30", was="ok"),
     updated_at=at(-64_800),
 )
 NEXT = (

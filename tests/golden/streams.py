@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.domain.events.events import (
-    Alive,
     CheckEvent,
     EngineDiagnostic,
     EngineLine,
     Event,
+    LiveObjects,
     Note,
     ObjectEvent,
     PhaseStarted,
@@ -246,9 +246,11 @@ def all_ok() -> list[Event]:
                 dns,
             ),
             alive=(
-                Alive(step="network", objects=NETWORK_OBJECTS),
-                Alive(step="compute", objects=("aws_instance.this", "aws_launch_template.this")),
-                Alive(step="bootstrap", objects=("terraform_data.seed",)),
+                LiveObjects(step="network", objects=NETWORK_OBJECTS),
+                LiveObjects(
+                    step="compute", objects=("aws_instance.this", "aws_launch_template.this")
+                ),
+                LiveObjects(step="bootstrap", objects=("terraform_data.seed",)),
             ),
             seconds=127,
             directory=DIRECTORY,
@@ -362,8 +364,8 @@ def failed_apply() -> list[Event]:
                 dns,
             ),
             alive=(
-                Alive(step="network", objects=NETWORK_OBJECTS),
-                Alive(
+                LiveObjects(step="network", objects=NETWORK_OBJECTS),
+                LiveObjects(
                     step="compute",
                     objects=("aws_security_group.web", "terraform_data.disk"),
                     tainted=("terraform_data.disk",),
@@ -446,8 +448,8 @@ def stopped() -> list[Event]:
                 *rest,
             ),
             alive=(
-                Alive(step="network", objects=NETWORK_OBJECTS),
-                Alive(
+                LiveObjects(step="network", objects=NETWORK_OBJECTS),
+                LiveObjects(
                     step="compute", objects=("aws_instance.this",), tainted=("aws_instance.this",)
                 ),
             ),
@@ -522,7 +524,7 @@ def in_doubt() -> list[Event]:
             exit_code=11,
             verdict="error",
             steps=(database, web),
-            alive=(Alive(step="database", objects=("aws_db_subnet_group.main",)),),
+            alive=(LiveObjects(step="database", objects=("aws_db_subnet_group.main",)),),
             next=(
                 NextCommand(
                     command="orchestrator reconcile web -e prod --step database --at 4",
@@ -592,7 +594,7 @@ def destroyed() -> list[Event]:
             exit_code=0,
             verdict="destroyed_with_retained",
             steps=(dns, compute, network),
-            alive=(Alive(step="dns", objects=("aws_route53_zone.main",)),),
+            alive=(LiveObjects(step="dns", objects=("aws_route53_zone.main",)),),
             seconds=41,
             directory=DIRECTORY,
         ),
@@ -622,8 +624,8 @@ def nothing_to_do() -> list[Event]:
             verdict="ok",
             steps=runs,
             alive=(
-                Alive(step="network", objects=NETWORK_OBJECTS),
-                Alive(step="compute", objects=("aws_instance.this",)),
+                LiveObjects(step="network", objects=NETWORK_OBJECTS),
+                LiveObjects(step="compute", objects=("aws_instance.this",)),
             ),
             seconds=3.1,
             directory=DIRECTORY,

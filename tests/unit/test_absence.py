@@ -16,8 +16,8 @@ from orchestrator.domain.destroy.absence import (
 )
 from orchestrator.domain.events.engine_messages import Message, RefreshComplete, ResourceDrift
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import Stamp, gone_without_mutation, mark, reconciled
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.entries import EntryStamp, gone_without_mutation, mark, reconciled
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
     CheckedState,
@@ -25,7 +25,7 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     Resources,
     SavedState,
-    Settled,
+    SettledDoubt,
 )
 from orchestrator.domain.record.states import Status
 from tests.fakes.clock import START
@@ -33,7 +33,7 @@ from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, messages, planned, refs, state
 
 SAVED = SavedState(run_id="20300102T030405Z-000001", host="workshop")
-STAMP = Stamp(at=START, entry_id="next", actor=ACTOR)
+STAMP = EntryStamp(at=START, entry_id="next", actor=ACTOR)
 ALONE = {
     f"s.alone_{n}": item for n, item in enumerate(state(["s.a 1 by=eu", "s.b 2 by=us"]).objects)
 }
@@ -153,13 +153,13 @@ def destroying(*, by: str = "provider") -> OperationRecord:
 DELETED = ["began delete s.a", "done delete s.a", "began delete s.b", "done delete s.b"]
 
 
-def ended(*found: Finding, exit_code: int = 0, stopped: bool = False) -> Evidence:
-    return Evidence(
+def ended(*found: Finding, exit_code: int = 0, stopped: bool = False) -> MutationEvidence:
+    return MutationEvidence(
         exit_code=exit_code,
         journal=journal(*DELETED),
         state=state(),
         stopped=stopped,
-        findings=found,
+        absence_findings=found,
     )
 
 
@@ -286,7 +286,9 @@ def test_what_a_person_forgets_is_not_doubted_again_by_an_answer() -> None:
     The provider still has it, and the person says that this does not matter.
     """
     (doubt,) = unsure().resources.in_doubt
-    forgotten = Settled(doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START)
+    forgotten = SettledDoubt(
+        doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START
+    )
     told = [finding("s.a", "remaining", why="there")]
     found = reconciled(unsure(), state(), (forgotten,), STAMP, sound=None, findings=told)
     assert (codes(found), found.resources.in_doubt) == ((Status.DESTROYED, None), ())
@@ -300,7 +302,9 @@ def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: boo
     """
     before = unsure()
     (doubt,) = before.resources.in_doubt
-    forgotten = Settled(doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START)
+    forgotten = SettledDoubt(
+        doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START
+    )
 
     found = reconciled(before, state(), (forgotten,), STAMP, sound=None)
     if again:

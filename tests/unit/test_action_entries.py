@@ -17,27 +17,27 @@ from orchestrator.domain.blueprint.hook_order import (
     derived_backend,
 )
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.entries import Stamp, mark, unchanged
+from orchestrator.domain.record.entries import EntryStamp, mark, unchanged
 from orchestrator.domain.record.hook_entries import (
-    Verdicted,
-    action_fault,
-    begun,
-    command_ended,
-    ended,
-    is_under_way,
-    skipped,
+    HookOutcome,
+    command_outcome,
+    completed_before_destroy,
+    hook_begun,
+    hook_ended,
+    hook_fault,
+    hook_skipped,
 )
-from orchestrator.domain.record.hook_status import has_done_something
+from orchestrator.domain.record.hook_status import has_completed_work
 from orchestrator.domain.record.record import (
-    ActionRun,
     Doubt,
     Fault,
+    HookResult,
     ObjectRef,
     OperationRecord,
     Resources,
     Verification,
 )
-from orchestrator.domain.record.redaction import sealed
+from orchestrator.domain.record.redaction import redacted
 from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.target import ActionKind, Target, action_name, action_of
 from tests.fakes.clock import START
@@ -46,12 +46,12 @@ from tests.fakes.journals import state
 
 KINDS: tuple[ActionKind, ...] = ("compensate", "before_destroy")
 RUN = "20300102T040506Z-000009"
-DONE = Verdicted("done", exit_code=0)
+DONE = HookOutcome("done", exit_code=0)
 FAULT = Fault(code="engine_failed", phase="apply", summary="no capacity")
 
 
-def stamp(minutes: int) -> Stamp:
-    return Stamp(at=START + timedelta(minutes=minutes), entry_id=f"at-{minutes}", actor=ACTOR)
+def stamp(minutes: int) -> EntryStamp:
+    return EntryStamp(at=START + timedelta(minutes=minutes), entry_id=f"at-{minutes}", actor=ACTOR)
 
 
 def refs(*names: str) -> tuple[ObjectRef, ...]:
@@ -64,17 +64,17 @@ def applied(**fields: Any) -> OperationRecord:
 
 
 def marked(before: OperationRecord, kind: ActionKind, minutes: int = 1) -> OperationRecord:
-    return begun(before, stamp(minutes), kind, by="bin/x", run_id=RUN, reason="why")
+    return hook_begun(before, stamp(minutes), kind, by="bin/x", run_id=RUN, reason="why")
 
 
 def carried_out(
-    before: OperationRecord, kind: ActionKind, how: Verdicted, minutes: int = 1
+    before: OperationRecord, kind: ActionKind, how: HookOutcome, minutes: int = 1
 ) -> OperationRecord:
-    return ended(marked(before, kind, minutes), before, stamp(minutes + 1), kind, how)
+    return hook_ended(marked(before, kind, minutes), before, stamp(minutes + 1), kind, how)
 
 
-def failed(kind: ActionKind) -> Verdicted:
-    return command_ended(kind, "bin/x", 3, said="cannot")
+def failed(kind: ActionKind) -> HookOutcome:
+    return command_outcome(kind, "bin/x", 3, said="cannot")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,7 +194,7 @@ def test_an_exit_code_tells_how_a_command_ended(
     """
     Without one, because something cut it short, nobody can tell what it did.
     """
-    found = command_ended("compensate", "bin/x", exit_code, **ending)
+    found = command_outcome("compensate", "bin/x", exit_code, **ending)
     assert found.verdict == verdict
     assert (found.fault.code if found.fault else None) == code
 
@@ -210,10 +210,10 @@ def test_no_secret_is_in_what_is_told_of_an_action() -> None:
     before = applied(
         status="error", failed_command="apply", error=fault, last_error="hunter2secret"
     )
-    marker = begun(
+    marker = hook_begun(
         before, stamp(1), "compensate", by="x hunter2secret", run_id=RUN, reason="hunter2secret"
     )
-    text = sealed(marker, masker).to_json()
+    text = redacted(marker, masker).to_json()
     assert "hunter2secret" not in text
     assert text.count(MARK) >= 4
 
@@ -237,17 +237,17 @@ def test_work_before_a_destroy_is_repeated_until_something_is_gone(
     """
     It is gone on without only once some of what it was done for is, or may be, deleted.
     """
-    told = run and ActionRun(verdict=run, by="x", run_id=RUN, at=START, on=("s.a", "s.b"))
+    told = run and HookResult(verdict=run, by="x", run_id=RUN, at=START, on=("s.a", "s.b"))
     doubt = Doubt(address="s.a", action="delete", why="its delete began and never ended")
     held = Resources(inventory=refs(*left), in_doubt=(doubt,) if doubtful else ())
-    assert bool(is_under_way(applied(before_destroy=told, resources=held))) is goes_on
+    assert bool(completed_before_destroy(applied(before_destroy=told, resources=held))) is goes_on
 
 
 def test_what_was_left_out_is_recorded_with_its_reason() -> None:
     """
     A skip tells of whom, when and why, and of the objects that it was left out for.
     """
-    told = skipped(applied(), "bin/x", RUN, stamp(2), "by hand")
+    told = hook_skipped(applied(), "bin/x", RUN, stamp(2), "by hand")
     assert (told.verdict, told.reason, told.on) == ("skipped", "by hand", ("s.a", "s.b"))
 
 
@@ -265,7 +265,7 @@ def test_only_completed_work_is_compensated(fields: Mapping[str, Any], done: boo
     """
     A step whose first apply made nothing has nothing to undo.
     """
-    assert has_done_something(applied(**fields)) is done
+    assert has_completed_work(applied(**fields)) is done
 
 
 GRAPH = Graph({"net": [], "db": ["net"], "app": ["db"], "web": ["app"], "log": []})
@@ -350,5 +350,5 @@ def test_a_fault_names_the_phase_of_its_command() -> None:
     """
     What comes before a destroy is part of it; a compensation is work like an apply.
     """
-    assert action_fault("before_destroy", "x").phase == "destroy"
-    assert action_fault("compensate", "x").phase == "apply"
+    assert hook_fault("before_destroy", "x").phase == "destroy"
+    assert hook_fault("compensate", "x").phase == "apply"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.assessment import assess, undeleted
+from orchestrator.domain.record.assessment import assess, not_deleted
 from orchestrator.domain.record.record import InFlight, Resources
 from tests.fakes.clock import START
 from tests.fakes.journals import journal, planned, refs, state
@@ -242,7 +242,7 @@ def test_what_was_in_flight_began() -> None:
     Where files are gone the last heartbeat tells what was under way, and since when.
     """
     flight = InFlight(target="t", address="s.a", action="delete", started_at=START)
-    heard = journal(whole=False).with_flights([flight])
+    heard = journal(whole=False).with_in_flight([flight])
     found = assess(planned("delete s.a"), heard, refs("s.a id-1"), state(["s.a id-1"]))
     (doubt,) = found.in_doubt
     assert (doubt.started_at, doubt.why) == (START, "its delete began and never ended")
@@ -253,7 +253,7 @@ def test_what_the_journal_tells_of_a_flight_is_believed() -> None:
     The heartbeat is older than the messages.
     """
     flight = InFlight(target="t", address="s.a", action="create", started_at=START)
-    heard = journal(BEGAN, DONE, whole=False).with_flights([flight])
+    heard = journal(BEGAN, DONE, whole=False).with_in_flight([flight])
     assert assess(planned("create s.a"), heard, (), state(["s.a id-1"])).in_doubt == ()
 
 
@@ -292,5 +292,5 @@ def test_without_a_state_the_journal_tells_what_a_destroy_has_left(
     """
     known = refs("s.a id-1", "s.b id-2", "s.b id-3")
     told = journal("done delete s.a", "done delete s.b")
-    found = undeleted(known, told, ended_well=ended_well)
+    found = not_deleted(known, told, ended_well=ended_well)
     assert [ref.address for ref in found] == left

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.inspection.liveness import LivenessProbe
-from orchestrator.domain.record.record import Identity, Lease
+from orchestrator.domain.record.record import Lease, ProcessIdentity
 from orchestrator.domain.record.states import Condition
 from orchestrator.ports import Liveness
 from orchestrator.stores.memory import MemoryStore
@@ -27,10 +27,10 @@ class Known:
     def __init__(self, states: dict[int, Liveness]) -> None:
         self._states = states
 
-    def me(self) -> Identity:
+    def me(self) -> ProcessIdentity:
         return OWNER
 
-    def liveness(self, identity: Identity) -> Liveness:
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
         return self._states[identity.pid]
 
 

@@ -18,7 +18,7 @@ from orchestrator.app.run.request import RunRequest
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.events.events import StepFinished
-from orchestrator.domain.record.record import OperationRecord, Retained, StepRun
+from orchestrator.domain.record.record import OperationRecord, Retention, StepRun
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports import Apply, Push
@@ -26,7 +26,7 @@ from tests.fakes.engine import Fault
 from tests.fakes.premises import Premises
 
 GONE = {str(status) for status in NOTHING_THERE}
-RETAINED = Retained(reason="audit", owner="ops", review_by="2999-01-01", was=Status.OK)
+RETAINED = Retention(reason="audit", owner="ops", review_by="2999-01-01", was=Status.OK)
 
 
 @dataclass(frozen=True)

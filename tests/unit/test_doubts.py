@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.domain.record.doubts import (
-    Look,
-    left_behind,
+    StateObservation,
+    missing_from_state,
     open_doubts,
     settle_doubts,
 )
@@ -27,17 +27,19 @@ def doubting(action: str) -> OperationRecord:
     return entry(status="error", resources=Resources(in_doubt=(doubt,), inventory=held))
 
 
-def look(**changes: Json) -> Look:
-    return Look(at=START + timedelta(hours=1), run_id="run-2", settle=60.0, **changes)
+def look(**changes: Json) -> StateObservation:
+    return StateObservation(
+        at=START + timedelta(hours=1), run_id="run-2", settling_time=60.0, **changes
+    )
 
 
 CASES = [
     ("create", {}, None, "a create is not answered by time"),
     ("create", {"refreshed": True}, None, "a refresh knows only what is in state"),
-    ("create", {"held": {"s.a": "id-9"}}, "in_state", "the state holds it now"),
-    ("create", {"held": {"s.a": "id-1"}}, None, "the state holds what it held before"),
-    ("forget", {"held": {"s.a": "id-1"}}, "in_state", "it came back"),
-    ("forget", {"held": {"s.a": "id-9"}}, None, "another object took its address"),
+    ("create", {"ids": {"s.a": "id-9"}}, "in_state", "the state holds it now"),
+    ("create", {"ids": {"s.a": "id-1"}}, None, "the state holds what it held before"),
+    ("forget", {"ids": {"s.a": "id-1"}}, "in_state", "it came back"),
+    ("forget", {"ids": {"s.a": "id-9"}}, None, "another object took its address"),
     ("forget", {"refreshed": True}, None, "what left the state is not refreshed"),
     ("forget", {"accepted": True, "reason": "r"}, "accepted", "a person says it is gone"),
     ("create", {"accepted": True, "reason": "r"}, None, "that says nothing of a lost create"),
@@ -66,7 +68,9 @@ def test_a_dead_engine_may_still_have_a_request_under_way(action: str) -> None:
     """
     Before the settling time has passed a refresh answers nothing.
     """
-    early = Look(at=START + timedelta(seconds=59), run_id="r", settle=60.0, refreshed=True)
+    early = StateObservation(
+        at=START + timedelta(seconds=59), run_id="r", settling_time=60.0, refreshed=True
+    )
     assert settle_doubts(doubting(action), early) == ()
 
 
@@ -77,7 +81,7 @@ def test_the_age_of_a_doubt_is_its_own() -> None:
     doubt = Doubt(address="s.a", action="update", why="x", at=START)
     late = START + timedelta(minutes=5)
     record = entry(status="error", updated_at=late, resources=Resources(in_doubt=(doubt,)))
-    seen = Look(at=late, run_id="r", settle=60.0, refreshed=True)
+    seen = StateObservation(at=late, run_id="r", settling_time=60.0, refreshed=True)
     assert [item.how for item in settle_doubts(record, seen)] == ["refreshed"]
 
 
@@ -94,7 +98,7 @@ def test_an_object_that_left_the_state_is_left_behind() -> None:
     The record still knows what the state no longer holds.
     """
     record = entry(resources=Resources(inventory=refs("s.a id-1", "s.b id-2")))
-    assert [ref.address for ref in left_behind(record, state(["s.b id-2"]))] == ["s.a"]
+    assert [ref.address for ref in missing_from_state(record, state(["s.b id-2"]))] == ["s.a"]
 
 
 def test_an_object_under_another_address_is_not_left_behind() -> None:
@@ -102,7 +106,7 @@ def test_an_object_under_another_address_is_not_left_behind() -> None:
     A move by hand keeps type and id.
     """
     record = entry(resources=Resources(inventory=refs("s.a id-1")))
-    assert left_behind(record, state(["s.moved id-1"])) == ()
+    assert missing_from_state(record, state(["s.moved id-1"])) == ()
 
 
 @pytest.mark.parametrize("status", ["destroyed", "absent"])
@@ -111,4 +115,4 @@ def test_what_is_gone_left_nothing_behind(status: str) -> None:
     A confirmed absence is not questioned by an empty state.
     """
     record = entry(status=status, resources=Resources(inventory=refs("s.a id-1")))
-    assert left_behind(record, state()) == ()
+    assert missing_from_state(record, state()) == ()

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entries import (
-    Stamp,
+    EntryStamp,
     checked,
     gone_without_mutation,
     mark,
@@ -19,7 +19,7 @@ from orchestrator.domain.record.entries import (
     reconciled,
     unchanged,
 )
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import (
     Attempt,
     Check,
@@ -27,24 +27,24 @@ from orchestrator.domain.record.record import (
     Doubt,
     Fault,
     Json,
+    ManualSearch,
     OperationRecord,
-    Origin,
+    OutputOrigin,
     ProviderState,
     Readback,
     Resources,
-    Settled,
+    SettledDoubt,
     Verification,
-    Whereabouts,
 )
 from orchestrator.domain.record.state_lock import StateLock
-from orchestrator.domain.record.state_operations import operated
+from orchestrator.domain.record.state_operations import surgery_ended
 from orchestrator.domain.record.states import IllegalMove, Status
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state
 
 LATER = START + timedelta(minutes=5)
-STAMP = Stamp(at=LATER, entry_id="new", actor=ACTOR)
+STAMP = EntryStamp(at=LATER, entry_id="new", actor=ACTOR)
 BOUND = ProviderState(backend="local", location="x.tfstate", lineage="lin-1", serial=2)
 UNVERIFIED = Verification(verdict="unverified", at=LATER)
 FAILED_CHECK = Verification(
@@ -86,8 +86,8 @@ def marker(
 
 def ended(
     lines: list[str], after: PulledState | None, *, exit_code: int | None = 0, whole: bool = True
-) -> Evidence:
-    return Evidence(exit_code=exit_code, journal=journal(*lines, whole=whole), state=after)
+) -> MutationEvidence:
+    return MutationEvidence(exit_code=exit_code, journal=journal(*lines, whole=whole), state=after)
 
 
 CREATED = ["began create s.a", "done create s.a id-1"]
@@ -149,7 +149,7 @@ def test_failure_keeps_earlier_outputs_and_takes_new_ones() -> None:
     Earlier outputs are kept, those that the failed run did return are merged in.
     """
     before = entry(
-        outputs={"old": 1, "both": 1}, outputs_from={"old": Origin(run_id="run-1", at=START)}
+        outputs={"old": 1, "both": 1}, outputs_from={"old": OutputOrigin(run_id="run-1", at=START)}
     )
     failing = ended(REFUSED, state(outputs={"both": 2}), exit_code=1)
     found = conclude(marker(before, "create s.a"), before, failing, STAMP)
@@ -173,7 +173,9 @@ def test_what_touched_nothing_restores_the_record_from_before() -> None:
     A complete journal without a begun change restores status and error; the attempt is kept.
     """
     before = entry(status="error", sequence=4, last_error="old", outputs={"a": 1})
-    locked = Evidence(exit_code=1, journal=journal(), state=None, lock=StateLock(id="1", who="ada"))
+    locked = MutationEvidence(
+        exit_code=1, journal=journal(), state=None, lock=StateLock(id="1", who="ada")
+    )
     found = conclude(marker(before, "create s.a"), before, locked, STAMP)
     assert (found.status, found.last_error, found.sequence) == (Status.ERROR, "old", 6)
     assert isinstance(found.last_attempt, Attempt)
@@ -207,7 +209,9 @@ def test_a_clean_answer_without_a_provider_state_is_no_success() -> None:
     """
     Law 11 and 4: what cannot be read back is not ok.
     """
-    blind = Evidence(exit_code=0, journal=journal(*CREATED), state=None, state_error="timeout")
+    blind = MutationEvidence(
+        exit_code=0, journal=journal(*CREATED), state=None, state_error="timeout"
+    )
     found = conclude(marker(None, "create s.a"), None, blind, STAMP)
     assert found.error is not None
     assert (found.status, found.error.code) == (Status.ERROR, "state_unreadable")
@@ -230,7 +234,7 @@ def test_stopped_by_a_signal_says_so() -> None:
     Law: signals.
     ``error.code`` is stopped.
     """
-    evidence = Evidence(
+    evidence = MutationEvidence(
         exit_code=1, journal=journal("began create s.a"), state=state(), stopped=True
     )
     found = conclude(marker(None, "create s.a"), None, evidence, STAMP)
@@ -243,7 +247,7 @@ def test_what_finished_although_it_was_told_to_stop_is_ok() -> None:
     Law: signals.
     Ok if it finished.
     """
-    evidence = Evidence(
+    evidence = MutationEvidence(
         exit_code=0, journal=journal(*CREATED), state=state(["s.a id-1"]), stopped=True
     )
     found = conclude(marker(None, "create s.a"), None, evidence, STAMP, verification=UNVERIFIED)
@@ -354,7 +358,7 @@ def test_a_plan_without_changes_is_ok_over_error_and_keeps_origins() -> None:
     Law: before the marker nothing changes.
     Ok directly, also over error; an output that did not change keeps its origin.
     """
-    origin = Origin(run_id="run-1", at=START)
+    origin = OutputOrigin(run_id="run-1", at=START)
     before = entry(status="error", outputs={"a": 1}, outputs_from={"a": origin}, last_error="x")
     found = unchanged(
         before, facts(), state(outputs={"a": 1, "b": 2}), STAMP, verification=UNVERIFIED
@@ -422,7 +426,7 @@ def test_reconcile_is_ok_only_with_an_empty_plan_and_no_doubt() -> None:
     """
     before = entry(status="error", resources=Resources(in_doubt=(DOUBT,)))
     with_doubt = reconciled(before, state(["s.a id-1"]), (), STAMP, sound=UNVERIFIED)
-    forgotten = Settled(doubt=DOUBT, how="forgotten", reason="none", run_id="run-3", at=LATER)
+    forgotten = SettledDoubt(doubt=DOUBT, how="forgotten", reason="none", run_id="run-3", at=LATER)
     without = reconciled(before, state(["s.a id-1"]), [forgotten], STAMP, sound=UNVERIFIED)
     assert (with_doubt.status, without.status) == (Status.ERROR, Status.OK)
     assert without.settled == (forgotten,)
@@ -543,11 +547,11 @@ def test_surgery_leaves_what_it_does_not_answer_in_doubt() -> None:
         method="identity",
         why="it was never proven",
         at=START,
-        look=Whereabouts(since=START, until=LATER, inputs={"name": "x"}),
+        look=ManualSearch(since=START, until=LATER, inputs={"name": "x"}),
     )
     other = DOUBT.model_copy(update={"address": "s.other", "readback": found_out})
     before = entry(status="error", resources=Resources(in_doubt=(DOUBT, other)))
     first = marker(before, "import s.lost", command="import", held=state())
-    found = operated(first, before, ended([], state(["s.lost id-1"])), STAMP)
+    found = surgery_ended(first, before, ended([], state(["s.lost id-1"])), STAMP)
     assert (found.status, found.resources.in_doubt) == (Status.ERROR, (other,))
     assert [(item.doubt.address, item.how) for item in found.settled] == [("s.lost", "adopted")]

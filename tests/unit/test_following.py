@@ -16,8 +16,8 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.engine_messages import PulledState, StateObject
 from orchestrator.domain.events.events import Event, StepFinished
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import Stamp, mark_with_parent
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.entries import EntryStamp, mark_with_parent
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
@@ -28,7 +28,7 @@ from tests.fakes.premises import Premises, Told
 
 FULL = PulledState("lineage", 3, (StateObject("a_disk.this", "a_disk", "a", "d-1"),), {})
 EMPTY = PulledState("lineage", 4, (), {})
-STAMP = Stamp(at=START, entry_id="next", actor=ACTOR)
+STAMP = EntryStamp(at=START, entry_id="next", actor=ACTOR)
 DISK = entry(
     outputs={"id": "d-1"},
     resources=Resources(
@@ -56,7 +56,9 @@ def test_the_provider_state_alone_decides_how_an_emptying_ends(
     attempt beside it; unreadable, nobody knows: `error`, and the next destroy does it again.
     """
     marker = mark_with_parent(DISK, {"run_id": "later"}, STAMP, state=FULL)
-    evidence = Evidence(exit_code=exit_code, journal=Journal.of((), whole=True), state=state)
+    evidence = MutationEvidence(
+        exit_code=exit_code, journal=Journal.of((), whole=True), state=state
+    )
 
     outcome = conclude(marker, DISK, evidence, STAMP)
 
@@ -80,7 +82,7 @@ def test_what_had_left_the_provider_state_is_gone_with_the_parent_too() -> None:
     The objects that only the record knew, from a destroy that was not confirmed, are named.
     """
     marker = mark_with_parent(DISK, {"run_id": "later"}, STAMP, state=EMPTY)
-    evidence = Evidence(exit_code=0, journal=Journal.of((), whole=True), state=EMPTY)
+    evidence = MutationEvidence(exit_code=0, journal=Journal.of((), whole=True), state=EMPTY)
 
     outcome = conclude(marker, DISK, evidence, STAMP)
 

@@ -18,7 +18,7 @@ from orchestrator.app.steps.guards import (
 )
 from orchestrator.domain.events.engine_messages import PulledState, ResourceDrift
 from orchestrator.domain.provider_query.refresh import sight
-from orchestrator.domain.record.doubts import Look
+from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
     Doubt,
@@ -194,9 +194,11 @@ def doubting(action: str) -> OperationRecord:
     return entry(status="error", resources=Resources(in_doubt=(doubt,)))
 
 
-def look(age: float, *, refreshed: str = "refreshed") -> Look:
+def look(age: float, *, refreshed: str = "refreshed") -> StateObservation:
     at = START + timedelta(seconds=age)
-    return Look(at=at, run_id="r", settle=60.0, refreshed=refreshed == "refreshed")
+    return StateObservation(
+        at=at, run_id="r", settling_time=60.0, refreshed=refreshed == "refreshed"
+    )
 
 
 @pytest.mark.parametrize(

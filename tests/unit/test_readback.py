@@ -14,7 +14,14 @@ from orchestrator.domain.blueprint.references import Reference, Resolved, Templa
 from orchestrator.domain.provider_query.query import inquire
 from orchestrator.domain.provider_query.query_plan import Answers
 from orchestrator.domain.provider_query.readback import Moment, choices, judge, known_of
-from orchestrator.domain.record.record import Doubt, Json, Readback, Resources, Settled, Whereabouts
+from orchestrator.domain.record.record import (
+    Doubt,
+    Json,
+    ManualSearch,
+    Readback,
+    Resources,
+    SettledDoubt,
+)
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs, state
@@ -244,7 +251,7 @@ def read(case: Case) -> Readback:
         Moment(START, lambda _: case.left),
         named=lambda _: case.named,
         astray=lambda name: "it moved" if name in case.astray else None,
-        look=lambda doubt, provider: Whereabouts(until=START, provider={"name": provider}),
+        look=lambda doubt, provider: ManualSearch(until=START, provider={"name": provider}),
     )
     found = judged[0].readback
     assert found is not None
@@ -309,8 +316,8 @@ def test_an_adoption_proves_the_way_by_which_the_object_was_found() -> None:
     readback = Readback(verdict="exists", method="search", ids=("i-1",), why="x", at=START)
     doubt = Doubt(address=ONE, action="create", why="x", readback=readback)
     rows = [
-        Settled(doubt=doubt, how="adopted", run_id="r", at=START),
-        Settled(doubt=doubt.model_copy(update={"address": "s.x"}), how="forgotten", run_id="r",
+        SettledDoubt(doubt=doubt, how="adopted", run_id="r", at=START),
+        SettledDoubt(doubt=doubt.model_copy(update={"address": "s.x"}), how="forgotten", run_id="r",
                 at=START),
     ]  # fmt: skip
     assert known_of(entry(settled=tuple(rows)), (), state()).adopted == {("s.m", "search")}

@@ -20,13 +20,13 @@ from orchestrator.domain.record.record import (
     Attempt,
     Doubt,
     Fault,
-    Identity,
     InFlight,
     Json,
     Lease,
+    ProcessIdentity,
     Readback,
     Resources,
-    Retained,
+    Retention,
     RunRecord,
     Source,
     StepRun,
@@ -265,7 +265,7 @@ class Seen(SystemProcesses):
     def __init__(self, state: Liveness) -> None:
         self.state = state
 
-    def liveness(self, identity: Identity) -> Liveness:
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
         return self.state
 
 
@@ -562,7 +562,7 @@ def test_a_retained_orphan_is_not_offered_to_be_destroyed(desk: Desk) -> None:
     """
     A destroy would leave it and change nothing, each time; what lets go of it is offered instead.
     """
-    held = Retained(reason="an audit", owner="ops", review_by="2999-01-01", was=Status.OK)
+    held = Retention(reason="an audit", owner="ops", review_by="2999-01-01", was=Status.OK)
     desk.has("cache", deployment="sha256:1", status="retained", retained=held)
     found = look(desk)
     assert [item.command for item in found.next if "--orphaned" in item.command] == [

@@ -12,15 +12,15 @@ from typing import get_args
 import pytest
 
 from orchestrator.domain.record.record import (
-    ActionRun,
     Doubt,
     Fault,
+    HookResult,
     Json,
     OperationRecord,
     Phase,
     Readback,
     Resources,
-    Retained,
+    Retention,
     SavedState,
 )
 from orchestrator.domain.record.states import Condition
@@ -64,7 +64,7 @@ FOUND = LOST.model_copy(
 )
 FULL = Facts(failed_run="R1", earlier_run="R0", compensates=True)
 MISSING = Blocker("snapshot_missing", "it is not in the store", "redeploy")
-CUT = ActionRun(verdict="unknown", by="undo", run_id="R1", at=START)
+CUT = HookResult(verdict="unknown", by="undo", run_id="R1", at=START)
 UNVERIFIED = Blocker("unverified", "R0 was not verified", "--unverified")
 DOUBTFUL = Resources(in_doubt=(LOST,), inventory=refs("aws_vpc.this vpc-1"))
 
@@ -251,7 +251,7 @@ ROWS = (
         "what is retained is not destroyed",
         entry(
             status="retained",
-            retained=Retained(reason="zone", owner="net", review_by="2027-06-30"),
+            retained=Retention(reason="zone", owner="net", review_by="2027-06-30"),
         ),
         S.RETAINED,
         None,

@@ -21,7 +21,7 @@ from orchestrator.domain.record.record import (
     Source,
     Verification,
 )
-from orchestrator.domain.record.redaction import sealed, sealed_run
+from orchestrator.domain.record.redaction import redacted, redacted_run
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 
@@ -76,7 +76,7 @@ def test_no_text_of_a_record_keeps_a_secret() -> None:
     masker = Masker()
     masker.add(SECRET)
     assert SECRET in quoting().to_json()
-    assert SECRET not in sealed(quoting(), masker).to_json()
+    assert SECRET not in redacted(quoting(), masker).to_json()
 
 
 def test_what_a_person_typed_is_masked_in_a_run() -> None:
@@ -102,14 +102,14 @@ def test_what_a_person_typed_is_masked_in_a_run() -> None:
     masker = Masker()
     masker.add(SECRET)
     assert run.to_json().count(SECRET) == 4
-    assert SECRET not in sealed_run(run, masker).to_json()
+    assert SECRET not in redacted_run(run, masker).to_json()
 
 
 def test_what_quotes_no_secret_stays_as_it_was() -> None:
     """
     Sealing with nothing to hide changes nothing.
     """
-    assert sealed(quoting(), Masker()) == quoting()
+    assert redacted(quoting(), Masker()) == quoting()
 
 
 def test_a_masked_output_keeps_its_shape() -> None:
@@ -118,7 +118,7 @@ def test_a_masked_output_keeps_its_shape() -> None:
     """
     masker = Masker()
     masker.add(SECRET)
-    assert sealed(quoting(), masker).outputs == {
+    assert redacted(quoting(), masker).outputs == {
         "plain": "x",
         "careless": {"deep": [f"v={MARK}"]},
     }

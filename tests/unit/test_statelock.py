@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.domain.record.record import Actor
-from orchestrator.domain.record.state_lock import PastRun, StateLock, objection, run_at
+from orchestrator.domain.record.state_lock import RunPeriod, StateLock, run_at, unlock_objection
 from tests.fakes.clock import START
 
 ADA = Actor(user="ada", host="ci-1")
@@ -17,12 +17,12 @@ TAKEN = START + timedelta(minutes=5)
 LOCK = StateLock(id="L-1", who="ada@ci-1", created=f"{TAKEN:%Y-%m-%d %H:%M:%S}.25 +0000 UTC")
 
 
-def run(name: str, began: int, ended: int | None = None, actor: Actor = ADA) -> PastRun:
+def run(name: str, began: int, ended: int | None = None, actor: Actor = ADA) -> RunPeriod:
     """
     A run that began, and perhaps ended, so many minutes after the start.
     """
     end = None if ended is None else START + timedelta(minutes=ended)
-    return PastRun(name, actor, START + timedelta(minutes=began), end)
+    return RunPeriod(name, actor, START + timedelta(minutes=began), end)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def run(name: str, began: int, ended: int | None = None, actor: Actor = ADA) -> 
         ("nothing ever ran", [], None),
     ],
 )
-def test_the_run_of_a_time(why: str, runs: list[PastRun], expected: str | None) -> None:
+def test_the_run_of_a_time(why: str, runs: list[RunPeriod], expected: str | None) -> None:
     """
     The last run that began before it, unless that had ended.
     """
@@ -59,11 +59,11 @@ def test_the_run_of_a_time(why: str, runs: list[PastRun], expected: str | None) 
     ],
 )
 def test_a_lock_is_ours_only_if_everything_fits(
-    lock: StateLock, runs: list[PastRun], why: str | None
+    lock: StateLock, runs: list[RunPeriod], why: str | None
 ) -> None:
     """
     Id, owner and time, all of them; what the engine does not tell does not fit.
     """
-    found = objection(lock, "L-1", runs)
+    found = unlock_objection(lock, "L-1", runs)
 
     assert found == why if why is None else why in (found or "")

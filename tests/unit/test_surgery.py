@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.entries import Stamp, mark
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.entries import EntryStamp, mark
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import (
     Command,
     Doubt,
@@ -22,7 +22,12 @@ from orchestrator.domain.record.record import (
     ProviderState,
     Resources,
 )
-from orchestrator.domain.record.state_operations import foreign_id, operated, same_content, type_of
+from orchestrator.domain.record.state_operations import (
+    managing_address,
+    same_content,
+    surgery_ended,
+    type_of,
+)
 from orchestrator.domain.record.states import Status
 from orchestrator.errors import Refused, Usage
 from tests.fakes.clock import START
@@ -30,7 +35,7 @@ from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, refs, state
 
 LATER = START + timedelta(minutes=5)
-STAMP = Stamp(at=LATER, entry_id="new", actor=ACTOR)
+STAMP = EntryStamp(at=LATER, entry_id="new", actor=ACTOR)
 BOUND = ProviderState(backend="s3", location="s3://b/x", lineage="lin-1", serial=2)
 FAULT = Fault(code="engine_failed", phase="apply", summary="s.lost: reset")
 LOST = Doubt(address="s.lost", action="create", why="its create ended in an error")
@@ -85,8 +90,8 @@ def operate(
         doubts=before.resources.in_doubt if before else (),
     )
     marker = marker.model_copy(update={"run_id": "run-2"})
-    evidence = Evidence(exit_code=exit_code, journal=journal(), state=after, said=said)
-    return operated(marker, before, evidence, STAMP)
+    evidence = MutationEvidence(exit_code=exit_code, journal=journal(), state=after, stderr=said)
+    return surgery_ended(marker, before, evidence, STAMP)
 
 
 def test_surgery_restores_status_error_and_what_was_applied() -> None:
@@ -266,7 +271,7 @@ def test_an_id_is_foreign_only_at_another_address_of_its_type(
     """
     The same id of another type is another object.
     """
-    assert foreign_id(state(["s.a 1"]), address, "1") == expected
+    assert managing_address(state(["s.a 1"]), address, "1") == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleAction
 from orchestrator.domain.blueprint.hook_order import compensation_order
-from orchestrator.domain.record.hook_status import has_done_something, is_compensated
+from orchestrator.domain.record.hook_status import has_completed_work, is_compensated
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import step_of
@@ -95,7 +95,7 @@ def _why_not(runner: StepRunner, name: str) -> str | None:
         return "never applied"
     if record.status in NOTHING_THERE:
         return f"already {record.status}"
-    if not has_done_something(record):
+    if not has_completed_work(record):
         return "nothing was completed"
     last = record.compensation
     if last is not None and is_compensated(record) and runner.request.repeat is None:

@@ -31,7 +31,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.record.redaction import sealed_retention
+from orchestrator.domain.record.redaction import redacted_retention
 from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.target import action_of, step_of
@@ -241,7 +241,7 @@ def _report_skipped(
         runner.end_skipped(
             step,
             reason,
-            retained=held and sealed_retention(held, runner.services.masker),
+            retained=held and redacted_retention(held, runner.services.masker),
             absence=known.absence if known else None,
         )
 

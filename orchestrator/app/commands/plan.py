@@ -24,7 +24,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
-from orchestrator.domain.record.hook_entries import described, is_under_way
+from orchestrator.domain.record.hook_entries import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.errors import OrchestratorError, Refused, worst
@@ -253,9 +253,9 @@ def _first(prepared: PreparedStep) -> str | None:
     What a destroy would do first, as the step declares it.
     """
     action, record = prepared.step.before_destroy, prepared.record
-    if action is None or record is None or is_under_way(record):
+    if action is None or record is None or completed_before_destroy(record):
         return None
-    return f"before_destroy: {described(action)}"
+    return f"before_destroy: {hook_description(action)}"
 
 
 def _evidence(scratch: Path, step: str) -> Path:

@@ -25,7 +25,7 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep, pull, stopped
 from orchestrator.app.steps.provider_query import Asker
-from orchestrator.app.steps.recording import record as write
+from orchestrator.app.steps.recording import record_entry as write
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.app.surgery.readback import Readback
 from orchestrator.app.surgery.requested_operations import check_asked, perform
@@ -35,7 +35,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.absence import Finding
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.doubts import Look, open_doubts, settle_doubts
+from orchestrator.domain.record.doubts import StateObservation, open_doubts, settle_doubts
 from orchestrator.domain.record.entries import next_entry, reconciled
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Trigger
@@ -194,11 +194,11 @@ def _evidence(
         else:
             proposal.file.unlink(missing_ok=True)
             checks = _checks(runner, prepared, inputs, state, proposal)
-    look = Look(
+    look = StateObservation(
         at=services.clock.now(),
         run_id=runner.session.run_id,
-        settle=services.limits.settle,
-        held=state.ids,
+        settling_time=services.limits.settle,
+        ids=state.ids,
         refreshed=proposal is not None,
         forgotten=runner.request.forget,
         reason=runner.request.reason,

@@ -12,10 +12,10 @@ from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.recording import record as write
+from orchestrator.app.steps.recording import record_entry as write
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.entries import next_entry
-from orchestrator.domain.record.record import OperationRecord, Retained
+from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.retention import is_overdue, retention
 from orchestrator.domain.record.states import READY, Status, StepStatus, Trigger
 from orchestrator.domain.recovery.command_line import command_line
@@ -82,7 +82,7 @@ def _retain(runner: StepRunner, selected: Sequence[str]) -> None:
     assert request.reason, "the command line asks for it"
     assert request.owner, "the command line asks for it"
     assert request.review_by, "the command line asks for it"
-    wanted = Retained(reason=request.reason, owner=request.owner, review_by=request.review_by)
+    wanted = Retention(reason=request.reason, owner=request.owner, review_by=request.review_by)
     if is_overdue(wanted, runner.services.clock.now().date()):
         problem = Problem(f"the date of review has passed: {request.review_by}")
         raise Invalid([problem])
@@ -108,7 +108,7 @@ def _retain(runner: StepRunner, selected: Sequence[str]) -> None:
 
 
 def _keep(
-    runner: StepRunner, name: str, known: OperationRecord, wanted: Retained
+    runner: StepRunner, name: str, known: OperationRecord, wanted: Retention
 ) -> OperationRecord:
     was = known.retained.was if known.retained else known.status
     run_id = runner.session.run_id

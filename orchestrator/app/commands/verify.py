@@ -15,11 +15,11 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.preparation import pull, stopped
-from orchestrator.app.steps.recording import record
+from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.doubts import left_behind
+from orchestrator.domain.record.doubts import missing_from_state
 from orchestrator.domain.record.entries import checked
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, StepStatus
@@ -78,7 +78,7 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
         if verification.verdict == "failed" and services.stop.stopping:
             raise stopped(services.stop)
         entry = checked(prepared.record, verification, services.stamp())
-        entry = record(services, entry)
+        entry = record_entry(services, entry)
     except OrchestratorError as exc:
         return runner.end_with_error(name, started, exc, 1)
     runner.steps.update(name, entry, state)
@@ -102,7 +102,7 @@ def _check_whole(runner: StepRunner, name: str, known: OperationRecord, state: P
     """
     InDoubt where a check could make ok a target of which objects have left the provider state.
     """
-    left = left_behind(known, state)
+    left = missing_from_state(known, state)
     if left and known.status not in READY:
         raise InDoubt(
             f"{name}: these have left the provider state: {', '.join(ref.address for ref in left)}",

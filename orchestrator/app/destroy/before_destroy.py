@@ -14,7 +14,11 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.pipeline import StepResult
 from orchestrator.domain.blueprint.blueprint import ModuleAction
-from orchestrator.domain.record.hook_entries import described, is_under_way, skipped
+from orchestrator.domain.record.hook_entries import (
+    completed_before_destroy,
+    hook_description,
+    hook_skipped,
+)
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.command_line import command_line
 
@@ -40,11 +44,11 @@ def note_before_destroy(runner: StepRunner, steps: Iterable[str]) -> None:
         action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
         if action is None or record is None:
             continue
-        done = is_under_way(record)
+        done = completed_before_destroy(record)
         if runner.request.skip_before_destroy is not None:
             runner.services.note(
                 f"before_destroy is left out ({runner.request.skip_before_destroy}): "
-                f"{described(action)}",
+                f"{hook_description(action)}",
                 level="warning",
                 step=name,
             )
@@ -55,7 +59,7 @@ def note_before_destroy(runner: StepRunner, steps: Iterable[str]) -> None:
                 step=name,
             )
         else:
-            runner.services.note(f"before it is destroyed: {described(action)}", step=name)
+            runner.services.note(f"before it is destroyed: {hook_description(action)}", step=name)
 
 
 def run_before_destroy(runner: StepRunner, name: str) -> StepResult | None:
@@ -67,8 +71,8 @@ def run_before_destroy(runner: StepRunner, name: str) -> StepResult | None:
         return None
     reason = runner.request.skip_before_destroy
     if reason is not None:
-        left_out = skipped(
-            known, described(action), runner.session.run_id, runner.services.stamp(), reason
+        left_out = hook_skipped(
+            known, hook_description(action), runner.session.run_id, runner.services.stamp(), reason
         )
         entry = known.model_copy(update={"before_destroy": left_out})
         return StepResult(record=entry, state=None, mutated=False, fault=None)
@@ -83,4 +87,4 @@ def run_before_destroy(runner: StepRunner, name: str) -> StepResult | None:
 
 
 def _is_due(runner: StepRunner, record: OperationRecord) -> bool:
-    return runner.request.skip_before_destroy is None and is_under_way(record) is None
+    return runner.request.skip_before_destroy is None and completed_before_destroy(record) is None

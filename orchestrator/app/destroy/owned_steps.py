@@ -17,12 +17,12 @@ from orchestrator.app.steps.preparation import (
     pull_after,
     stopped,
 )
-from orchestrator.app.steps.recording import record, record_outcome
+from orchestrator.app.steps.recording import record_entry, record_outcome
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import bound_to, mark_with_parent
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.entries import mark_with_parent, with_serial_of
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import EngineRef, OperationRecord, PlannedAction
 from orchestrator.errors import ApprovalMissing, EngineFailed, StoreUnavailable
@@ -65,7 +65,7 @@ class OwnedStep:
             services.files.write(self.evidence / SAVED, state.raw.decode())
         marker = mark_with_parent(known, self._facts(known, state), services.stamp(), state=state)
         self.runner.session.check_claim()
-        marker = record(services, marker)
+        marker = record_entry(services, marker)
         evidence = self._empty(state)
         outcome = conclude(marker, known, evidence, services.stamp())
         outcome = record_outcome(services, outcome)
@@ -102,18 +102,18 @@ class OwnedStep:
             "attempt": 1,
             "source": self.services.source,
             "engine": EngineRef(kind=info.kind, version=info.version),
-            "provider_state": bound_to(known.provider_state, state),
+            "provider_state": with_serial_of(known.provider_state, state),
             "lineage": run.lineage,
         }
 
-    def _empty(self, state: PulledState) -> Evidence:
+    def _empty(self, state: PulledState) -> MutationEvidence:
         """
         Push the empty provider state, and read back what is there. One that holds nothing is left.
         """
         services, root = self.services, self.prepared.work_dir
         nothing_said = Journal.of((), whole=True)
         if not state.objects:
-            return Evidence(exit_code=0, journal=nothing_said, state=state)
+            return MutationEvidence(exit_code=0, journal=nothing_said, state=state)
         empty = self.evidence / "empty.tfstate"
         try:
             services.files.write(empty, services.engine.emptied_state(state))
@@ -121,11 +121,11 @@ class OwnedStep:
             request = Push(state=empty, lock_timeout=self.runner.request.plan_options.lock_timeout)
             result = services.engine.call(request, spec, stop=services.stop, observe=ignore_message)
         except (EngineFailed, StoreUnavailable) as exc:
-            return Evidence(
+            return MutationEvidence(
                 exit_code=None, journal=nothing_said, state=state, not_started=exc.message
             )
         after, why = pull_after(services, root, self.evidence)
-        return Evidence(
+        return MutationEvidence(
             exit_code=result.exit_code,
             journal=Journal.of(result.messages, whole=result.complete),
             state=after,

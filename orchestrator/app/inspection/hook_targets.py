@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from orchestrator.app.inspection.liveness import LivenessProbe
-from orchestrator.domain.documents.json_model import ActionRoot
+from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import ACTION_KINDS, action_name
@@ -15,14 +15,14 @@ from orchestrator.domain.target import ACTION_KINDS, action_name
 
 def hook_targets(
     records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
-) -> Iterable[ActionRoot]:
+) -> Iterable[HookTarget]:
     """
     The roots of the step's actions that are, or may be, still there.
     """
     for kind in ACTION_KINDS:
         record = records.get(action_name(step, kind))
         if record is not None and record.status not in NOTHING_THERE:
-            yield ActionRoot(
+            yield HookTarget(
                 target=str(record.target.target),
                 status=record.status,
                 condition=watch.condition(record),

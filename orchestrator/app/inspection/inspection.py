@@ -17,7 +17,7 @@ from orchestrator.app.inspection.run_history import RunHistory
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.destroy.applied_graph import applied_graph
-from orchestrator.domain.documents.json_model import ActionRoot
+from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import (
     Fault,
@@ -173,7 +173,7 @@ class Inspection:
             return f"{claim.command} of run {claim.run_id} is going on ({process})", None
         return None, process if state is Liveness.UNKNOWN else None
 
-    def hook_targets(self, step: str) -> tuple[ActionRoot, ...]:
+    def hook_targets(self, step: str) -> tuple[HookTarget, ...]:
         """
         The roots of the modules of the step's actions.
         """

@@ -12,7 +12,7 @@ from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.target import action_kind, action_name
 
 if TYPE_CHECKING:
-    from orchestrator.domain.record.record import Identity, Lease, OperationRecord
+    from orchestrator.domain.record.record import Lease, OperationRecord, ProcessIdentity
     from orchestrator.ports import OperationStore, Processes, RunFiles
 
 Role = Literal["run", "engine"]
@@ -26,7 +26,7 @@ class LifeSigns:
     """
 
     lease: Lease | None
-    processes: Mapping[Role, tuple[Identity, Liveness]]
+    processes: Mapping[Role, tuple[ProcessIdentity, Liveness]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class LivenessProbe:
         if kind is not None:
             step = action_name(step, kind)  # its call left its files there
         engine = self.files.engine_identity(record.run_id, step, record.attempt)
-        known: dict[Role, Identity | None] = {
+        known: dict[Role, ProcessIdentity | None] = {
             "run": lease.owner if lease else None,
             "engine": engine,
         }

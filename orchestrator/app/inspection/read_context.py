@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.summary import Outline
-from orchestrator.domain.record.record import NextCommand, OperationRecord, Retained
+from orchestrator.domain.record.record import NextCommand, OperationRecord, Retention
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import step_of
@@ -155,7 +155,7 @@ def next_of_orphans(
         )
 
 
-def _for(retained: Retained | None) -> str:
+def _for(retained: Retention | None) -> str:
     if retained is None:
         return ""
     return f" for {retained.reason} ({retained.owner}, review by {retained.review_by})"

@@ -10,14 +10,14 @@ from orchestrator.app.steps.recording import record_outcome
 from orchestrator.app.steps.settling import NOT_SHOWN, RecalledInputs
 from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.hook_entries import (
-    Verdicted,
-    action_fault,
-    command_ended,
-    ended,
-    last_run,
-    module_ended,
+    HookOutcome,
+    command_outcome,
+    hook_ended,
+    hook_fault,
+    last_hook_result,
+    module_outcome,
 )
-from orchestrator.domain.record.record import ActionRun, Attempt, OperationRecord
+from orchestrator.domain.record.record import Attempt, HookResult, OperationRecord
 from orchestrator.domain.record.states import READY, Status
 from orchestrator.domain.target import ActionKind, action_name
 from orchestrator.errors import Busy, OrchestratorError
@@ -33,7 +33,7 @@ def settle_hook(
     """
     services, marker = steps.services, prepared.record
     assert marker is not None, "only a record can be settled"
-    action = last_run(marker, kind)
+    action = last_hook_result(marker, kind)
     assert action is not None, "the marker tells of the action"
     entries = services.store.history(marker.target.target)
     before = next(entry for entry in entries if entry.sequence == marker.sequence - 1)
@@ -44,12 +44,12 @@ def settle_hook(
         else _module(steps.records.get(action_name(marker.target.step, kind)), marker, kind)
     )
     if how is None:
-        fault = action_fault(kind, "the run was killed before it began", code="never_started")
+        fault = hook_fault(kind, "the run was killed before it began", code="never_started")
         stamp = services.stamp()
         attempt = Attempt(command=kind, run_id=marker.run_id, at=stamp.at, error=fault)
         entry = revert(marker, before, stamp, attempt)
     else:
-        entry = ended(marker, before, services.stamp(), kind, how)
+        entry = hook_ended(marker, before, services.stamp(), kind, how)
     entry = record_outcome(services, entry)
     services.engine.discard(spec)
     told = how.fault.summary if how and how.fault else "it was done" if how else "it never began"
@@ -76,10 +76,10 @@ def _command(
     steps: PreparedSteps,
     marker: OperationRecord,
     kind: ActionKind,
-    action: ActionRun,
+    action: HookResult,
     spec: CallSpec,
     recalled: RecalledInputs,
-) -> Verdicted | None:
+) -> HookOutcome | None:
     """
     How the command ended; None where it is certain that it never began.
     """
@@ -99,7 +99,7 @@ def _command(
     if not found.started and services.files.read_run(marker.run_id) is not None:
         return None
     exit_code = found.result.exit_code if found.started else None
-    return command_ended(kind, action.by, exit_code)
+    return command_outcome(kind, action.by, exit_code)
 
 
 def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
@@ -115,12 +115,12 @@ def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
 
 def _module(
     root: OperationRecord | None, marker: OperationRecord, kind: ActionKind
-) -> Verdicted | None:
+) -> HookOutcome | None:
     """
     How the module's own root stands; None where that run has changed nothing in it.
     """
     if root is None or root.run_id != marker.run_id:
         return None
     if root.status in READY:
-        return module_ended(kind, root, None)
-    return module_ended(kind, root, root.error) if root.status is Status.ERROR else None
+        return module_outcome(kind, root, None)
+    return module_outcome(kind, root, root.error) if root.status is Status.ERROR else None

@@ -16,23 +16,23 @@ from orchestrator.app.run.run_summary import codes_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.pipeline import StepPipeline, StepResult
 from orchestrator.app.steps.preparation import stopped
-from orchestrator.app.steps.recording import record, record_outcome
+from orchestrator.app.steps.recording import record_entry, record_outcome
 from orchestrator.domain.blueprint.blueprint import Action, CommandAction, ModuleAction
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, PhaseStarted
 from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.hook_entries import (
-    Verdicted,
-    action_fault,
-    begun,
-    command_ended,
-    described,
-    ended,
-    last_run,
-    module_ended,
+    HookOutcome,
+    command_outcome,
+    hook_begun,
+    hook_description,
+    hook_ended,
+    hook_fault,
+    last_hook_result,
+    module_outcome,
 )
-from orchestrator.domain.record.record import ActionRun, Attempt, Fault, Json, OperationRecord
+from orchestrator.domain.record.record import Attempt, Fault, HookResult, Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import ActionKind, action_name, shown_root
 from orchestrator.errors import ApprovalMissing, EngineFailed, InDoubt, Invalid, Problem, Refused
@@ -56,7 +56,7 @@ class HookRun:
         self.kind = kind
         self.action = action
         self.reason = reason
-        self.by = described(action)
+        self.by = hook_description(action)
         known = runner.steps.records[name]
         assert known is not None, "actions are of recorded steps"
         self.before: OperationRecord = known
@@ -111,12 +111,12 @@ class HookRun:
         try:
             result = services.engine.call(Program(argv), spec, stop=services.stop, observe=observe)
         except EngineFailed as exc:
-            return self._end_untouched(action_fault(self.kind, exc.message, code="not_started"))
+            return self._end_untouched(hook_fault(self.kind, exc.message, code="not_started"))
         if result.exit_code is None and result.complete:
             summary = "stopped by a signal before it began"
-            return self._end_untouched(action_fault(self.kind, summary, code="stopped"))
+            return self._end_untouched(hook_fault(self.kind, summary, code="stopped"))
         done = self._end(
-            command_ended(
+            command_outcome(
                 self.kind,
                 self.by,
                 result.exit_code,
@@ -198,14 +198,18 @@ class HookRun:
             self._check_new(known)
             self._mark()
         if done.fault is not None and not done.mutated:
-            return self._end_untouched(module_ended(self.kind, done.record, done.fault).fault)
-        return self._end(module_ended(self.kind, done.record, done.fault))
+            return self._end_untouched(module_outcome(self.kind, done.record, done.fault).fault)
+        return self._end(module_outcome(self.kind, done.record, done.fault))
 
     def _check_new(self, known: OperationRecord | None) -> None:
         """
         Refused where a module has nothing to do because of what it did for an earlier apply.
         """
-        if known is None or known.status in NOTHING_THERE or last_run(self.before, self.kind):
+        if (
+            known is None
+            or known.status in NOTHING_THERE
+            or last_hook_result(self.before, self.kind)
+        ):
             return
         raise Refused(
             "nothing_new",
@@ -220,7 +224,7 @@ class HookRun:
         self.runner.session.check_claim()
         root = action_name(self.name, self.kind)
         is_module = isinstance(self.action, ModuleAction)
-        marker = begun(
+        marker = hook_begun(
             self.before,
             self.services.stamp(),
             self.kind,
@@ -229,15 +233,15 @@ class HookRun:
             reason=self.reason,
             target=str(self.runner.deployment.target(root)) if is_module else None,
         )
-        self.marker = record(self.services, marker)
+        self.marker = record_entry(self.services, marker)
         self.runner.steps.update(self.name, self.marker)
         self.services.sink.emit(
             PhaseStarted(at=self.services.clock.now(), step=self.name, phase=self.kind)
         )
 
-    def _end(self, how: Verdicted) -> StepResult:
+    def _end(self, how: HookOutcome) -> StepResult:
         assert self.marker is not None, "what ends has begun"
-        entry = ended(self.marker, self.before, self.services.stamp(), self.kind, how)
+        entry = hook_ended(self.marker, self.before, self.services.stamp(), self.kind, how)
         return self._record(entry, how.fault, mutated=True)
 
     def _end_untouched(self, fault: Fault | None) -> StepResult:
@@ -255,7 +259,7 @@ class HookRun:
         return StepResult(record=entry, state=None, mutated=mutated, fault=fault)
 
 
-def check_outcome_known(last: ActionRun | None, name: str, again: str) -> None:
+def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
     """
     Refused where an action may have run to its end, and nobody can tell.
     """
@@ -272,7 +276,7 @@ def hook_exit_codes(done: StepResult, kind: ActionKind, stopped: int) -> list[in
     """
     The exit codes that the end of an action stands for; ``stopped`` is the run's own of a signal.
     """
-    last = last_run(done.record, kind)
+    last = last_hook_result(done.record, kind)
     unknown = done.mutated and last is not None and last.verdict == "unknown"
     codes = codes_of(done.fault, (), stopped)
     return [InDoubt.exit_code, *codes] if unknown else codes

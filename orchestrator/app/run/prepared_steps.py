@@ -38,7 +38,7 @@ from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.conclusion import goes_with_parent
+from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import action_of
@@ -67,7 +67,7 @@ def recorded_module(
 
     Where all that is to be settled is that a provider state was emptied, that state is enough.
     """
-    if record is not None and record.status is Status.RUNNING and goes_with_parent(record):
+    if record is not None and record.status is Status.RUNNING and is_parent_destroy(record):
         return backend_only(steps, step, record)
     snapshot = snapshot_of(steps.services, step, record)
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))

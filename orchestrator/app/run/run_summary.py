@@ -12,7 +12,7 @@ from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.run.orphans import alive_orphans
 from orchestrator.app.session import Session
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.events import Alive, RunFinished
+from orchestrator.domain.events.events import LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import (
     Doubt,
@@ -165,9 +165,9 @@ def _records(session: Session) -> _Found | None:
     )
 
 
-def _alive(records: Iterable[OperationRecord]) -> tuple[Alive, ...]:
+def _alive(records: Iterable[OperationRecord]) -> tuple[LiveObjects, ...]:
     return tuple(
-        Alive(
+        LiveObjects(
             step=record.target.step,
             objects=tuple(ref.address for ref in record.resources.inventory),
             tainted=record.resources.tainted,
@@ -178,7 +178,9 @@ def _alive(records: Iterable[OperationRecord]) -> tuple[Alive, ...]:
     )
 
 
-def _next(session: Session, alive: Sequence[Alive], now: Verdict | None) -> tuple[NextCommand, ...]:
+def _next(
+    session: Session, alive: Sequence[LiveObjects], now: Verdict | None
+) -> tuple[NextCommand, ...]:
     """
     The exact commands that help, most useful first; none where all went well.
     """

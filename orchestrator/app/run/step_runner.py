@@ -19,7 +19,7 @@ from orchestrator.app.steps.guards import check_doubts, check_not_moved
 from orchestrator.app.steps.pipeline import StepResult
 from orchestrator.app.steps.settling import RecalledInputs, settle
 from orchestrator.domain.events.events import StepFinished
-from orchestrator.domain.record.doubts import Look
+from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.record import Resources, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, naming
@@ -123,10 +123,10 @@ class StepRunner:
         InDoubt where a doubt or an unsaved provider state forbids to apply a step.
         """
         self.check_saved(name)  # first: saved, it settles most doubts
-        look = Look(
+        look = StateObservation(
             at=self.services.clock.now(),
             run_id=self.session.run_id,
-            settle=self.services.limits.settle,
+            settling_time=self.services.limits.settle,
             refreshed=self.request.plan_options.refreshes_all,
             accepted=self.request.plan_options.accept_vanished is not None,
             reason=self.request.plan_options.accept_vanished,

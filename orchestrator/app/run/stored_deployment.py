@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.content_blobs import keep_blob, keep_lock, keep_snapshot
+from orchestrator.app.steps.content_blobs import store_lock_file, store_once, store_snapshot
 from orchestrator.domain.blueprint.stored_deployment import freeze, kept_digest
 from orchestrator.domain.record.record import StepRun
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, lock_blob
@@ -25,7 +25,7 @@ def store_deployment(runner: StepRunner) -> None:
     services = runner.services
     text = freeze(runner.deployment, services.key).to_json().encode()
     digest = kept_digest(text)
-    keep_blob(services, deployment_blob(digest), text)
+    store_once(services, deployment_blob(digest), text)
     runner.session.set_deployment(digest)
 
 
@@ -46,11 +46,13 @@ def store_snapshots(
         except OrchestratorError as exc:
             failures[name] = exc
             continue
-        keep_snapshot(runner.services, snapshot)
+        store_snapshot(runner.services, snapshot)
         lock = None
         prepared = runner.steps.prepared.get(name)
         if prepared is not None:
-            lock = keep_lock(runner.services, runner.services.workdirs.lock_file(prepared.work_dir))
+            lock = store_lock_file(
+                runner.services, runner.services.workdirs.lock_file(prepared.work_dir)
+            )
         pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
         rows[name] = runner.session.result(name).model_copy(update=pinned)
     runner.session.report_all(rows)
@@ -75,6 +77,6 @@ def carried_over(runner: StepRunner, name: str) -> dict[str, Any]:
     lock = services.store.blob(lock_blob(str(record.target.target), str(record.module_digest)))
     return {
         "module_digest": record.module_digest,
-        "lock_digest": keep_lock(services, lock),
+        "lock_digest": store_lock_file(services, lock),
         "verification": record.verification,
     }

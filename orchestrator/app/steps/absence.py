@@ -20,9 +20,9 @@ from orchestrator.app.steps.provider_query import Asker, Wanted, confirm, unaske
 from orchestrator.domain.destroy.absence import Finding, Key, has_remote_side, method
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.refresh import Sight, unseen
-from orchestrator.domain.record.assessment import inventory, undeleted
-from orchestrator.domain.record.conclusion import goes_with_parent
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.assessment import inventory, not_deleted
+from orchestrator.domain.record.conclusion import is_parent_destroy
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import AbsenceMethod, Doubt, OperationRecord, SavedState
 
 #: The provider state from before a destroy, in its attempt's directory. It holds secrets.
@@ -85,7 +85,9 @@ def wanted_absence(
     return {"verify_absence": wanted, "saved_state": saved}
 
 
-def after_destroy(asker: Asker, marker: OperationRecord, evidence: Evidence) -> Evidence:
+def after_destroy(
+    asker: Asker, marker: OperationRecord, evidence: MutationEvidence
+) -> MutationEvidence:
     """
     The evidence of a destroy with what the provider says of the objects that it removed, where that
     is wanted, and of those that an earlier destroy removed.
@@ -93,7 +95,7 @@ def after_destroy(asker: Asker, marker: OperationRecord, evidence: Evidence) -> 
     After a destroy that ended well what is still there is asked for again, until the time is over
     or a signal comes; after any other once; after one that a signal stopped not at all.
     """
-    emptied = marker.active_command == "destroy" and not goes_with_parent(marker)
+    emptied = marker.active_command == "destroy" and not is_parent_destroy(marker)
     if not emptied or evidence.touched_nothing:
         return evidence
     services = asker.services
@@ -104,7 +106,9 @@ def after_destroy(asker: Asker, marker: OperationRecord, evidence: Evidence) -> 
         findings = unasked(wanted)
     else:
         findings = confirm(asker, wanted, patience=asker.patience if evidence.clean else 0.0)
-    return replace(evidence, findings=findings, stopped=evidence.stopped or services.stop.stopping)
+    return replace(
+        evidence, absence_findings=findings, stopped=evidence.stopped or services.stop.stopping
+    )
 
 
 def recheck(
@@ -148,7 +152,7 @@ def _unconfirmed(
 
 
 def _removed(
-    services: Services, marker: OperationRecord, saved: SavedState, evidence: Evidence
+    services: Services, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
 ) -> Wanted:
     """
     What the destroy of a marker has removed from provider state and nobody has doubted before.
@@ -158,7 +162,7 @@ def _removed(
         held = {(item.address, item.id) for item in evidence.state.objects}
     else:
         ended_well = evidence.exit_code == 0
-        left = undeleted(known, evidence.journal, ended_well=ended_well)
+        left = not_deleted(known, evidence.journal, ended_well=ended_well)
         held = {(ref.address, ref.id) for ref in left}
     held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
     removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)

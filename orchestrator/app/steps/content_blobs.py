@@ -11,22 +11,22 @@ from orchestrator.domain.recovery.rerun_rules import lock_file_blob, snapshot_bl
 from orchestrator.ports import Snapshot
 
 
-def keep_snapshot(services: Services, snapshot: Snapshot) -> None:
-    keep_blob(services, snapshot_blob(snapshot.digest), snapshot.archive)
+def store_snapshot(services: Services, snapshot: Snapshot) -> None:
+    store_once(services, snapshot_blob(snapshot.digest), snapshot.archive)
 
 
-def keep_lock(services: Services, lock: bytes | None) -> str | None:
+def store_lock_file(services: Services, lock: bytes | None) -> str | None:
     """
     Keep a lock file by its content; the digest.
     """
     if lock is None:
         return None
     digest = "sha256:" + hashlib.sha256(lock).hexdigest()
-    keep_blob(services, lock_file_blob(digest), lock)
+    store_once(services, lock_file_blob(digest), lock)
     return digest
 
 
-def keep_blob(services: Services, name: str, data: bytes) -> None:
+def store_once(services: Services, name: str, data: bytes) -> None:
     """
     Store what is named by its content, once.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.app.session import Session
-from orchestrator.app.steps.content_blobs import keep_lock, keep_snapshot
+from orchestrator.app.steps.content_blobs import store_lock_file, store_snapshot
 from orchestrator.app.steps.planned_step import Direction, PlanOptions
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -121,13 +121,13 @@ class EntryFacts:
         inside = self._evidence.relative_to(self._session.directory).as_posix()
         return f"runs/{self._session.run_id}/{inside}"
 
-    def keep_for_later(self) -> None:
+    def store_for_reruns(self) -> None:
         """
         Store what a later run on another machine needs: durable when it returns.
         """
         store, snapshot = self._services.store, self._prepared.snapshot
         step = self._prepared.step.name
-        keep_snapshot(self._services, snapshot)
+        store_snapshot(self._services, snapshot)
         lock = self._services.workdirs.lock_file(self._prepared.work_dir)
         if lock is not None:
             target = str(self._session.deployment.target(step))
@@ -135,7 +135,7 @@ class EntryFacts:
         if self._verb == "apply":
             pinned = {
                 "module_digest": snapshot.digest,
-                "lock_digest": keep_lock(self._services, lock),
+                "lock_digest": store_lock_file(self._services, lock),
             }
             if action_of(step) is None:  # the run has a row for each step, none for its actions
                 self._session.report(self._session.result(step).model_copy(update=pinned))

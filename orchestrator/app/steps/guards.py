@@ -14,7 +14,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.destroy.order import owners
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.refresh import Sight
-from orchestrator.domain.record.doubts import Look, left_behind, open_doubts
+from orchestrator.domain.record.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
@@ -73,7 +73,7 @@ def check_state(
             f"`orchestrator reconcile {record.target.blueprint} -e {record.target.environment} "
             f"--step {record.target.step}` records it",
         )
-    gone = _some(ref.address for ref in left_behind(record, state))
+    gone = _some(ref.address for ref in missing_from_state(record, state))
     return (
         f"the provider state has moved from serial {bound.serial} to {state.serial} "
         f"without this tool{'; it no longer holds ' + gone if gone else ''}"
@@ -129,7 +129,9 @@ def check_vanished(
     if accepted is not None:
         return
     awaited = {(d.address, d.id) for d in record.resources.in_doubt if d.saved} if record else ()
-    left = [r.address for r in left_behind(record, state) if (r.address, r.id) not in awaited]
+    left = [
+        r.address for r in missing_from_state(record, state) if (r.address, r.id) not in awaited
+    ]
     known = {*left, *(item.address for item in state.objects)}
     hint = (
         "wrong region, account or credentials, or an emptied state? If they are really gone, "
@@ -164,7 +166,7 @@ def check_created_again(
     provider state, unless a reason accepts that it is gone or no longer ours.
     """
     created = {item.address for item in journal.planned if item.action == "create"}
-    again = [ref for ref in left_behind(record, state) if ref.address in created]
+    again = [ref for ref in missing_from_state(record, state) if ref.address in created]
     if not again or accepted is not None:
         return
     known = ", ".join(f"{ref.address} ({ref.id})" if ref.id else ref.address for ref in again)
@@ -199,7 +201,7 @@ def check_not_moved(place: Place, step: str, record: OperationRecord | None, at:
     )
 
 
-def check_doubts(record: OperationRecord | None, look: Look, reconcile: str) -> None:
+def check_doubts(record: OperationRecord | None, look: StateObservation, reconcile: str) -> None:
     """
     InDoubt where the last mutation left objects that an apply could make twice.
 
@@ -211,7 +213,7 @@ def check_doubts(record: OperationRecord | None, look: Look, reconcile: str) -> 
     wait = ""
     if look.refreshed and all(doubt.action in ("update", "delete") for doubt in doubts):
         ages = [(look.at - (d.at or record.updated_at)).total_seconds() for d in doubts]
-        wait = f"; in {max(look.settle - min(ages), 0):.0f} s a refresh can tell"
+        wait = f"; in {max(look.settling_time - min(ages), 0):.0f} s a refresh can tell"
     raise InDoubt(
         f"{record.target.target}: in doubt: {describe_doubts(doubts)}{wait}",
         hint=f"settle it first: {reconcile}",

@@ -33,7 +33,7 @@ from orchestrator.app.steps.planned_step import (
 )
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, pull_after, stopped
 from orchestrator.app.steps.provider_query import Asker
-from orchestrator.app.steps.recording import keep_events, record, record_outcome
+from orchestrator.app.steps.recording import record_entry, record_outcome, write_events
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
@@ -41,7 +41,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.assessment import inventory
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entries import gone_without_mutation, mark, never_applied, unchanged
-from orchestrator.domain.record.faults import Evidence, targeted_fault
+from orchestrator.domain.record.faults import MutationEvidence, targeted_fault
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
     Fault,
@@ -49,7 +49,7 @@ from orchestrator.domain.record.record import (
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.record.state_operations import taken_over
+from orchestrator.domain.record.state_operations import adopted_unapplied
 from orchestrator.domain.recovery.command_line import command_line, naming
 from orchestrator.errors import (
     ApprovalMissing,
@@ -174,10 +174,10 @@ class StepPipeline:
     def _record_accepted(self, proposal: StepPlan, reason: str) -> StepResult:
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
-        self.facts.keep_for_later()
-        entry = record(
+        self.facts.store_for_reruns()
+        entry = record_entry(
             services,
-            taken_over(
+            adopted_unapplied(
                 self.prepared.record,
                 self.facts.of(state),
                 state,
@@ -201,7 +201,9 @@ class StepPipeline:
         unused = dict.fromkeys(
             ("module_digest", "inputs_digest", "resolved_inputs_file", "rerun_inputs_file")
         )
-        entry = record(services, never_applied(self.facts.of(state) | unused, services.stamp()))
+        entry = record_entry(
+            services, never_applied(self.facts.of(state) | unused, services.stamp())
+        )
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
@@ -274,7 +276,7 @@ class StepPipeline:
                     "applied or recorded",
                     hint="apply without --target",
                 )
-            self.facts.keep_for_later()
+            self.facts.store_for_reruns()
             facts = self.facts.of(state)
             entry = unchanged(
                 known,
@@ -284,7 +286,7 @@ class StepPipeline:
                 verification=checks,
                 settled=proposal.settled,
             )
-        entry = record(services, entry)
+        entry = record_entry(services, entry)
         drop_saved(services, entry)
         return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
 
@@ -320,9 +322,9 @@ class StepPipeline:
             settled=proposal.settled,
         )
         try:
-            self.facts.keep_for_later()
+            self.facts.store_for_reruns()
             self.session.check_claim()
-            marker = record(services, marker)
+            marker = record_entry(services, marker)
         except OrchestratorError:
             drop_saved(services, marker)
             raise
@@ -349,7 +351,7 @@ class StepPipeline:
                 )
             result = services.engine.call(request, spec, stop=services.stop, observe=observe)
         except (EngineFailed, StoreUnavailable) as exc:
-            evidence = Evidence(
+            evidence = MutationEvidence(
                 exit_code=None,
                 journal=Journal.of((), whole=True),
                 state=None,
@@ -416,12 +418,12 @@ class StepPipeline:
         )
         return (*proposal.journal.changes, *changed)
 
-    def _gather(self, result: CallResult) -> Evidence:
+    def _gather(self, result: CallResult) -> MutationEvidence:
         """
         What is known after the mutation; a provider state that cannot be read is known as that.
         """
         services, root = self.services, self.prepared.work_dir
-        keep_events(services, self.evidence, result.messages)
+        write_events(services, self.evidence, result.messages)
         state, why = pull_after(services, root, self.evidence)
         if state is not None:
             self._keep_inventory(state)
@@ -439,7 +441,7 @@ class StepPipeline:
                 level="error",
                 step=self.step.name,
             )
-        return Evidence(
+        return MutationEvidence(
             exit_code=result.exit_code,
             journal=Journal.of(result.messages, whole=result.complete),
             state=state,

@@ -25,14 +25,20 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.provider_query.refresh import sight
 from orchestrator.domain.record.doubts import (
-    Look,
-    left_behind,
+    StateObservation,
+    missing_from_state,
     open_doubts,
     settle_doubts,
-    unconfirmed,
+    vanished_doubts,
 )
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import AbsenceMethod, Doubt, Json, OperationRecord, Settled
+from orchestrator.domain.record.record import (
+    AbsenceMethod,
+    Doubt,
+    Json,
+    OperationRecord,
+    SettledDoubt,
+)
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports import CallResult, Plan
 
@@ -81,7 +87,7 @@ class StepPlan:
     before: PulledState
     shown: PlanReady
     doubts: tuple[Doubt, ...] = ()
-    settled: tuple[Settled, ...] = ()
+    settled: tuple[SettledDoubt, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -203,11 +209,11 @@ def _judged(
         services.note(moved, level="warning", step=step)
     seen = sight(journal, before, destroying=destroying, targeted=bool(wishes.targets))
     check_vanished(made.target, record, before, seen, accepted=accepted)
-    look = Look(
+    look = StateObservation(
         at=services.clock.now(),
         run_id=made.run_id,
-        settle=services.limits.settle,
-        held=before.ids,
+        settling_time=services.limits.settle,
+        ids=before.ids,
         refreshed=wishes.refreshes_all,
         accepted=accepted is not None,
         reason=accepted,
@@ -215,7 +221,7 @@ def _judged(
     doubts = open_doubts(record, look)
     if destroying and accepted is None:
         known = {doubt.address for doubt in doubts}
-        fresh = unconfirmed(left_behind(record, before))
+        fresh = vanished_doubts(missing_from_state(record, before))
         doubts = (*doubts, *(doubt for doubt in fresh if doubt.address not in known))
     shown = PlanReady(
         at=services.clock.now(),

@@ -16,14 +16,14 @@ from orchestrator.app.steps.absence import drop_saved
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message
 from orchestrator.domain.record.record import Json, OperationRecord
-from orchestrator.domain.record.redaction import sealed
+from orchestrator.domain.record.redaction import redacted
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
 #: Waits in seconds between tries to record an outcome before it goes to the spool.
 PATIENCE = (0.2, 0.5, 1.0)
 
 
-def record(services: Services, entry: OperationRecord) -> OperationRecord:
+def record_entry(services: Services, entry: OperationRecord) -> OperationRecord:
     """
     Make an entry durable as it may be seen, and return it so.
 
@@ -31,7 +31,7 @@ def record(services: Services, entry: OperationRecord) -> OperationRecord:
 
     Law: no record, no mutation.
     """
-    entry = sealed(entry, services.masker)
+    entry = redacted(entry, services.masker)
     services.store.append(entry)
     return entry
 
@@ -45,13 +45,13 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
     Spooled where it lies in the spool; Fenced where another writer took the target over: then the
     outcome is kept beside the run as evidence and overwrites nothing.
     """
-    outcome = sealed(outcome, services.masker)
+    outcome = redacted(outcome, services.masker)
     for wait in (*PATIENCE, None):
         try:
             services.store.append(outcome)
             break
         except Fenced:
-            keep_late(services, outcome)
+            write_late_outcome(services, outcome)
             raise
         except StoreUnavailable as exc:
             if wait is None:
@@ -60,7 +60,7 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
     return outcome
 
 
-def keep_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
+def write_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
     """
     Keep what a mutating call said as ``events.jsonl``, masked, beside the attempt's log.
     """
@@ -98,7 +98,7 @@ def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable
     )
 
 
-def keep_late(services: Services, outcome: OperationRecord) -> None:
+def write_late_outcome(services: Services, outcome: OperationRecord) -> None:
     """
     Keep an outcome that came too late beside its run, as evidence.
     """
@@ -124,7 +124,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
             drop_saved(services, outcome)
             services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")
         except Fenced:
-            keep_late(services, outcome)
+            write_late_outcome(services, outcome)
             services.note(
                 f"{target}: a spooled outcome of run {outcome.run_id} came too late; another run "
                 "has gone on since. It is kept beside its run and overwrites nothing",

@@ -14,13 +14,13 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import after_destroy, drop_saved
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
 from orchestrator.app.steps.provider_query import Asker
-from orchestrator.app.steps.recording import keep_events, record_outcome
+from orchestrator.app.steps.recording import record_outcome, write_events
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.conclusion import conclude, revert
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
     SURGERY,
@@ -32,7 +32,7 @@ from orchestrator.domain.record.record import (
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.record.state_operations import operated
+from orchestrator.domain.record.state_operations import surgery_ended
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.errors import Busy, Refused
 from orchestrator.ports import CallSpec, Liveness, RecoveredCall, WorkDir
@@ -159,9 +159,9 @@ def _outcome(
         return revert(marker, before, services.stamp(), attempt)
     evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
     if evidence.journal.extent != "complete":
-        evidence = replace(evidence, journal=evidence.journal.with_flights(flights))
+        evidence = replace(evidence, journal=evidence.journal.with_in_flight(flights))
     if marker.active_command in SURGERY:
-        return operated(marker, before, evidence, services.stamp())
+        return surgery_ended(marker, before, evidence, services.stamp())
     checks: Verification | None = None
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         checks = _checks(services, deployment, prepared, recalled, evidence.state)
@@ -195,7 +195,7 @@ def _evidence(
     marker: OperationRecord,
     found: RecoveredCall,
     spec: CallSpec,
-) -> Evidence:
+) -> MutationEvidence:
     """
     What there is to judge by. A provider state that cannot be read raises: the record stays as it
     is, because without it nothing can be concluded. A call of which nothing is on this machine has
@@ -211,17 +211,17 @@ def _evidence(
             hint="it is another state than the one that was applied; restore the right one",
         )
     services.workdirs.make_state_private(work_dir)
-    keep_events(services, spec.evidence, found.result.messages)
+    write_events(services, spec.evidence, found.result.messages)
     errored = services.workdirs.errored_state(work_dir)
     result = found.result if found.started else None
-    return Evidence(
+    return MutationEvidence(
         exit_code=result.exit_code if result else None,
         journal=Journal.of(
             result.messages if result else (), whole=result.complete if result else False
         ),
         state=state,
         lock=result.lock if result else None,
-        said=result.stderr_text if result else "",
+        stderr=result.stderr_text if result else "",
         errored_state=str(errored) if errored else None,
     )
 

@@ -31,8 +31,8 @@ from orchestrator.domain.provider_query.scope import (
     scope,
     without_credentials,
 )
-from orchestrator.domain.record.doubts import settling_left
-from orchestrator.domain.record.record import Doubt, OperationRecord, Whereabouts
+from orchestrator.domain.record.doubts import settling_seconds_left
+from orchestrator.domain.record.record import Doubt, ManualSearch, OperationRecord
 from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports import CallResult, Plan
 
@@ -77,7 +77,7 @@ class Readback:
             questions,
             answers,
             known_of(self.record, self._others(), self.state),
-            Moment(at, lambda d: settling_left(d, self.record, at, services.limits.settle)),
+            Moment(at, lambda d: settling_seconds_left(d, self.record, at, services.limits.settle)),
             named=self._named,
             astray=self._astray,
             look=self._whereabouts,
@@ -181,8 +181,8 @@ class Readback:
         moved = ", ".join(differing(self.record.scope, now, {source}))
         return f"this is not the scope it was applied in ({moved} differ)" if moved else None
 
-    def _whereabouts(self, doubt: Doubt, provider: str) -> Whereabouts:
-        return Whereabouts(
+    def _whereabouts(self, doubt: Doubt, provider: str) -> ManualSearch:
+        return ManualSearch(
             since=doubt.started_at or self.record.started_at,
             until=doubt.at or self.record.updated_at,
             inputs=self.inputs.masked(),

@@ -15,7 +15,7 @@ from orchestrator.app.surgery.state_operation import StateOperation, StateOperat
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
-from orchestrator.domain.record.state_operations import foreign_id, same_content
+from orchestrator.domain.record.state_operations import managing_address, same_content
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.command_line import command_line, naming
 from orchestrator.errors import Invalid, Problem, Refused
@@ -146,7 +146,7 @@ def _check_found(runner: StepRunner, name: str, address: str, object_id: str) ->
 
 
 def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
-    twin = foreign_id(state, address, object_id)
+    twin = managing_address(state, address, object_id)
     if twin is None and address not in state.ids:
         return
     what = f"{object_id} is managed at {twin}"

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure
-from orchestrator.domain.record.record import Identity, OperationRecord
-from orchestrator.domain.record.state_lock import PastRun, StateLock, objection, run_at
+from orchestrator.domain.record.record import OperationRecord, ProcessIdentity
+from orchestrator.domain.record.state_lock import RunPeriod, StateLock, run_at, unlock_objection
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Refused
@@ -74,7 +74,7 @@ def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
             f"{target}: the provider state is not locked: there is nothing to unlock",
         )
     runs = tuple(_past_runs(runner, name, lock))
-    objects = objection(lock, wanted, runs)
+    objects = unlock_objection(lock, wanted, runs)
     if objects is not None:
         raise _foreign(target, lock, objects)
     run = run_at(runs, lock.since) if lock.since else None
@@ -83,7 +83,7 @@ def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
     return lock
 
 
-def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[PastRun]:
+def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPeriod]:
     """
     The earlier runs of ours that are known here and in the store.
     """
@@ -94,7 +94,7 @@ def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[PastR
     return (_bounded(runner.services, run) for run in (*here, *there))
 
 
-def _bounded(services: Services, run: PastRun) -> PastRun:
+def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
     """
     The run with its end. One that was killed ended with its last sign of life: what its user locked
     later, by hand on the same machine, is not its lock.
@@ -106,7 +106,7 @@ def _bounded(services: Services, run: PastRun) -> PastRun:
     return replace(run, ended=run.ended or run.began + grace)
 
 
-def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[PastRun]:
+def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[RunPeriod]:
     """
     The last run on this machine that began before the lock was taken: there may be thousands.
     """
@@ -118,25 +118,25 @@ def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[PastRun]:
         if run_id == runner.session.run_id:
             continue
         if lock.since is not None and run.started_at <= lock.since:
-            yield PastRun(run_id, run.actor, run.started_at, run.ended_at)
+            yield RunPeriod(run_id, run.actor, run.started_at, run.ended_at)
             return
 
 
-def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[PastRun]:
+def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[RunPeriod]:
     """
     The runs that left a marker, also those of other machines.
     """
     after: datetime | None = None
     for entry in entries:
         if entry.status is Status.RUNNING:
-            yield PastRun(entry.run_id, entry.actor, entry.updated_at, after)
+            yield RunPeriod(entry.run_id, entry.actor, entry.updated_at, after)
         after = entry.updated_at
 
 
-def _check_dead(runner: StepRunner, name: str, run: PastRun, lock: StateLock) -> None:
+def _check_dead(runner: StepRunner, name: str, run: RunPeriod, lock: StateLock) -> None:
     services = runner.services
     lease = services.store.lease(run.run_id)
-    known: list[Identity] = services.files.engine_identities(run.run_id, name)
+    known: list[ProcessIdentity] = services.files.engine_identities(run.run_id, name)
     if lease is not None:
         known.append(lease.owner)
     states = {services.processes.liveness(identity) for identity in known}

@@ -25,15 +25,15 @@ from orchestrator.app.steps.preparation import (
     pull_after,
     stopped,
 )
-from orchestrator.app.steps.recording import keep_events, record, record_outcome
+from orchestrator.app.steps.recording import record_entry, record_outcome, write_events
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import Message, PulledState
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.entries import bound_to, mark
-from orchestrator.domain.record.faults import Evidence
+from orchestrator.domain.record.entries import mark, with_serial_of
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import Command, Fault, OperationRecord, PlannedAction
-from orchestrator.domain.record.state_operations import operated
+from orchestrator.domain.record.state_operations import surgery_ended
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.errors import (
     ApprovalMissing,
@@ -158,7 +158,7 @@ class _OperationRun:
             doubts=known.resources.in_doubt if known else (),
         )
         self.runner.session.check_claim()
-        marker = record(services, marker)
+        marker = record_entry(services, marker)
         services.note(self.operation.shown, step=self.name)
         services.sink.emit(
             PhaseStarted(at=services.clock.now(), step=self.name, phase=self.operation.command)
@@ -167,7 +167,7 @@ class _OperationRun:
             services, self.prepared.work_dir, self.evidence, "apply", delete_after=(self.var_file,)
         )
         evidence = self._call(spec, observe)
-        outcome = record_outcome(services, operated(marker, known, evidence, services.stamp()))
+        outcome = record_outcome(services, surgery_ended(marker, known, evidence, services.stamp()))
         services.engine.discard(spec)
         self.runner.steps.update(self.name, outcome)
         attempt = outcome.last_attempt
@@ -194,7 +194,7 @@ class _OperationRun:
                 "run_id": session.run_id,
                 "run_record": f"runs/{session.run_id}",
                 "attempt": self.attempt,
-                "provider_state": bound_to(known.provider_state, state),
+                "provider_state": with_serial_of(known.provider_state, state),
             }
         inputs = self.operation.inputs
         if inputs is None:
@@ -215,10 +215,10 @@ class _OperationRun:
         )
         facts.write_inputs()
         found = facts.of(state)
-        facts.keep_for_later()
+        facts.store_for_reruns()
         return found
 
-    def _call(self, spec: CallSpec, observe: Callable[[Message], None]) -> Evidence:
+    def _call(self, spec: CallSpec, observe: Callable[[Message], None]) -> MutationEvidence:
         services, operation = self.services, self.operation
         try:
             if operation.inputs is not None:
@@ -233,14 +233,14 @@ class _OperationRun:
             self.var_file.unlink(missing_ok=True)
         return self._gather(result)
 
-    def _gather(self, result: CallResult, *, not_started: str | None = None) -> Evidence:
+    def _gather(self, result: CallResult, *, not_started: str | None = None) -> MutationEvidence:
         """
         What is known after the call; a provider state that cannot be read is known as that.
         """
         services, root = self.services, self.prepared.work_dir
-        keep_events(services, self.evidence, result.messages)
+        write_events(services, self.evidence, result.messages)
         state, why = pull_after(services, root, self.evidence)
-        return Evidence(
+        return MutationEvidence(
             exit_code=result.exit_code,
             journal=Journal.of(result.messages, whole=result.complete),
             state=state,
@@ -248,5 +248,5 @@ class _OperationRun:
             lock=result.lock,
             state_error=why,
             not_started=not_started,
-            said=result.stderr_text,
+            stderr=result.stderr_text,
         )

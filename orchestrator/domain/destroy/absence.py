@@ -23,7 +23,7 @@ from orchestrator.domain.record.record import (
     ObjectRef,
     OperationRecord,
     SavedState,
-    Settled,
+    SettledDoubt,
 )
 
 #: Seconds in which an accepted delete may still be under way, where a step does not say.
@@ -137,7 +137,7 @@ def explained(finding: Finding) -> Finding:
 
 def weigh(
     doubts: Sequence[Doubt], findings: Iterable[Finding], *, run_id: str, at: datetime
-) -> tuple[tuple[Doubt, ...], tuple[Settled, ...]]:
+) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
     The doubts with what was found in their place, and those that are none any more.
     """
@@ -161,7 +161,7 @@ def weigh(
                 )
             )
         elif earlier is not None:
-            settled.append(Settled(doubt=earlier, how="gone", run_id=run_id, at=at))
+            settled.append(SettledDoubt(doubt=earlier, how="gone", run_id=run_id, at=at))
     return tuple(weighed), tuple(settled)
 
 
@@ -200,7 +200,7 @@ def absence(
 
 
 def without_forgotten(
-    earlier: Absence | None, settled: Iterable[Settled], at: datetime
+    earlier: Absence | None, settled: Iterable[SettledDoubt], at: datetime
 ) -> Absence | None:
     """
     What was known ``earlier`` with the objects that a person has forgotten told as such: nobody

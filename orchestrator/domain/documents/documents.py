@@ -11,27 +11,27 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import ActionRoot, Document, Part
+from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.record.record import (
-    ActionRun,
     Actor,
     Attempt,
     Command,
     Doubt,
     Fault,
+    HookResult,
     InFlight,
     Json,
     Lineage,
     NextCommand,
-    Origin,
+    OutputOrigin,
     PlannedAction,
-    Retained,
+    Retention,
     Verification,
 )
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 
 
-class StepState(Part):
+class StepState(JsonModel):
     """
     A step as its newest record tells it; without a record ``status`` is ``pending``.
 
@@ -58,19 +58,19 @@ class StepState(Part):
     verification: Verification | None = None
     updated_at: datetime | None = None
     directory: str | None = None
-    outputs_from: dict[str, Origin] = {}
+    outputs_from: dict[str, OutputOrigin] = {}
     in_flight: tuple[InFlight, ...] = ()
     tainted: tuple[str, ...] = ()
-    retained: Retained | None = None
+    retained: Retention | None = None
     review_overdue: bool = False
     spooled: bool = False
     lineage: Lineage | None = None
-    compensation: ActionRun | None = None
-    before_destroy: ActionRun | None = None
-    action_roots: tuple[ActionRoot, ...] = ()
+    compensation: HookResult | None = None
+    before_destroy: HookResult | None = None
+    action_roots: tuple[HookTarget, ...] = ()
 
 
-class StatusDocument(Document):
+class StatusDocument(JsonDocument):
     """
     What ``status`` tells of a blueprint in an environment.
 
@@ -87,7 +87,7 @@ class StatusDocument(Document):
     next: tuple[NextCommand, ...] = ()
 
 
-class StatusListDocument(Document):
+class StatusListDocument(JsonDocument):
     """
     What ``status --all`` tells: every blueprint and environment with a record or a file.
     """
@@ -99,7 +99,7 @@ class StatusListDocument(Document):
     blueprints: tuple[StatusDocument, ...]
 
 
-class HistoryEntry(Part):
+class HistoryEntry(JsonModel):
     """
     One entry of a target's record, without what does not change from entry to entry.
     """
@@ -117,11 +117,11 @@ class HistoryEntry(Part):
     in_doubt: tuple[Doubt, ...] = ()
     lineage: Lineage | None = None
     last_attempt: Attempt | None = None
-    compensation: ActionRun | None = None
-    before_destroy: ActionRun | None = None
+    compensation: HookResult | None = None
+    before_destroy: HookResult | None = None
 
 
-class HistoryDocument(Document):
+class HistoryDocument(JsonDocument):
     """
     All entries of a target, newest first.
     """
@@ -132,12 +132,12 @@ class HistoryDocument(Document):
     entries: tuple[HistoryEntry, ...]
 
 
-class StepOutcome(Part):
+class StepOutcome(JsonModel):
     step: str
     status: StepStatus
 
 
-class RunLine(Part):
+class RunLine(JsonModel):
     """
     A run in a list. ``exit_code`` and ``ended_at`` are None where it has not ended, or was killed.
     """
@@ -155,7 +155,7 @@ class RunLine(Part):
     steps: tuple[StepOutcome, ...] = ()
 
 
-class OverdueReview(Part):
+class OverdueReview(JsonModel):
     """
     A retained target whose date of review has passed.
     """
@@ -165,7 +165,7 @@ class OverdueReview(Part):
     review_by: str
 
 
-class RunsDocument(Document):
+class RunsDocument(JsonDocument):
     """
     Runs, newest first, and the retained targets of the project that nobody has looked at in time.
     """
@@ -176,7 +176,7 @@ class RunsDocument(Document):
     overdue: tuple[OverdueReview, ...] = ()
 
 
-class PlannedStep(Part):
+class PlannedStep(JsonModel):
     """
     What the plan of a step holds.
 
@@ -198,7 +198,7 @@ class PlannedStep(Part):
     before_destroy: str | None = None
 
 
-class PlanDocument(Document):
+class PlanDocument(JsonDocument):
     """
     What ``plan`` tells. ``changes`` is what ``--detailed-exitcode`` decides by; ``out`` the file it
     was saved to; ``orphaned`` are the targets that are alive and that no step stands for.
@@ -216,7 +216,7 @@ class PlanDocument(Document):
     next: tuple[NextCommand, ...] = ()
 
 
-class ProblemDocument(Part):
+class ProblemDocument(JsonModel):
     """
     One thing wrong and where; line and column count from 1, None where unknown.
     """
@@ -228,14 +228,14 @@ class ProblemDocument(Part):
     hint: str = ""
 
 
-class CheckedBlueprint(Part):
+class CheckedBlueprint(JsonModel):
     blueprint: str
     file: str
     environments: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
 
 
-class ValidationDocument(Document):
+class ValidationDocument(JsonDocument):
     """
     What ``validate`` tells: all problems at once.
     """
@@ -248,7 +248,7 @@ class ValidationDocument(Document):
     problems: tuple[ProblemDocument, ...] = ()
 
 
-class GraphStep(Part):
+class GraphStep(JsonModel):
     """
     A node: ``needs`` are its upstream steps, ``wave`` counts from 1 (all it needs is in earlier
     ones).
@@ -261,7 +261,7 @@ class GraphStep(Part):
     owned_by: str | None = None
 
 
-class GraphDocument(Document):
+class GraphDocument(JsonDocument):
     """
     The steps of a blueprint in the order of an apply.
     """
@@ -272,7 +272,7 @@ class GraphDocument(Document):
     steps: tuple[GraphStep, ...]
 
 
-class EngineDocument(Document):
+class EngineDocument(JsonDocument):
     """
     The engine that would be used: ``program`` is the argv that starts it.
     """
@@ -285,7 +285,7 @@ class EngineDocument(Document):
     why: str
 
 
-class ErrorDocument(Document):
+class ErrorDocument(JsonDocument):
     """
     An error of any command under ``--json``; ``reason`` refines ``code`` where there is one.
     """

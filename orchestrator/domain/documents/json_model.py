@@ -10,7 +10,7 @@ from orchestrator.domain.record.record import Doubt
 from orchestrator.domain.record.states import Condition, Status
 
 
-class Part(BaseModel):
+class JsonModel(BaseModel):
     """
     A value inside a document.
     """
@@ -18,7 +18,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
-class Document(Part):
+class JsonDocument(JsonModel):
     """
     A whole document; its ``schema`` field names it and its major version.
     """
@@ -30,7 +30,7 @@ class Document(Part):
         return self.model_dump_json(by_alias=True, indent=2)
 
 
-class ActionRoot(Part):
+class HookTarget(JsonModel):
     """
     The root of a module that a step declares as one of its actions, as its newest record tells it.
     What it made stays when the step is destroyed: ``objects`` are alive.

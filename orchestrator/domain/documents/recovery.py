@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import ActionRoot, Document, Part
+from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.record.record import (
     Action,
     Attempt,
@@ -19,14 +19,14 @@ from orchestrator.domain.record.record import (
     Lineage,
     NextCommand,
     Readback,
-    Retained,
+    Retention,
     Verification,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Remedy, Situation
 
 
-class OfferReason(Part):
+class OfferReason(JsonModel):
     """
     Why an action can or cannot be taken: a stable code, and a sentence.
     """
@@ -35,7 +35,7 @@ class OfferReason(Part):
     message: str
 
 
-class OfferedAction(Part):
+class OfferedAction(JsonModel):
     """
     An action with the exact command for it, quoted for a shell; words in capitals are the reader's
     to fill in. ``command`` is None where the action is not available.
@@ -47,7 +47,7 @@ class OfferedAction(Part):
     command: str | None = None
 
 
-class UncertainObject(Part):
+class UncertainObject(JsonModel):
     """
     An object in doubt. What was done to it was done between ``after`` (None: nothing tells) and
     ``before``; ``id`` is known where the engine or an earlier state told it; ``readback`` is what
@@ -63,7 +63,7 @@ class UncertainObject(Part):
     readback: Readback | None = None
 
 
-class ProcessSeen(Part):
+class ProcessSeen(JsonModel):
     """
     The run's own process, or its engine's, and what can be told of it from here.
     """
@@ -74,7 +74,7 @@ class ProcessSeen(Part):
     state: Liveness
 
 
-class LastRun(Part):
+class LastRun(JsonModel):
     """
     What the newest run of the blueprint and environment that had the step made of it.
     """
@@ -86,7 +86,7 @@ class LastRun(Part):
     lineage: Lineage | None = None
 
 
-class LateOutcome(Part):
+class LateOutcome(JsonModel):
     """
     The outcome of a run that had lost the target to another one: evidence, never the record.
     """
@@ -97,7 +97,7 @@ class LateOutcome(Part):
     file: str
 
 
-class Evidence(Part):
+class Evidence(JsonModel):
     """
     The facts about a step, as far as they are known here.
 
@@ -126,16 +126,16 @@ class Evidence(Part):
     spooled: bool = False
     late: tuple[LateOutcome, ...] = ()
     verification: Verification | None = None
-    retained: Retained | None = None
+    retained: Retention | None = None
     lineage: Lineage | None = None
     inputs: str | None = None
     scope: str = ""
-    action_roots: tuple[ActionRoot, ...] = ()
+    action_roots: tuple[HookTarget, ...] = ()
     parent: str | None = None
     children: tuple[str, ...] = ()
 
 
-class RecoveryStep(Part):
+class RecoveryStep(JsonModel):
     """
     A step: ``situation`` is the row of the documented table that it is in. ``recommended`` is None
     where nothing needs to be done, or where what ``blocked_by`` names must be recovered first.
@@ -158,7 +158,7 @@ class RecoveryStep(Part):
     recommended: Remedy | None = None
 
 
-class ManualGap(Part):
+class ManualGap(JsonModel):
     """
     What no record tells: no run is known to which everything could be rolled back as verified.
     ``steps`` are those that were not verified in the newest run that ended ok.
@@ -169,7 +169,7 @@ class ManualGap(Part):
     steps: tuple[str, ...] = ()
 
 
-class RecoveryDocument(Document):
+class RecoveryDocument(JsonDocument):
     """
     What ``recover`` tells of a blueprint in an environment. Either ``last_verified_run`` (the
     newest run in which every step it had ended ok and verified) or ``manual_gap`` is set.

@@ -10,12 +10,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import Document, Part
+from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
 from orchestrator.domain.record.record import (
     Absence,
     Doubt,
     ObjectRef,
-    Retained,
+    Retention,
     RunRecord,
     StepRun,
 )
@@ -25,7 +25,7 @@ from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 
 
-class EvidenceFile(Part):
+class EvidenceFile(JsonModel):
     """
     A file of an attempt: name relative to the attempt's directory, size in bytes.
     """
@@ -34,7 +34,7 @@ class EvidenceFile(Part):
     size: int
 
 
-class AttemptEvidence(Part):
+class AttemptEvidence(JsonModel):
     """
     The evidence of one attempt of a step, numbered from 1.
     """
@@ -45,7 +45,7 @@ class AttemptEvidence(Part):
     files: tuple[EvidenceFile, ...] = ()
 
 
-class GoneTarget(Part):
+class GoneTarget(JsonModel):
     """
     A target that is confirmed gone: by which method, when, and for which objects. ``now`` tells
     that this run established it, not an earlier one.
@@ -57,7 +57,7 @@ class GoneTarget(Part):
     absence: Absence
 
 
-class KeptTarget(Part):
+class KeptTarget(JsonModel):
     """
     A target that is kept: ``retained`` on purpose, or (None) because something retained needs it.
     """
@@ -65,12 +65,12 @@ class KeptTarget(Part):
     step: str
     target: str
     reason: str | None = None
-    retained: Retained | None = None
+    retained: Retention | None = None
     review_overdue: bool = False
     objects: tuple[ObjectRef, ...] = ()
 
 
-class LeftTarget(Part):
+class LeftTarget(JsonModel):
     """
     A target that was to go and is not confirmed gone, with what may be alive of it.
     """
@@ -84,7 +84,7 @@ class LeftTarget(Part):
     in_doubt: tuple[Doubt, ...] = ()
 
 
-class TeardownReport(Part):
+class TeardownReport(JsonModel):
     """
     What a destroy came to, target by target. ``untouched`` are targets that were never applied and
     of which nothing is recorded, ``orphaned`` those alive that are no longer in the blueprint.
@@ -97,7 +97,7 @@ class TeardownReport(Part):
     orphaned: tuple[str, ...] = ()
 
 
-class RunDocument(Document):
+class RunDocument(JsonDocument):
     """
     What ``runs show`` tells: the run record, where its evidence lies, and of a destroy the report.
     """

@@ -157,7 +157,7 @@ class SignalSeen(Event):
     message: str
 
 
-class Alive(BaseModel):
+class LiveObjects(BaseModel):
     """
     Objects of a step that exist according to its provider state.
     """
@@ -181,7 +181,7 @@ class RunFinished(Event):
     exit_code: int
     verdict: str
     steps: tuple[StepRun, ...]
-    alive: tuple[Alive, ...] = ()
+    alive: tuple[LiveObjects, ...] = ()
     next: tuple[NextCommand, ...] = ()
     error: str | None = None
     hint: str = ""

@@ -17,7 +17,13 @@ from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import Inquiry
 from orchestrator.domain.provider_query.query_plan import Answers, Questions
-from orchestrator.domain.record.record import Doubt, OperationRecord, Readback, Settled, Whereabouts
+from orchestrator.domain.record.record import (
+    Doubt,
+    ManualSearch,
+    OperationRecord,
+    Readback,
+    SettledDoubt,
+)
 
 Verdict = Literal["exists", "absent", "unknown"]
 Method = Literal["identity", "id", "search", "none"]
@@ -96,7 +102,7 @@ def judge(
     *,
     named: Callable[[Inquiry], bool],
     astray: Callable[[str], str | None],
-    look: Callable[[Doubt, str], Whereabouts],
+    look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
     """
     The doubts with their readbacks. ``named`` tells whether the identity of an object has named one
@@ -207,7 +213,7 @@ def _weigh(inquiry: Inquiry, ways: Sequence[_Finding], moment: Moment) -> _Findi
     return _Finding("unknown", method, "; ".join(said), candidates)
 
 
-def _adoptions(settled: Iterable[Settled]) -> Iterable[tuple[str, str]]:
+def _adoptions(settled: Iterable[SettledDoubt]) -> Iterable[tuple[str, str]]:
     for item in settled:
         readback = item.doubt.readback
         if item.how == "adopted" and readback is not None and readback.ids:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.journal import PARTS, Journal, Part
+from orchestrator.domain.record.journal import ENGINE_ACTIONS, Journal, ObjectAction
 from orchestrator.domain.record.provider_refusals import is_refusal
 from orchestrator.domain.record.record import Action, Doubt, ObjectRef, PlannedAction, Resources
 
@@ -30,7 +30,7 @@ def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
     )
 
 
-def undeleted(
+def not_deleted(
     inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
 ) -> tuple[ObjectRef, ...]:
     """
@@ -63,16 +63,16 @@ def assess(
     ``before`` is the inventory the plan was made on; ``state`` the provider state afterwards, None
     where it cannot be had: then the journal alone speaks, and the inventory is the one from before.
     """
-    fates = _Fates(planned, journal, before, state, refused_on, ended_well=ended_well)
-    return fates.sort()
+    assessment = _Assessment(planned, journal, before, state, refused_on, ended_well=ended_well)
+    return assessment.resources()
 
 
 #: What the engine says where it did not wait for what was under way.
-_CUT = "operation canceled"
-_FATES = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
+_CANCELED = "operation canceled"
+_RESULTS = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
 
 
-class _Fates:
+class _Assessment:
     def __init__(
         self,
         planned: Sequence[PlannedAction],
@@ -84,7 +84,7 @@ class _Fates:
         ended_well: bool,
     ) -> None:
         self.planned = tuple(planned)
-        self.changes = [item for item in planned if item.action in PARTS]
+        self.changes = [item for item in planned if item.action in ENGINE_ACTIONS]
         self.journal = journal
         self.before = tuple(before)
         self.state = state
@@ -97,17 +97,17 @@ class _Fates:
         self.ids_after = {item.address: item.id for item in live if item.deposed is None}
         self.kept = {(item.address, item.id) for item in live}
         self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
-        self.doubts: dict[Part, Doubt] = {}
-        cut = any(_CUT in error.summary for error in journal.errors)
+        self.doubts: dict[ObjectAction, Doubt] = {}
+        cut = any(_CANCELED in error.summary for error in journal.errors)
         self.orderly = journal.extent == "complete" and not cut
 
-    def sort(self) -> Resources:
-        fates: dict[str, dict[str, None]] = {name: {} for name in _FATES}
+    def resources(self) -> Resources:
+        fates: dict[str, dict[str, None]] = {name: {} for name in _RESULTS}
         for item in self.changes:
-            address, parts = item.address, PARTS[item.action]
+            address, parts = item.address, ENGINE_ACTIONS[item.action]
             keys = [(address, part) for part in parts]
             done = {part for part in parts if self._done(item, part)}
-            if any(key in self.journal.errored or self._silent(key, done) for key in keys):
+            if any(key in self.journal.errored or self._failed_silently(key, done) for key in keys):
                 fates["failed"][address] = None
             if item.action == "replace" and done == {"create", "delete"}:
                 fates["replaced"][address] = None
@@ -129,7 +129,7 @@ class _Fates:
             **{name: tuple(addresses) for name, addresses in fates.items()},
         )
 
-    def _silent(self, key: Part, done: Collection[Action]) -> bool:
+    def _failed_silently(self, key: ObjectAction, done: Collection[Action]) -> bool:
         """
         Whether it ended in an error of which no event tells, as the delete of a deposed object
         does: an engine that ended in order has waited for it.
@@ -137,7 +137,7 @@ class _Fates:
         return (
             self.orderly
             and not self.ended_well
-            and key in self.journal.unended
+            and key in self.journal.unfinished
             and key[1] not in done
         )
 
@@ -156,16 +156,16 @@ class _Fates:
         return address in self.present and (not known or other)
 
     def _deleted(self, item: PlannedAction, *, reported: bool) -> bool:
-        meant = self._meant(item)
+        meant = self._deleted_by(item)
         if item.action == "replace":
             if meant & self.deposed:
                 return False
             return bool(meant) and (reported or not meant & self.kept)
         if not meant & self.kept:
             return bool(meant)
-        return reported and (item.address, "delete") not in self.journal.unended
+        return reported and (item.address, "delete") not in self.journal.unfinished
 
-    def _meant(self, item: PlannedAction) -> set[tuple[str, str | None]]:
+    def _deleted_by(self, item: PlannedAction) -> set[tuple[str, str | None]]:
         """
         The objects that a planned delete is about. Beside another action at its address it is
         about the deposed ones; alone it may be about all that there are.
@@ -188,7 +188,7 @@ class _Fates:
             return
         known_id = self.journal.completed.get(key) if part == "create" else None
         if part != "create":
-            kept = sorted(id_ for _, id_ in self._meant(item) & self.kept if id_ is not None)
+            kept = sorted(id_ for _, id_ in self._deleted_by(item) & self.kept if id_ is not None)
             known_id = kept[0] if kept else self.ids_before.get(address)
         self.doubts.setdefault(
             key,
@@ -218,7 +218,7 @@ class _Fates:
             self.doubts[address, "forget"] = doubt
 
     def _doubtful_create(self, address: str) -> str | None:
-        key: Part = (address, "create")
+        key: ObjectAction = (address, "create")
         unseen = (
             "the provider state could not be read"
             if self.state is None
@@ -241,7 +241,7 @@ class _Fates:
     def _doubtful(self, address: str, part: Action) -> str | None:
         if self.ended_well or self.orderly:
             return None
-        if (address, part) in self.journal.unended:
+        if (address, part) in self.journal.unfinished:
             return f"its {part} began and never ended"
         if self.journal.extent == "missing" and (address, part) not in self.journal.began:
             return f"its {part} was planned, and nothing is left that tells whether it began"

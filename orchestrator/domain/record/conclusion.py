@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.domain.destroy.absence import absence, weigh
-from orchestrator.domain.record.assessment import assess, undeleted
+from orchestrator.domain.record.assessment import assess, not_deleted
 from orchestrator.domain.record.entries import (
-    NOTHING_KNOWN,
+    CLEARED_FIELDS,
     WITH_PARENT,
-    Stamp,
-    bound_to,
+    EntryStamp,
     confirmed,
     deleted_before,
-    known_outputs,
     next_entry,
-    shortfall,
+    outputs_of_state,
+    unconfirmed_reason,
+    with_serial_of,
 )
 from orchestrator.domain.record.faults import (
     STOPPED_CHECKS,
-    Evidence,
+    MutationEvidence,
     check_fault,
     engine_fault,
     targeted_fault,
@@ -44,7 +44,7 @@ from orchestrator.domain.record.states import Status, Trigger, advance
 
 
 def revert(
-    marker: OperationRecord, before: OperationRecord | None, stamp: Stamp, attempt: Attempt
+    marker: OperationRecord, before: OperationRecord | None, stamp: EntryStamp, attempt: Attempt
 ) -> OperationRecord:
     """
     The record from before the marker, with the attempt that changed nothing beside it.
@@ -75,8 +75,8 @@ def revert(
 def conclude(
     marker: OperationRecord,
     before: OperationRecord | None,
-    evidence: Evidence,
-    stamp: Stamp,
+    evidence: MutationEvidence,
+    stamp: EntryStamp,
     *,
     refused_on: Sequence[str] = (),
     verification: Verification | None = None,
@@ -93,7 +93,7 @@ def conclude(
     """
     command = marker.active_command or "apply"
     journal = evidence.journal
-    if goes_with_parent(marker):
+    if is_parent_destroy(marker):
         return _end_with_parent(marker, before, evidence, stamp)
     if evidence.touched_nothing:
         fault = engine_fault(command, evidence, ())
@@ -107,20 +107,20 @@ def conclude(
         refused_on,
         ended_well=evidence.exit_code == 0,
     )
-    carried = _carried(marker.resources.in_doubt, found)
+    carried = _carried_doubts(marker.resources.in_doubt, found)
     fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in found.in_doubt)
     resources = found.model_copy(update={"in_doubt": (*carried, *fresh)})
     changes: dict[str, Any] = {
         "active_command": None,
         "resources": resources,
-        "provider_state": bound_to(marker.provider_state, evidence.state),
+        "provider_state": with_serial_of(marker.provider_state, evidence.state),
     }
     if command == "destroy":
         return _end_destroy(marker, before, evidence, stamp, changes)
-    changes.update(_outputs(marker, evidence, stamp))
+    changes.update(_merged_outputs(marker, evidence, stamp))
     changes["verification"] = verification
     changes["targets"] = marker.targets if left else ()
-    shortfall = _shortfall(command, evidence, resources.in_doubt, verification, left)
+    shortfall = _apply_fault(command, evidence, resources.in_doubt, verification, left)
     if shortfall is None:
         changes.update(
             failed_command=None, last_error=None, error=None, last_attempt=None, absence=None
@@ -131,7 +131,7 @@ def conclude(
     return next_entry(marker, stamp, Trigger.FAIL, **changes)
 
 
-def goes_with_parent(marker: OperationRecord) -> bool:
+def is_parent_destroy(marker: OperationRecord) -> bool:
     """
     Whether the mutation of ``marker`` only empties the provider state of what went with its parent.
     """
@@ -139,7 +139,10 @@ def goes_with_parent(marker: OperationRecord) -> bool:
 
 
 def _end_with_parent(
-    marker: OperationRecord, before: OperationRecord | None, evidence: Evidence, stamp: Stamp
+    marker: OperationRecord,
+    before: OperationRecord | None,
+    evidence: MutationEvidence,
+    stamp: EntryStamp,
 ) -> OperationRecord:
     """
     The provider state alone decides: empty, the target is gone with its parent, whatever the engine
@@ -154,8 +157,8 @@ def _end_with_parent(
             Trigger.GONE,
             absence=confirmed(WITH_PARENT, known, stamp.at),
             resources=Resources(planned=marker.resources.planned, journal=evidence.journal.extent),
-            provider_state=bound_to(marker.provider_state, state),
-            **NOTHING_KNOWN,
+            provider_state=with_serial_of(marker.provider_state, state),
+            **CLEARED_FIELDS,
         )
     fault = engine_fault("destroy", evidence, ())
     if state is not None:
@@ -173,9 +176,9 @@ def _end_with_parent(
     )
 
 
-def _shortfall(
+def _apply_fault(
     command: Command,
-    evidence: Evidence,
+    evidence: MutationEvidence,
     doubts: Sequence[Doubt],
     verification: Verification | None,
     left: Sequence[PlannedAction],
@@ -195,16 +198,16 @@ def _shortfall(
 def _end_destroy(
     marker: OperationRecord,
     before: OperationRecord | None,
-    evidence: Evidence,
-    stamp: Stamp,
+    evidence: MutationEvidence,
+    stamp: EntryStamp,
     changes: dict[str, Any],
 ) -> OperationRecord:
-    findings = evidence.findings
+    findings = evidence.absence_findings
     resources: Resources = changes["resources"]
     remaining = resources.inventory
     if evidence.state is None:
         ended_well = evidence.exit_code == 0
-        remaining = undeleted(remaining, evidence.journal, ended_well=ended_well)
+        remaining = not_deleted(remaining, evidence.journal, ended_well=ended_well)
     doubts, settled = weigh(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
     held = {(ref.address, ref.id) for ref in remaining}
     unconfirmed = (f.ref for f in findings if f.state != "gone" and f.key not in held)
@@ -218,7 +221,7 @@ def _end_destroy(
     if evidence.clean and not remaining and not doubts:
         changes.setdefault("absence", confirmed("state", marker, stamp.at, earlier=earlier))
         ours = resources.deleted or deleted_before(before)
-        changes.update(NOTHING_KNOWN)
+        changes.update(CLEARED_FIELDS)
         return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)
     fault = engine_fault("destroy", evidence, doubts)
     if evidence.clean and not evidence.stopped:
@@ -226,7 +229,7 @@ def _end_destroy(
             kept = ", ".join(item.address for item in remaining)
             code, said = "remaining", f"still in the provider state: {kept}"
         else:
-            code, said = shortfall(resources, findings)
+            code, said = unconfirmed_reason(resources, findings)
         fault = fault.model_copy(
             update={"code": code, "summary": f"the engine ended well, but {said}"}
         )
@@ -234,13 +237,15 @@ def _end_destroy(
     return next_entry(marker, stamp, Trigger.FAIL, **changes)
 
 
-def _outputs(marker: OperationRecord, evidence: Evidence, stamp: Stamp) -> dict[str, Any]:
+def _merged_outputs(
+    marker: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
+) -> dict[str, Any]:
     """
     After success what the state holds; after a failure that merged over what was known before.
     """
     if evidence.state is None:
         return {}
-    known = known_outputs(marker, marker.run_id, evidence.state, stamp)
+    known = outputs_of_state(marker, marker.run_id, evidence.state, stamp)
     if evidence.clean:
         return known
     return {
@@ -252,7 +257,7 @@ def _outputs(marker: OperationRecord, evidence: Evidence, stamp: Stamp) -> dict[
     }
 
 
-def _carried(doubts: Sequence[Doubt], found: Resources) -> list[Doubt]:
+def _carried_doubts(doubts: Sequence[Doubt], found: Resources) -> list[Doubt]:
     """
     The doubts from before that this mutation did not settle: its own deletes and updates do, for
     objects that provider state held; nothing but evidence or a person settles the others.

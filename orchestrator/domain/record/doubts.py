@@ -9,12 +9,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.record import Answer, Doubt, ObjectRef, OperationRecord, Settled
+from orchestrator.domain.record.record import (
+    Doubt,
+    ObjectRef,
+    OperationRecord,
+    SettledDoubt,
+    Settlement,
+)
 from orchestrator.domain.record.states import NOTHING_THERE
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateObservation:
     """
     A look at the provider state: when, by which run, which addresses it holds, and whether the
     objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead
@@ -27,23 +33,25 @@ class Look:
 
     at: datetime
     run_id: str
-    settle: float
-    held: Mapping[str, str | None] = field(default_factory=dict)
+    settling_time: float
+    ids: Mapping[str, str | None] = field(default_factory=dict)
     refreshed: bool = False
     forgotten: Collection[str] = ()
     accepted: bool = False
     reason: str | None = None
 
 
-def open_doubts(record: OperationRecord | None, look: Look) -> tuple[Doubt, ...]:
+def open_doubts(record: OperationRecord | None, look: StateObservation) -> tuple[Doubt, ...]:
     """
     The doubts that the look does not answer.
     """
     doubts = record.resources.in_doubt if record else ()
-    return tuple(d for d in doubts if record and _answer(d, record, look) is None)
+    return tuple(d for d in doubts if record and _settlement(d, record, look) is None)
 
 
-def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, ...]:
+def settle_doubts(
+    record: OperationRecord | None, look: StateObservation
+) -> tuple[SettledDoubt, ...]:
     """
     The doubts that the look answers, and how.
 
@@ -55,15 +63,17 @@ def settle_doubts(record: OperationRecord | None, look: Look) -> tuple[Settled, 
         return ()
     found = []
     for doubt in record.resources.in_doubt:
-        how = _answer(doubt, record, look)
+        how = _settlement(doubt, record, look)
         if how is None:
             continue
         reason = look.reason if how in ("forgotten", "accepted") else None
-        found.append(Settled(doubt=doubt, how=how, reason=reason, run_id=look.run_id, at=look.at))
+        found.append(
+            SettledDoubt(doubt=doubt, how=how, reason=reason, run_id=look.run_id, at=look.at)
+        )
     return tuple(found)
 
 
-def _answer(doubt: Doubt, record: OperationRecord, look: Look) -> Answer | None:
+def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -> Settlement | None:
     """
     How the look answers a doubt of the record; None where it does not.
     """
@@ -71,16 +81,20 @@ def _answer(doubt: Doubt, record: OperationRecord, look: Look) -> Answer | None:
         return "forgotten"
     if doubt.action == "forget" and look.accepted:
         return "accepted"
-    if doubt.address in look.held and _came(doubt, record, look.held[doubt.address]):
+    if doubt.address in look.ids and _is_object_in_doubt(doubt, record, look.ids[doubt.address]):
         return "in_state"
-    if doubt.action in ("update", "delete") and look.refreshed and is_old(doubt, record, look):
+    if (
+        doubt.action in ("update", "delete")
+        and look.refreshed
+        and is_past_settling_time(doubt, record, look)
+    ):
         return "refreshed"
     if doubt.readback is not None and doubt.readback.verdict == "absent":
         return "absent"
     return None
 
 
-def _came(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:
+def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:
     """
     Whether the object at the doubt's address is the one in doubt.
     """
@@ -98,14 +112,16 @@ def _came(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:
     return not before or (held is not None and held not in before)
 
 
-def is_old(doubt: Doubt, record: OperationRecord, look: Look) -> bool:
+def is_past_settling_time(doubt: Doubt, record: OperationRecord, look: StateObservation) -> bool:
     """
     Whether nothing of the call that left the doubt can be under way any more.
     """
-    return settling_left(doubt, record, look.at, look.settle) <= 0
+    return settling_seconds_left(doubt, record, look.at, look.settling_time) <= 0
 
 
-def settling_left(doubt: Doubt, record: OperationRecord, at: datetime, settle: float) -> float:
+def settling_seconds_left(
+    doubt: Doubt, record: OperationRecord, at: datetime, settle: float
+) -> float:
     """
     For how many seconds more a request of the call that left the doubt may be under way.
     """
@@ -113,7 +129,7 @@ def settling_left(doubt: Doubt, record: OperationRecord, at: datetime, settle: f
     return settle - (at - since).total_seconds()
 
 
-def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
+def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
     """
     The objects that the record knows and the provider state no longer holds, under no address.
     """
@@ -129,7 +145,7 @@ def left_behind(record: OperationRecord | None, state: PulledState) -> tuple[Obj
     )
 
 
-def unconfirmed(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
+def vanished_doubts(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
     What has left the provider state without a destroy: nobody may call it gone.
     """

@@ -23,7 +23,7 @@ from orchestrator.domain.destroy.absence import (
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import inventory
-from orchestrator.domain.record.doubts import left_behind, unconfirmed
+from orchestrator.domain.record.doubts import missing_from_state, vanished_doubts
 from orchestrator.domain.record.faults import check_fault
 from orchestrator.domain.record.record import (
     Absence,
@@ -33,11 +33,11 @@ from orchestrator.domain.record.record import (
     Doubt,
     Fault,
     OperationRecord,
-    Origin,
+    OutputOrigin,
     PlannedAction,
     ProviderState,
     Resources,
-    Settled,
+    SettledDoubt,
     Verification,
 )
 from orchestrator.domain.record.states import Status, Trigger, advance
@@ -46,7 +46,7 @@ from orchestrator.domain.record.states import Status, Trigger, advance
 WITH_PARENT = "parent"
 
 #: What a target that is gone no longer has.
-NOTHING_KNOWN: Mapping[str, Any] = {
+CLEARED_FIELDS: Mapping[str, Any] = {
     "active_command": None,
     "failed_command": None,
     "last_error": None,
@@ -60,11 +60,11 @@ NOTHING_KNOWN: Mapping[str, Any] = {
 
 
 #: What an apply makes a matter of the past: what was done to undo the work before it.
-_NEW_WORK: Mapping[str, Any] = {"compensation": None, "before_destroy": None}
+_CLEARED_HOOKS: Mapping[str, Any] = {"compensation": None, "before_destroy": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class EntryStamp:
     """
     Who writes the entry, and when: the parts of an entry that do not follow from anything.
     """
@@ -75,7 +75,7 @@ class Stamp:
 
 
 def follow(
-    before: OperationRecord | None, stamp: Stamp, trigger: Trigger, **changes: Any
+    before: OperationRecord | None, stamp: EntryStamp, trigger: Trigger, **changes: Any
 ) -> dict[str, Any]:
     """
     The fields that every next entry gets from the one before, with ``changes`` over them.
@@ -93,7 +93,7 @@ def follow(
 
 
 def next_entry(
-    before: OperationRecord, stamp: Stamp, trigger: Trigger, **changes: Any
+    before: OperationRecord, stamp: EntryStamp, trigger: Trigger, **changes: Any
 ) -> OperationRecord:
     """
     ``before`` moved by ``trigger``, unknown fields kept.
@@ -104,13 +104,13 @@ def next_entry(
 def mark(
     before: OperationRecord | None,
     facts: Mapping[str, Any],
-    stamp: Stamp,
+    stamp: EntryStamp,
     *,
     command: Command,
     planned: Sequence[PlannedAction],
     state: PulledState,
     doubts: Sequence[Doubt] = (),
-    settled: Sequence[Settled] = (),
+    settled: Sequence[SettledDoubt] = (),
 ) -> OperationRecord:
     """
     The intent: ``command`` is about to carry out ``planned`` on objects as in ``state``.
@@ -129,7 +129,7 @@ def mark(
         error=None,
         absence=None,
         started_at=stamp.at,
-        **(_NEW_WORK if command == "apply" else {}),
+        **(_CLEARED_HOOKS if command == "apply" else {}),
         resources=Resources(
             planned=tuple(planned),
             inventory=(*inventory(state), *kept_in_sight(before, doubts)),
@@ -142,7 +142,7 @@ def mark(
 def mark_with_parent(
     before: OperationRecord,
     facts: Mapping[str, Any],
-    stamp: Stamp,
+    stamp: EntryStamp,
     *,
     state: PulledState,
 ) -> OperationRecord:
@@ -167,10 +167,10 @@ def unchanged(
     before: OperationRecord | None,
     facts: Mapping[str, Any],
     state: PulledState,
-    stamp: Stamp,
+    stamp: EntryStamp,
     *,
     verification: Verification,
-    settled: Sequence[Settled] = (),
+    settled: Sequence[SettledDoubt] = (),
 ) -> OperationRecord:
     """
     A plan without changes: ``ok`` without a marker, or ``error`` where a check does not hold.
@@ -183,8 +183,8 @@ def unchanged(
         "verification": verification,
         "absence": None,
         "targets": (),
-        **_NEW_WORK,
-        **known_outputs(before, facts["run_id"], state, stamp),
+        **_CLEARED_HOOKS,
+        **outputs_of_state(before, facts["run_id"], state, stamp),
     }
     retained = before is not None and before.status is Status.RETAINED
     if verification.verdict == "failed" and not retained:
@@ -195,7 +195,9 @@ def unchanged(
     return follow_over(before, facts, stamp, Trigger.UNCHANGED, **changes)
 
 
-def checked(before: OperationRecord, verification: Verification, stamp: Stamp) -> OperationRecord:
+def checked(
+    before: OperationRecord, verification: Verification, stamp: EntryStamp
+) -> OperationRecord:
     """
     The verdict of checks that ran by themselves: ``ok`` or ``error``; what is retained stays so.
     """
@@ -213,8 +215,8 @@ def checked(before: OperationRecord, verification: Verification, stamp: Stamp) -
 def reconciled(
     before: OperationRecord,
     state: PulledState,
-    settled: Sequence[Settled],
-    stamp: Stamp,
+    settled: Sequence[SettledDoubt],
+    stamp: EntryStamp,
     *,
     sound: Verification | None,
     findings: Sequence[Finding] = (),
@@ -230,11 +232,11 @@ def reconciled(
     """
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
     findings = [item for item in findings if (item.ref.address, "forget") not in answered]
-    before = _told(before, findings, stamp, run_id=run_id)
+    before = _with_findings(before, findings, stamp, run_id=run_id)
     known = {doubt.address for doubt in before.resources.in_doubt}
-    left = [ref for ref in left_behind(before, state) if ref.address not in known]
+    left = [ref for ref in missing_from_state(before, state) if ref.address not in known]
     kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
-    fresh = tuple(d for d in unconfirmed(left) if (d.address, d.action) not in answered)
+    fresh = tuple(d for d in vanished_doubts(left) if (d.address, d.action) not in answered)
     doubts = (*kept, *fresh)
     resources = before.resources.model_copy(
         update={
@@ -247,7 +249,7 @@ def reconciled(
         update={
             "resources": resources,
             "settled": (*before.settled, *settled),
-            "provider_state": bound_to(before.provider_state, state),
+            "provider_state": with_serial_of(before.provider_state, state),
         }
     )
     empty = not state.objects and not state.outputs
@@ -257,11 +259,11 @@ def reconciled(
     if empty and before.status is Status.ERROR and (findings or not doubts):
         return gone_without_mutation(base, stamp, findings, run_id=run_id)
     if sound is not None and not doubts:
-        outputs = known_outputs(base, before.run_id, state, stamp)
+        outputs = outputs_of_state(base, before.run_id, state, stamp)
         return checked(base.model_copy(update=outputs), sound, stamp)
     # What was in doubt before keeps the error that says how it came to be.
     if fresh and base.status in (Status.OK, Status.ERROR):
-        code, said = shortfall(resources)
+        code, said = unconfirmed_reason(resources)
         return next_entry(
             base,
             stamp,
@@ -271,13 +273,17 @@ def reconciled(
             last_error=said,
         )
     outputs = (
-        {} if base.status is Status.ERROR else known_outputs(base, before.run_id, state, stamp)
+        {} if base.status is Status.ERROR else outputs_of_state(base, before.run_id, state, stamp)
     )
     return next_entry(base, stamp, Trigger.OBSERVE, **outputs)
 
 
 def gone_without_mutation(
-    before: OperationRecord, stamp: Stamp, findings: Sequence[Finding] = (), *, run_id: str = ""
+    before: OperationRecord,
+    stamp: EntryStamp,
+    findings: Sequence[Finding] = (),
+    *,
+    run_id: str = "",
 ) -> OperationRecord:
     """
     Provider state holds nothing of the target: ``destroyed`` where a destroy of ours had begun the
@@ -287,10 +293,10 @@ def gone_without_mutation(
     ``findings`` is what the provider tells the run ``run_id`` now of objects that an earlier
     destroy removed.
     """
-    before = _told(before, findings, stamp, run_id=run_id)
+    before = _with_findings(before, findings, stamp, run_id=run_id)
     doubts = before.resources.in_doubt
     if doubts:
-        code, said = shortfall(before.resources, findings)
+        code, said = unconfirmed_reason(before.resources, findings)
         fault = Fault(
             code=code, phase="destroy", summary=f"the provider state is empty, but {said}"
         )
@@ -308,12 +314,12 @@ def gone_without_mutation(
         Trigger.GONE if deleted_before(before) else Trigger.MISSING,
         absence=confirmed("state", before, stamp.at, earlier=before.absence),
         resources=Resources(),
-        **NOTHING_KNOWN,
+        **CLEARED_FIELDS,
     )
 
 
-def _told(
-    before: OperationRecord, findings: Sequence[Finding], stamp: Stamp, *, run_id: str
+def _with_findings(
+    before: OperationRecord, findings: Sequence[Finding], stamp: EntryStamp, *, run_id: str
 ) -> OperationRecord:
     """
     The record with what the provider says now of objects that an earlier destroy removed.
@@ -344,7 +350,7 @@ def deleted_before(record: OperationRecord | None) -> bool:
     )
 
 
-def never_applied(facts: Mapping[str, Any], stamp: Stamp) -> OperationRecord:
+def never_applied(facts: Mapping[str, Any], stamp: EntryStamp) -> OperationRecord:
     """
     The first entry of a target that was never applied and whose provider state is empty.
     """
@@ -352,7 +358,7 @@ def never_applied(facts: Mapping[str, Any], stamp: Stamp) -> OperationRecord:
     return follow_over(None, facts, stamp, Trigger.MISSING, absence=absence)
 
 
-def shortfall(resources: Resources, findings: Sequence[Finding] = ()) -> tuple[str, str]:
+def unconfirmed_reason(resources: Resources, findings: Sequence[Finding] = ()) -> tuple[str, str]:
     """
     Code and words for an absence that is not confirmed: ``remaining`` where the provider still has
     an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
@@ -364,10 +370,10 @@ def shortfall(resources: Resources, findings: Sequence[Finding] = ()) -> tuple[s
         doubt.action == "forget" and doubt.saved is None and doubt.address not in resources.deleted
         for doubt in resources.in_doubt
     )
-    return "vanished" if without_us else "unconfirmed", not_gone(resources.in_doubt)
+    return "vanished" if without_us else "unconfirmed", unconfirmed_text(resources.in_doubt)
 
 
-def not_gone(doubts: Sequence[Doubt]) -> str:
+def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     """
     What is not confirmed gone, in a few words.
     """
@@ -396,7 +402,7 @@ def confirmed(
 def follow_over(
     before: OperationRecord | None,
     facts: Mapping[str, Any],
-    stamp: Stamp,
+    stamp: EntryStamp,
     trigger: Trigger,
     **changes: Any,
 ) -> OperationRecord:
@@ -409,7 +415,7 @@ def follow_over(
     return OperationRecord.model_validate(fields)
 
 
-def bound_to(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
+def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
     """
     The provider state that a target is bound to, with lineage and serial as read.
     """
@@ -418,14 +424,14 @@ def bound_to(bound: ProviderState | None, state: PulledState | None) -> Provider
     return bound.model_copy(update={"lineage": state.lineage, "serial": state.serial})
 
 
-def known_outputs(
-    before: OperationRecord | None, run_id: str, state: PulledState, stamp: Stamp
+def outputs_of_state(
+    before: OperationRecord | None, run_id: str, state: PulledState, stamp: EntryStamp
 ) -> dict[str, Any]:
     """
     All outputs of a sound provider state; their origin moves only where the value is new.
     """
     plain = {name: item.value for name, item in state.outputs.items() if not item.sensitive}
-    fresh = Origin(run_id=run_id, at=stamp.at)
+    fresh = OutputOrigin(run_id=run_id, at=stamp.at)
     old, origins_before = (before.outputs, before.outputs_from) if before else ({}, {})
     origins = {
         name: origins_before.get(name, fresh) if old.get(name) == value else fresh

@@ -31,7 +31,7 @@ STOPPED_CHECKS = Fault(
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class MutationEvidence:
     """
     What is known of a mutating engine call, lived through or found on disk.
 
@@ -51,8 +51,8 @@ class Evidence:
     state_error: str | None = None
     errored_state: str | None = None
     not_started: str | None = None
-    said: str = ""
-    findings: tuple[Finding, ...] = ()
+    stderr: str = ""
+    absence_findings: tuple[Finding, ...] = ()
 
     @property
     def touched_nothing(self) -> bool:
@@ -90,7 +90,7 @@ def targeted_fault(left: Sequence[PlannedAction]) -> Fault:
     return Fault(code="targeted", phase="apply", summary=said, resources=names, retriable=True)
 
 
-def engine_fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt]) -> Fault:
+def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[Doubt]) -> Fault:
     phase: Phase = "destroy" if command == "destroy" else "apply"
     if command in SURGERY:
         phase = "surgery"
@@ -111,7 +111,7 @@ def engine_fault(command: Command, evidence: Evidence, doubts: Sequence[Doubt]) 
     )
 
 
-def _reason(evidence: Evidence, doubts: Sequence[Doubt]) -> tuple[str, str]:
+def _reason(evidence: MutationEvidence, doubts: Sequence[Doubt]) -> tuple[str, str]:
     if evidence.not_started is not None:
         return "not_started", evidence.not_started
     if evidence.lock is not None:
@@ -132,5 +132,5 @@ def _reason(evidence: Evidence, doubts: Sequence[Doubt]) -> tuple[str, str]:
     if evidence.exit_code == 0 and doubts:
         names = ", ".join(doubt.address for doubt in doubts)
         return "in_doubt", f"in doubt: {names}"
-    said = " ".join(evidence.said.split())[:300]
+    said = " ".join(evidence.stderr.split())[:300]
     return "engine_failed", said or f"the engine ended with exit code {evidence.exit_code}"

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from orchestrator.domain.blueprint.blueprint import Action, CommandAction
 from orchestrator.domain.blueprint.references import scalar_text
-from orchestrator.domain.record.entries import Stamp, next_entry
+from orchestrator.domain.record.entries import EntryStamp, next_entry
 from orchestrator.domain.record.record import (
-    ActionRun,
     Fault,
+    HookResult,
     OperationRecord,
     Phase,
-    Standing,
+    PriorStatus,
 )
 from orchestrator.domain.record.states import Trigger, advance
 from orchestrator.domain.target import ActionKind
@@ -40,21 +40,21 @@ _UNKNOWN: Mapping[ActionKind, str] = {
     "before_destroy": "before_destroy_unknown",
 }
 
-Verdict = Literal["done", "failed", "unknown"]
+HookVerdict = Literal["done", "failed", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicted:
+class HookOutcome:
     """
     How an action ended. ``fault`` is None only where it is done.
     """
 
-    verdict: Verdict
+    verdict: HookVerdict
     fault: Fault | None = None
     exit_code: int | None = None
 
 
-def described(action: Action) -> str:
+def hook_description(action: Action) -> str:
     """
     An action as the blueprint writes it, without values.
     """
@@ -63,16 +63,16 @@ def described(action: Action) -> str:
     return f"module {action.root.module_ref}"
 
 
-def last_run(record: OperationRecord, kind: ActionKind) -> ActionRun | None:
+def last_hook_result(record: OperationRecord, kind: ActionKind) -> HookResult | None:
     """
     What became of the action the last time since the last apply.
     """
     return record.compensation if kind == "compensate" else record.before_destroy
 
 
-def begun(
+def hook_begun(
     before: OperationRecord,
-    stamp: Stamp,
+    stamp: EntryStamp,
     kind: ActionKind,
     *,
     by: str,
@@ -83,10 +83,10 @@ def begun(
     """
     The intent: the action is about to be carried out. All that is known of the step stays.
     """
-    last = last_run(before, kind)
+    last = last_hook_result(before, kind)
     again = last is not None and before.failed_command == kind
     was = last.was if again and last is not None else None
-    action = ActionRun(
+    action = HookResult(
         verdict="running",
         by=by,
         run_id=run_id,
@@ -94,7 +94,7 @@ def begun(
         reason=reason,
         target=target,
         on=tuple(ref.address for ref in before.resources.inventory),
-        was=was or _standing(before),
+        was=was or _prior_status(before),
     )
     return next_entry(
         before,
@@ -112,17 +112,17 @@ def begun(
     )
 
 
-def ended(
+def hook_ended(
     marker: OperationRecord,
     before: OperationRecord,
-    stamp: Stamp,
+    stamp: EntryStamp,
     kind: ActionKind,
-    how: Verdicted,
+    how: HookOutcome,
 ) -> OperationRecord:
     """
     The entry that ends the action of ``marker``, which was written over ``before``.
     """
-    action = last_run(marker, kind)
+    action = last_hook_result(marker, kind)
     assert action is not None, "the marker tells of the action"
     ending = action.model_copy(
         update={"verdict": how.verdict, "exit_code": how.exit_code, "ended_at": stamp.at}
@@ -136,8 +136,8 @@ def ended(
         _FIELD[kind]: ending,
     }
     if how.fault is None:
-        was = action.was or _standing(before)
-        restored = {name: getattr(was, name) for name in Standing.model_fields}
+        was = action.was or _prior_status(before)
+        restored = {name: getattr(was, name) for name in PriorStatus.model_fields}
         status = advance(marker.status, Trigger.REVERT, before=was.status)
         return before.model_copy(update={**changes, **restored, "status": status})
     return before.model_copy(
@@ -155,15 +155,17 @@ def ended(
     )
 
 
-def skipped(record: OperationRecord, by: str, run_id: str, stamp: Stamp, reason: str) -> ActionRun:
+def hook_skipped(
+    record: OperationRecord, by: str, run_id: str, stamp: EntryStamp, reason: str
+) -> HookResult:
     """
     That a destroy leaves the work before it undone, and why.
     """
     on = tuple(ref.address for ref in record.resources.inventory)
-    return ActionRun(verdict="skipped", by=by, run_id=run_id, at=stamp.at, reason=reason, on=on)
+    return HookResult(verdict="skipped", by=by, run_id=run_id, at=stamp.at, reason=reason, on=on)
 
 
-def command_ended(
+def command_outcome(
     kind: ActionKind,
     by: str,
     exit_code: int | None,
@@ -171,39 +173,39 @@ def command_ended(
     said: str = "",
     stopped: bool = False,
     timed_out: bool = False,
-) -> Verdicted:
+) -> HookOutcome:
     """
     What the end of a command says. Without an exit code, because something ended it in the middle,
     nobody can tell what it did.
     """
     if exit_code == 0:
-        return Verdicted("done", exit_code=0)
+        return HookOutcome("done", exit_code=0)
     tail = f": {said}" if said else ""
     if exit_code is not None:
         summary = f"`{by}` ended with exit code {exit_code}{tail}"
-        return Verdicted("failed", action_fault(kind, summary), exit_code)
+        return HookOutcome("failed", hook_fault(kind, summary), exit_code)
     code, why = _UNKNOWN[kind], "was killed"
     if stopped:
         code, why = "stopped", "was stopped by a signal"
     if timed_out:
         code, why = "deadline", "was stopped: its timeout passed"
     summary = f"`{by}` {why}; what it had done by then is not known{tail}"
-    return Verdicted("unknown", action_fault(kind, summary, code=code))
+    return HookOutcome("unknown", hook_fault(kind, summary, code=code))
 
 
-def action_fault(kind: ActionKind, summary: str, *, code: str = "") -> Fault:
+def hook_fault(kind: ActionKind, summary: str, *, code: str = "") -> Fault:
     """
     The fault of a step whose action did not end well.
     """
     return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary)
 
 
-def module_ended(kind: ActionKind, root: OperationRecord, fault: Fault | None) -> Verdicted:
+def module_outcome(kind: ActionKind, root: OperationRecord, fault: Fault | None) -> HookOutcome:
     """
     What the end of an action's module says: its own record tells the whole.
     """
     if fault is None:
-        return Verdicted("done")
+        return HookOutcome("done")
     named = fault.model_copy(
         update={
             "code": fault.code if fault.code in ("stopped", "deadline") else _FAILED[kind],
@@ -211,10 +213,10 @@ def module_ended(kind: ActionKind, root: OperationRecord, fault: Fault | None) -
             "summary": f"{root.module_ref}: {fault.summary}",
         }
     )
-    return Verdicted("failed", named)
+    return HookOutcome("failed", named)
 
 
-def is_under_way(record: OperationRecord) -> ActionRun | None:
+def completed_before_destroy(record: OperationRecord) -> HookResult | None:
     """
     The work before a destroy that was done and is not to be repeated: since then a destroy has
     deleted, or may have, some of what it was done for.
@@ -227,5 +229,5 @@ def is_under_way(record: OperationRecord) -> ActionRun | None:
     return last if doubtful or not left.issuperset(last.on) else None
 
 
-def _standing(record: OperationRecord) -> Standing:
-    return Standing(**{name: getattr(record, name) for name in Standing.model_fields})
+def _prior_status(record: OperationRecord) -> PriorStatus:
+    return PriorStatus(**{name: getattr(record, name) for name in PriorStatus.model_fields})

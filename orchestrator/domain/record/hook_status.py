@@ -17,21 +17,21 @@ def is_compensated(record: OperationRecord | None) -> bool:
     return last is not None and last.verdict == "done"
 
 
-def is_cut_short(record: OperationRecord) -> bool:
+def is_compensation_unknown(record: OperationRecord) -> bool:
     """
     Whether nobody can tell what the step's compensation did: it takes a reason to repeat it.
     """
     return record.compensation is not None and record.compensation.verdict == "unknown"
 
 
-def is_last_work_cut_short(record: OperationRecord) -> bool:
+def is_before_destroy_unknown(record: OperationRecord) -> bool:
     """
     Whether nobody can tell what the work before the destroy did: it takes a reason to repeat it.
     """
     return record.before_destroy is not None and record.before_destroy.verdict == "unknown"
 
 
-def has_done_something(record: OperationRecord) -> bool:
+def has_completed_work(record: OperationRecord) -> bool:
     """
     Whether there is completed work to compensate.
     """

@@ -27,14 +27,14 @@ from orchestrator.domain.record.record import Action, Diagnostic, InFlight, Plan
 MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace"})
 
 #: What the engine does, in its journal, for one planned action.
-PARTS: Mapping[Action, tuple[Action, ...]] = {
+ENGINE_ACTIONS: Mapping[Action, tuple[Action, ...]] = {
     "create": ("create",),
     "update": ("update",),
     "delete": ("delete",),
     "replace": ("delete", "create"),
 }
 
-Part = tuple[str, Action]
+ObjectAction = tuple[str, Action]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Journal:
     """
     What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
     (address, create | update | delete); an address with a deposed object has two that may be
-    deleted. ``unended`` began more often than it completed or errored.
+    deleted. ``unfinished`` began more often than it completed or errored.
 
     ``moved`` are the addresses that the plan moves in provider state: planned as a no-op, they are
     a change all the same; ``refreshed`` those at which the provider found an object. ``extent`` is
@@ -53,10 +53,10 @@ class Journal:
     planned: tuple[PlannedAction, ...]
     drifted: tuple[PlannedAction, ...]
     outputs: tuple[str, ...]
-    began: Mapping[Part, datetime]
-    completed: Mapping[Part, str | None]
-    errored: frozenset[Part]
-    unended: frozenset[Part]
+    began: Mapping[ObjectAction, datetime]
+    completed: Mapping[ObjectAction, str | None]
+    errored: frozenset[ObjectAction]
+    unfinished: frozenset[ObjectAction]
     diagnostics: tuple[Diagnostic, ...]
     moved: frozenset[str] = frozenset()
     refreshed: frozenset[str] = frozenset()
@@ -76,26 +76,26 @@ class Journal:
         changing = MUTATIONS | {"forget", "import"}
         return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
-    def with_flights(self, flights: Iterable[InFlight]) -> Journal:
+    def with_in_flight(self, flights: Iterable[InFlight]) -> Journal:
         """
         What the last heartbeat told was under way began too, where the messages do not tell it.
         """
         heard = {(item.address, item.action): item.started_at for item in flights}
         unheard = heard.keys() - self.began.keys()
-        return replace(self, began={**heard, **self.began}, unended=self.unended | unheard)
+        return replace(self, began={**heard, **self.began}, unfinished=self.unfinished | unheard)
 
     @classmethod
     def of(cls, messages: Iterable[Message], *, whole: bool) -> Journal:
         """
         Fold ``messages``; ``whole`` tells that nothing of them can be missing.
         """
-        planned: dict[Part, PlannedAction] = {}
+        planned: dict[ObjectAction, PlannedAction] = {}
         drifted: dict[str, PlannedAction] = {}
         outputs: dict[str, None] = {}
-        began: dict[Part, datetime] = {}
-        completed: dict[Part, str | None] = {}
-        errored: set[Part] = set()
-        going: Counter[Part] = Counter()
+        began: dict[ObjectAction, datetime] = {}
+        completed: dict[ObjectAction, str | None] = {}
+        errored: set[ObjectAction] = set()
+        going: Counter[ObjectAction] = Counter()
         diagnostics: list[Diagnostic] = []
         moved: set[str] = set()
         refreshed: set[str] = set()
@@ -134,7 +134,7 @@ class Journal:
             began=began,
             completed=completed,
             errored=frozenset(errored),
-            unended=frozenset(part for part, count in going.items() if count > 0),
+            unfinished=frozenset(part for part, count in going.items() if count > 0),
             diagnostics=tuple(diagnostics),
             moved=frozenset(moved),
             refreshed=frozenset(refreshed),

@@ -34,11 +34,11 @@ SENSITIVE = "(sensitive)"
 #: Commands that change provider state and no remote object.
 SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
 
-Answer = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted", "gone"]
+Settlement = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted", "gone"]
 Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
 
 
-class Frozen(BaseModel):
+class RecordModel(BaseModel):
     """
     A value that is also a wire format: immutable, unknown fields kept.
     """
@@ -46,7 +46,7 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, defer_build=True)
 
 
-class TargetRef(Frozen):
+class TargetRef(RecordModel):
     blueprint: str
     environment: str
     step: str
@@ -56,7 +56,7 @@ class TargetRef(Frozen):
         return Target(self.blueprint, self.environment, self.step)
 
 
-class Diagnostic(Frozen):
+class Diagnostic(RecordModel):
     """
     One diagnostic of the engine, masked. ``address`` is None where the engine names none.
     """
@@ -68,7 +68,7 @@ class Diagnostic(Frozen):
     at: str | None = None  # "file:line" within the module
 
 
-class Fault(Frozen):
+class Fault(RecordModel):
     """
     Why a target is in ``error``: stable code, phase and one-line summary.
     """
@@ -81,7 +81,7 @@ class Fault(Frozen):
     retriable: bool = False
 
 
-class Attempt(Frozen):
+class Attempt(RecordModel):
     """
     An attempt that left the status alone, kept beside it: one that changed nothing, or surgery,
     which changes provider state and no remote object.
@@ -94,13 +94,13 @@ class Attempt(Frozen):
     error: Fault | None = None
 
 
-class Actor(Frozen):
+class Actor(RecordModel):
     user: str
     host: str
     ci: str | None = None  # name and job address of the CI system, where there is one
 
 
-class Origin(Frozen):
+class OutputOrigin(RecordModel):
     """
     The run that a known output comes from.
     """
@@ -109,18 +109,18 @@ class Origin(Frozen):
     at: datetime
 
 
-class Source(Frozen):
+class Source(RecordModel):
     revision: str | None = None
     dirty: bool = False
     blueprint_path: str  # relative to the project, with "/"
 
 
-class EngineRef(Frozen):
+class EngineRef(RecordModel):
     kind: Literal["terraform", "tofu"]
     version: str
 
 
-class ProviderState(Frozen):
+class ProviderState(RecordModel):
     """
     Which provider state the target is bound to. ``location`` is the backend's address of it.
     """
@@ -132,12 +132,12 @@ class ProviderState(Frozen):
     serial: int | None = None
 
 
-class PlannedAction(Frozen):
+class PlannedAction(RecordModel):
     address: str
     action: Action
 
 
-class ObjectRef(Frozen):
+class ObjectRef(RecordModel):
     """
     An object of the provider state: never its attributes, only what names it.
     """
@@ -149,7 +149,7 @@ class ObjectRef(Frozen):
     deposed: str | None = None
 
 
-class Whereabouts(Frozen):
+class ManualSearch(RecordModel):
     """
     Where a person may look for an object that nobody can ask the provider for. ``inputs`` and
     ``provider`` (its configuration as the blueprint gives it) are masked.
@@ -161,7 +161,7 @@ class Whereabouts(Frozen):
     provider: dict[str, str] = {}
 
 
-class Readback(Frozen):
+class Readback(RecordModel):
     """
     What the provider answered when it was asked for an object in doubt, and ``why`` that means no
     more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
@@ -175,7 +175,7 @@ class Readback(Frozen):
     adoptable: bool = True
     why: str
     at: datetime
-    look: Whereabouts | None = None
+    look: ManualSearch | None = None
 
     @property
     def adopts(self) -> str | None:
@@ -187,7 +187,7 @@ class Readback(Frozen):
         return self.ids[0] if sure else None
 
 
-class SavedState(Frozen):
+class SavedState(RecordModel):
     """
     A provider state from before a destroy, kept beside the attempt that made it on that host until
     the provider has confirmed what was destroyed. ``scope`` is where the provider was asked then
@@ -200,7 +200,7 @@ class SavedState(Frozen):
     scope: tuple[tuple[str, str], ...] = ()
 
 
-class Doubt(Frozen):
+class Doubt(RecordModel):
     """
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
     The action ``forget`` means that it left the provider state without being known to be gone: not
@@ -217,19 +217,19 @@ class Doubt(Frozen):
     saved: SavedState | None = None
 
 
-class Settled(Frozen):
+class SettledDoubt(RecordModel):
     """
     A doubt that is none any more, and how it was settled: by a person, or by evidence.
     """
 
     doubt: Doubt
-    how: Answer
+    how: Settlement
     reason: str | None = None
     run_id: str
     at: datetime
 
 
-class Resources(Frozen):
+class Resources(RecordModel):
     """
     What the last mutation planned, what its journal proves, and what the provider state holds.
     """
@@ -247,14 +247,14 @@ class Resources(Frozen):
     inventory: tuple[ObjectRef, ...] = ()
 
 
-class Retained(Frozen):
+class Retention(RecordModel):
     reason: str
     owner: str
     review_by: str
     was: Status | None = None
 
 
-class Check(Frozen):
+class Check(RecordModel):
     """
     The result of one ``verify`` check.
     """
@@ -264,13 +264,13 @@ class Check(Frozen):
     detail: str = ""
 
 
-class Verification(Frozen):
+class Verification(RecordModel):
     verdict: Literal["verified", "failed", "unverified"]
     checks: tuple[Check, ...] = ()
     at: datetime
 
 
-class CheckedObject(Frozen):
+class CheckedObject(RecordModel):
     """
     An object whose absence was asked for: its delete was requested and nobody has asked since; the
     provider has it, and may still be deleting it; it is gone; it remains; or nothing can be told.
@@ -283,7 +283,7 @@ class CheckedObject(Frozen):
     why: str | None = None
 
 
-class Absence(Frozen):
+class Absence(RecordModel):
     """
     How absence was established: ``method`` is state, provider, parent or never_applied.
     """
@@ -294,7 +294,7 @@ class Absence(Frozen):
     at: datetime
 
 
-class Standing(Frozen):
+class PriorStatus(RecordModel):
     """
     How a target stood before an action of it began: what an action that ends well goes back to.
     """
@@ -308,7 +308,7 @@ class Standing(Frozen):
     error: Fault | None = None
 
 
-class ActionRun(Frozen):
+class HookResult(RecordModel):
     """
     What became of a declared action of a step, ``compensate`` or ``before_destroy``, the last time.
 
@@ -325,10 +325,10 @@ class ActionRun(Frozen):
     reason: str | None = None
     target: str | None = None
     on: tuple[str, ...] = ()
-    was: Standing | None = None
+    was: PriorStatus | None = None
 
 
-class Lineage(Frozen):
+class Lineage(RecordModel):
     """
     The run that this one comes from: by retry, redeploy, rollback or promotion.
     """
@@ -338,7 +338,7 @@ class Lineage(Frozen):
     reason: str | None = None
 
 
-class OperationRecord(Frozen):
+class OperationRecord(RecordModel):
     """
     One entry: the whole record of a target as of ``sequence`` (from 1, without gaps).
     """
@@ -367,7 +367,7 @@ class OperationRecord(Frozen):
     error: Fault | None = None
     last_attempt: Attempt | None = None
     sensitive_outputs: tuple[str, ...] = ()
-    outputs_from: dict[str, Origin] = {}
+    outputs_from: dict[str, OutputOrigin] = {}
     module_digest: str | None = None
     source: Source
     inputs_digest: str | None = None
@@ -377,13 +377,13 @@ class OperationRecord(Frozen):
     provider_state: ProviderState | None = None
     resources: Resources = Resources()
     parent: str | None = None
-    retained: Retained | None = None
+    retained: Retention | None = None
     verification: Verification | None = None
     absence: Absence | None = None
     lineage: Lineage | None = None
-    compensation: ActionRun | None = None  # until the next apply, like the other
-    before_destroy: ActionRun | None = None
-    settled: tuple[Settled, ...] = ()
+    compensation: HookResult | None = None  # until the next apply, like the other
+    before_destroy: HookResult | None = None
+    settled: tuple[SettledDoubt, ...] = ()
     needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
     deployment: str | None = None  # the digest of what was applied (`domain.frozen`)
     verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done
@@ -423,7 +423,7 @@ def parse_record(text: str | bytes) -> OperationRecord:
         raise UnreadableRecord(f"damaged record: {fields}") from exc
 
 
-class StepRun(Frozen):
+class StepRun(RecordModel):
     """
     What became of a step in a run.
 
@@ -452,11 +452,11 @@ class StepRun(Frozen):
     directory: str | None = None
     module_digest: str | None = None
     lock_digest: str | None = None
-    retained: Retained | None = None
+    retained: Retention | None = None
     remaining: tuple[ObjectRef, ...] = ()
 
 
-class RunRecord(Frozen):
+class RunRecord(RecordModel):
     """
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
 
@@ -489,7 +489,7 @@ class RunRecord(Frozen):
         return self.model_dump_json(by_alias=True, indent=2)
 
 
-class Identity(Frozen):
+class ProcessIdentity(RecordModel):
     """
     A process, in a way that survives pid reuse. ``started`` is in kernel clock ticks since boot.
     """
@@ -501,7 +501,7 @@ class Identity(Frozen):
     started: int
 
 
-class Claim(Frozen):
+class Claim(RecordModel):
     """
     The right to mutate a blueprint in an environment: one run at a time.
     """
@@ -510,31 +510,31 @@ class Claim(Frozen):
     environment: str
     run_id: str
     command: str
-    owner: Identity
+    owner: ProcessIdentity
     actor: Actor
     taken_at: datetime
 
 
-class InFlight(Frozen):
+class InFlight(RecordModel):
     target: str
     address: str
     action: Action
     started_at: datetime
 
 
-class Lease(Frozen):
+class Lease(RecordModel):
     """
     Who runs and what is under way. ``age`` is the seconds since the heartbeat by the store's clock;
     it is filled in when the lease is read.
     """
 
     run_id: str
-    owner: Identity
+    owner: ProcessIdentity
     in_flight: tuple[InFlight, ...] = ()
     age: float = 0.0
 
 
-class NextCommand(Frozen):
+class NextCommand(RecordModel):
     """
     A command the reader may run next, and what it is for.
     """

@@ -7,20 +7,20 @@ from __future__ import annotations
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import (
     Absence,
-    ActionRun,
     Diagnostic,
     Doubt,
     Fault,
+    HookResult,
     Lineage,
     OperationRecord,
-    Retained,
+    Retention,
     RunRecord,
-    Settled,
+    SettledDoubt,
     Verification,
 )
 
 
-def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
+def redacted(record: OperationRecord, masker: Masker) -> OperationRecord:
     """
     The record with every text masked that comes from an engine, a provider, a check or a person.
 
@@ -39,7 +39,7 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
             "absence": _absence(record.absence, masker),
             "settled": tuple(_settled(item, masker) for item in record.settled),
             "lineage": record.lineage and _lineage(record.lineage, masker),
-            "retained": record.retained and sealed_retention(record.retained, masker),
+            "retained": record.retained and redacted_retention(record.retained, masker),
             "compensation": _action(record.compensation, masker),
             "before_destroy": _action(record.before_destroy, masker),
             "last_attempt": attempt
@@ -48,7 +48,7 @@ def sealed(record: OperationRecord, masker: Masker) -> OperationRecord:
     )
 
 
-def sealed_run(run: RunRecord, masker: Masker) -> RunRecord:
+def redacted_run(run: RunRecord, masker: Masker) -> RunRecord:
     """
     A run's record with what a person typed masked; its steps are when they are reported.
     """
@@ -62,7 +62,7 @@ def sealed_run(run: RunRecord, masker: Masker) -> RunRecord:
     )
 
 
-def sealed_retention(retained: Retained, masker: Masker) -> Retained:
+def redacted_retention(retained: Retention, masker: Masker) -> Retention:
     """
     Why something is kept, as it may be seen.
     """
@@ -70,7 +70,7 @@ def sealed_retention(retained: Retained, masker: Masker) -> Retained:
     return retained.model_copy(update=said)
 
 
-def _action(action: ActionRun | None, masker: Masker) -> ActionRun | None:
+def _action(action: HookResult | None, masker: Masker) -> HookResult | None:
     if action is None:
         return None
     was = action.was and action.was.model_copy(
@@ -98,7 +98,7 @@ def _doubt(doubt: Doubt, masker: Masker) -> Doubt:
     return doubt.model_copy(update={"why": masker.mask(doubt.why), "readback": asked})
 
 
-def _settled(item: Settled, masker: Masker) -> Settled:
+def _settled(item: SettledDoubt, masker: Masker) -> SettledDoubt:
     doubt, reason = _doubt(item.doubt, masker), _text(item.reason, masker)
     return item.model_copy(update={"doubt": doubt, "reason": reason})
 

@@ -9,7 +9,7 @@ import datetime
 import re
 
 from orchestrator.domain.blueprint.blueprint import Retain
-from orchestrator.domain.record.record import OperationRecord, Retained
+from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.states import Status
 
 
@@ -24,7 +24,7 @@ def is_date(text: str) -> bool:
     return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None
 
 
-def is_overdue(retained: Retained | None, today: datetime.date) -> bool:
+def is_overdue(retained: Retention | None, today: datetime.date) -> bool:
     """
     Whether the day of the review has passed; a date that cannot be read has.
     """
@@ -33,7 +33,7 @@ def is_overdue(retained: Retained | None, today: datetime.date) -> bool:
     return not is_date(retained.review_by) or retained.review_by < today.isoformat()
 
 
-def retention(declared: Retain | None, record: OperationRecord | None) -> Retained | None:
+def retention(declared: Retain | None, record: OperationRecord | None) -> Retention | None:
     """
     Why a step is kept: as it is recorded, else as the blueprint declares it; None where it is not.
     """
@@ -41,4 +41,4 @@ def retention(declared: Retain | None, record: OperationRecord | None) -> Retain
         return record.retained
     if declared is None:
         return None
-    return Retained(reason=declared.reason, owner=declared.owner, review_by=declared.review_by)
+    return Retention(reason=declared.reason, owner=declared.owner, review_by=declared.review_by)

@@ -30,7 +30,7 @@ class StateLock:
     who: str | None = None
     operation: str | None = None
     created: str | None = None
-    said: str = ""
+    raw_text: str = ""
 
     def __str__(self) -> str:
         known = (
@@ -39,7 +39,7 @@ class StateLock:
             ("operation", self.operation),
             ("created", self.created),
         )
-        return ", ".join(f"{label} {text}" for label, text in known if text) or self.said
+        return ", ".join(f"{label} {text}" for label, text in known if text) or self.raw_text
 
     @property
     def since(self) -> datetime | None:
@@ -53,7 +53,7 @@ class StateLock:
 
 
 @dataclass(frozen=True, slots=True)
-class PastRun:
+class RunPeriod:
     """
     A run that may have left a lock, and when it was under way; ``ended`` None: no end is known.
     """
@@ -64,7 +64,7 @@ class PastRun:
     ended: datetime | None
 
 
-def run_at(runs: Iterable[PastRun], since: datetime) -> PastRun | None:
+def run_at(runs: Iterable[RunPeriod], since: datetime) -> RunPeriod | None:
     """
     The run that was under way at a time: of one target only one is at once, so it is the last that
     began before it, unless that had ended.
@@ -75,7 +75,7 @@ def run_at(runs: Iterable[PastRun], since: datetime) -> PastRun | None:
     return last
 
 
-def objection(lock: StateLock, wanted: str, runs: Iterable[PastRun]) -> str | None:
+def unlock_objection(lock: StateLock, wanted: str, runs: Iterable[RunPeriod]) -> str | None:
     """
     Why the lock with the id ``wanted`` cannot be called one that these runs left; None if it can.
     """

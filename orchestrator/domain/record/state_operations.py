@@ -14,30 +14,33 @@ from typing import Any
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import inventory
 from orchestrator.domain.record.conclusion import revert
-from orchestrator.domain.record.doubts import Look, left_behind, settle_doubts
+from orchestrator.domain.record.doubts import StateObservation, missing_from_state, settle_doubts
 from orchestrator.domain.record.entries import (
-    Stamp,
-    bound_to,
+    EntryStamp,
     follow_over,
-    known_outputs,
     next_entry,
+    outputs_of_state,
+    with_serial_of,
 )
-from orchestrator.domain.record.faults import Evidence, engine_fault
+from orchestrator.domain.record.faults import MutationEvidence, engine_fault
 from orchestrator.domain.record.record import (
     Attempt,
     Fault,
     OperationRecord,
     PlannedAction,
     Resources,
-    Settled,
+    SettledDoubt,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, Trigger, advance
 
 _KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
 
 
-def operated(
-    marker: OperationRecord, before: OperationRecord | None, evidence: Evidence, stamp: Stamp
+def surgery_ended(
+    marker: OperationRecord,
+    before: OperationRecord | None,
+    evidence: MutationEvidence,
+    stamp: EntryStamp,
 ) -> OperationRecord:
     """
     The entry that ends the surgery of ``marker``, which was written over ``before``.
@@ -56,15 +59,15 @@ def operated(
         command=command,
         run_id=marker.run_id,
         at=stamp.at,
-        mutated=evidence.exit_code == 0 or state is None or _moved(marker, state),
+        mutated=evidence.exit_code == 0 or state is None or _state_changed(marker, state),
         error=fault,
     )
     if state is None:
         assert fault is not None, "a state that cannot be read is a fault"
         resources = before.resources if before else marker.resources
-        return _failed(marker, stamp, attempt, fault, resources, None)
+        return _surgery_failed(marker, stamp, attempt, fault, resources, None)
     if before is not None and before.status not in NOTHING_THERE:
-        return _restored(marker, before, state, attempt, stamp)
+        return _status_restored(marker, before, state, attempt, stamp)
     if not state.objects:
         return revert(marker, before, stamp, attempt)
     held = Resources(
@@ -72,7 +75,7 @@ def operated(
         inventory=inventory(state),
         tainted=_tainted(state),
     )
-    return _failed(marker, stamp, attempt, unapplied_fault(held), held, state)
+    return _surgery_failed(marker, stamp, attempt, unapplied_fault(held), held, state)
 
 
 def unapplied_fault(held: Resources, why: str = "") -> Fault:
@@ -84,12 +87,12 @@ def unapplied_fault(held: Resources, why: str = "") -> Fault:
     return Fault(code="unapplied", phase="surgery", summary=said, resources=names, retriable=True)
 
 
-def taken_over(
+def adopted_unapplied(
     before: OperationRecord | None,
     facts: Mapping[str, Any],
     state: PulledState,
     changes: Sequence[PlannedAction],
-    stamp: Stamp,
+    stamp: EntryStamp,
     *,
     reason: str,
 ) -> OperationRecord:
@@ -110,7 +113,7 @@ def taken_over(
         last_error=fault.summary,
         absence=None,
         resources=held,
-        **known_outputs(None, facts["run_id"], state, stamp),
+        **outputs_of_state(None, facts["run_id"], state, stamp),
     )
 
 
@@ -129,7 +132,7 @@ def same_content(one: PulledState, other: PulledState) -> bool:
     return bool(found[0] == found[1])
 
 
-def foreign_id(state: PulledState, address: str, object_id: str) -> str | None:
+def managing_address(state: PulledState, address: str, object_id: str) -> str | None:
     """
     The other address, if any, at which the state manages the object with this id.
 
@@ -165,7 +168,7 @@ def _wrong_object(
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
     for address in _imported(marker):
         held = state.ids.get(address)
-        twin = foreign_id(state, address, held) if held else None
+        twin = managing_address(state, address, held) if held else None
         doubt = doubts.get(address)
         if twin is not None:
             code, said = "managed_twice", f"{held} is managed at {twin} already"
@@ -181,7 +184,7 @@ def _imported(marker: OperationRecord) -> tuple[str, ...]:
     return tuple(p.address for p in marker.resources.planned if p.action == "import")
 
 
-def _moved(marker: OperationRecord, state: PulledState) -> bool:
+def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     """
     Whether the provider state is another than when the marker was written.
     """
@@ -190,22 +193,22 @@ def _moved(marker: OperationRecord, state: PulledState) -> bool:
     return (state.lineage, state.serial if state.lineage else None) != known
 
 
-def _restored(
+def _status_restored(
     marker: OperationRecord,
     before: OperationRecord,
     state: PulledState,
     attempt: Attempt,
-    stamp: Stamp,
+    stamp: EntryStamp,
 ) -> OperationRecord:
     """
     ``before`` with what the provider state holds now. What surgery took out of it lives on: it
     stays in the inventory, until an apply or reconcile asks for a reason.
     """
-    settled = _answered(marker, before, state)
+    settled = _settled_by_surgery(marker, before, state)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
     resources = before.resources.model_copy(
         update={
-            "inventory": (*inventory(state), *left_behind(before, state)),
+            "inventory": (*inventory(state), *missing_from_state(before, state)),
             "tainted": _tainted(state),
             "in_doubt": tuple(d for d in before.resources.in_doubt if d not in answered),
         }
@@ -221,14 +224,14 @@ def _restored(
             "last_attempt": attempt,
             "resources": resources,
             "settled": (*before.settled, *settled),
-            "provider_state": bound_to(before.provider_state, state),
+            "provider_state": with_serial_of(before.provider_state, state),
         }
     )
 
 
-def _answered(
+def _settled_by_surgery(
     marker: OperationRecord, before: OperationRecord, state: PulledState
-) -> Iterable[Settled]:
+) -> Iterable[SettledDoubt]:
     """
     The doubts that the surgery answered. What a person imported at an address in doubt is adopted,
     unless it is not the object in doubt.
@@ -236,9 +239,11 @@ def _answered(
     sound = {
         address: held
         for address, held in state.ids.items()
-        if held is None or foreign_id(state, address, held) is None
+        if held is None or managing_address(state, address, held) is None
     }
-    look = Look(at=marker.updated_at, run_id=marker.run_id, settle=0.0, held=sound)
+    look = StateObservation(
+        at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=sound
+    )
     imported = _imported(marker)
     return tuple(
         item.model_copy(update={"how": "adopted"}) if item.doubt.address in imported else item
@@ -246,9 +251,9 @@ def _answered(
     )
 
 
-def _failed(
+def _surgery_failed(
     marker: OperationRecord,
-    stamp: Stamp,
+    stamp: EntryStamp,
     attempt: Attempt,
     fault: Fault,
     resources: Resources,
@@ -264,7 +269,7 @@ def _failed(
         last_error=fault.summary,
         last_attempt=attempt,
         resources=resources,
-        provider_state=bound_to(marker.provider_state, state),
+        provider_state=with_serial_of(marker.provider_state, state),
     )
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.domain.record.hook_status import (
-    has_done_something,
+    has_completed_work,
+    is_before_destroy_unknown,
     is_compensated,
-    is_cut_short,
-    is_last_work_cut_short,
+    is_compensation_unknown,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.recovery.context import Remedy, Situation, Subject
@@ -99,12 +99,12 @@ def _cut_short(subject: Subject) -> bool:
     if record is None:
         return False
     if record.failed_command == "compensate":
-        return is_cut_short(record)
-    return record.failed_command == "before_destroy" and is_last_work_cut_short(record)
+        return is_compensation_unknown(record)
+    return record.failed_command == "before_destroy" and is_before_destroy_unknown(record)
 
 
 def _has_work(subject: Subject) -> bool:
-    return subject.record is not None and has_done_something(subject.record)
+    return subject.record is not None and has_completed_work(subject.record)
 
 
 _R = Remedy

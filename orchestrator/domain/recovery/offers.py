@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from orchestrator.domain.documents.recovery import OfferedAction, OfferReason
-from orchestrator.domain.record.hook_status import is_cut_short, is_last_work_cut_short
+from orchestrator.domain.record.hook_status import (
+    is_before_destroy_unknown,
+    is_compensation_unknown,
+)
 from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.recovery.advice import Advice, Choice
 from orchestrator.domain.recovery.command_line import command_line
@@ -85,14 +88,14 @@ def _command_of(subject: Subject, choice: Choice, situation: Situation) -> str |
         case Remedy.ROLLBACK:
             return _rollback(subject, *accept, *takeover)
         case Remedy.COMPENSATE:
-            again = subject.record is not None and is_cut_short(subject.record)
+            again = subject.record is not None and is_compensation_unknown(subject.record)
             return _command(
                 subject, "compensate", *at, *(("--repeat", "WHY") if again else why), *takeover
             )
         case Remedy.DESTROY:
             left = any(d.action == "forget" and d.saved is None for d in subject.doubts)
             accept = ("--accept-vanished", "WHY") if left or facts.vanished else ()
-            cut = subject.record is not None and is_last_work_cut_short(subject.record)
+            cut = subject.record is not None and is_before_destroy_unknown(subject.record)
             repeat = ("--repeat-before-destroy", "WHY") if cut else ()
             return _command(subject, "destroy", *at, *accept, *repeat, *takeover)
         case Remedy.MANUAL:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.record.record import Identity
+from orchestrator.domain.record.record import ProcessIdentity
 from orchestrator.engine.process.wrapper import create_exclusively
 from orchestrator.ports import CallSpec, Processes
 
@@ -24,8 +24,8 @@ class IdentityFile:
     The identity file: the engine's process, its wrapper's, and the verb of the call.
     """
 
-    engine: Identity
-    wrapper: Identity
+    engine: ProcessIdentity
+    wrapper: ProcessIdentity
     verb: str
 
 
@@ -122,7 +122,7 @@ class CallFiles:
                 return FencedCall(int(data["fenced_by"]))
             shared = {key: str(data[key]) for key in _SHARED}
             engine, wrapper = (
-                Identity(pid=int(item["pid"]), started=int(item["started"]), **shared)
+                ProcessIdentity(pid=int(item["pid"]), started=int(item["started"]), **shared)
                 for item in (data, data["wrapper"])
             )
             return IdentityFile(engine, wrapper, str(data.get("verb", "")))

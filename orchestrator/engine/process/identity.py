@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from orchestrator.domain.record.record import Identity
+from orchestrator.domain.record.record import ProcessIdentity
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process.wrapper import is_zombie, session_members, start_ticks
 
@@ -34,17 +34,17 @@ class SystemProcesses:
         digest = hashlib.sha256(f"orchestrator:{known}".encode()).hexdigest()[:12]
         self._host = f"{name}/{digest}" if known else name
 
-    def me(self) -> Identity:
+    def me(self) -> ProcessIdentity:
         """
         The identity of this process.
         """
         return self.identify(os.getpid(), _started(os.getpid()))
 
-    def identify(self, pid: int, started: int) -> Identity:
+    def identify(self, pid: int, started: int) -> ProcessIdentity:
         """
         The identity of a process on this machine, in our pid namespace.
         """
-        return Identity(
+        return ProcessIdentity(
             host=self._host,
             boot_id=_boot_id(),
             pid=pid,
@@ -52,7 +52,7 @@ class SystemProcesses:
             started=started,
         )
 
-    def liveness(self, identity: Identity) -> Liveness:
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
         """
         GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
         host has booted since.

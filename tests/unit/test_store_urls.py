@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.mounts import Mount, network_mount
-from orchestrator.stores.opening import open_store, store_url
+from orchestrator.stores.store_urls import open_store, store_url
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_stores_url_opens_the_same_store() -> None:
     assert open_store(store.url, root=Path("/elsewhere")).url == store.url
 
 
-def test_opening_makes_nothing(tmp_path: Path) -> None:
+def test_store_urls_makes_nothing(tmp_path: Path) -> None:
     """
     A store in a fresh project reads as empty and leaves it fresh.
     """

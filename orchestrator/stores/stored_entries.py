@@ -48,7 +48,7 @@ def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model
         ) from exc
 
 
-def fenced(record: OperationRecord, rival: OperationRecord | None) -> Fenced:
+def fenced_error(record: OperationRecord, rival: OperationRecord | None) -> Fenced:
     """
     The refusal of an entry whose place ``rival`` has taken, or whose predecessor is missing.
     """
