@@ -29,7 +29,7 @@ from orchestrator.domain.blueprint.check_settings import (
     read_check,
 )
 from orchestrator.domain.record.record import Check, Json
-from orchestrator.ports import Clock, StopToken
+from orchestrator.ports.system import Clock, StopToken
 
 _SHORTEST_TRY = 1.0  # seconds, so that the last try before the end is a fair one
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0

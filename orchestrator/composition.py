@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from orchestrator.domain.target import Target
     from orchestrator.loading.linking import Kept
     from orchestrator.loading.values import Need
-    from orchestrator.ports import (
-        Approver,
-        EngineInfo,
-        OperationStore,
-        RunFiles,
-        Sink,
-        StopToken,
-    )
+    from orchestrator.ports.engine import EngineInfo
+    from orchestrator.ports.run_files import RunFiles
+    from orchestrator.ports.store import OperationStore
+    from orchestrator.ports.system import Approver, Sink, StopToken
 
 SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
 

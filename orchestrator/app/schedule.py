@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.ports import StopToken
+from orchestrator.ports.system import StopToken
 
 
 class OnFailure(StrEnum):

@@ -12,20 +12,11 @@ from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.entries import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
-from orchestrator.ports import (
-    Approver,
-    Checks,
-    Clock,
-    Engine,
-    Ids,
-    OperationStore,
-    Processes,
-    RunFiles,
-    Sink,
-    Spool,
-    StopToken,
-    WorkDirs,
-)
+from orchestrator.ports.engine import Engine
+from orchestrator.ports.run_files import RunFiles
+from orchestrator.ports.store import OperationStore, Spool
+from orchestrator.ports.system import Approver, Checks, Clock, Ids, Processes, Sink, StopToken
+from orchestrator.ports.workdir import WorkDirs
 
 
 @dataclass(frozen=True, slots=True)

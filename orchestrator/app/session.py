@@ -28,9 +28,8 @@ from orchestrator.domain.record.record import (
     StepRun,
 )
 from orchestrator.domain.record.redaction import redacted_run
-from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
-from orchestrator.ports import Liveness
 
 
 class Session:

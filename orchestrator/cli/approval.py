@@ -11,12 +11,12 @@ import threading
 import click
 
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.ports import StopToken
+from orchestrator.ports.system import StopToken
 
 
 class TerminalApprover:
     """
-    Implements `orchestrator.ports.Approver`: asks once per plan; "all" answers for the rest too.
+    Implements the port `Approver`: asks once per plan; "all" answers for the rest too.
     """
 
     def __init__(self, stop: StopToken) -> None:

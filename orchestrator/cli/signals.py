@@ -12,7 +12,7 @@ from types import FrameType
 
 class StopSignals:
     """
-    Implements `orchestrator.ports.StopToken`.
+    Implements `orchestrator.ports.system.StopToken`.
 
     CI systems send SIGINT and then SIGTERM: the second signal of the other kind only counts as a
     note. A person who means it presses Ctrl-C three times.

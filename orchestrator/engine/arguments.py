@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, assert_never
 
-from orchestrator.ports import (
+from orchestrator.ports.engine import (
     Apply,
     EngineInfo,
     Exec,
@@ -58,7 +58,7 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
     """
     Program and arguments of an engine call. Values travel in files: the vector stays small.
 
-    >>> from orchestrator.ports import EngineInfo, Pull
+    >>> from orchestrator.ports.engine import EngineInfo, Pull
     >>> argument_vector(EngineInfo("terraform", "1.11.4", ("/bin/tf",), "path", ""), Pull())
     ['/bin/tf', 'state', 'pull', '-no-color']
     """

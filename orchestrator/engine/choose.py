@@ -18,7 +18,7 @@ from typing import Literal, cast
 from orchestrator.domain.blueprint.blueprint import EngineWish
 from orchestrator.engine.process import embedded
 from orchestrator.errors import EngineFailed
-from orchestrator.ports import EngineInfo
+from orchestrator.ports.engine import EngineInfo
 
 Kind = Literal["terraform", "tofu"]
 Source = Literal["option", "blueprint", "record", "path", "embedded"]

@@ -20,6 +20,7 @@ from orchestrator.domain.events.engine_messages import (
     StateObject,
 )
 from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.arguments import argument_vector, verb
 from orchestrator.engine.diagnostics import lock_holder
 from orchestrator.engine.process.call_files import (
@@ -42,18 +43,16 @@ from orchestrator.engine.process.wrapper import (
 )
 from orchestrator.engine.state import emptied_state, isolated_state, parse_state, state_in_plan
 from orchestrator.errors import EngineFailed, Fenced
-from orchestrator.ports import (
+from orchestrator.ports.engine import (
     Apply,
     CallResult,
     CallSpec,
     EngineInfo,
-    Liveness,
-    Processes,
     Program,
     RecoveredCall,
     Request,
-    StopToken,
 )
+from orchestrator.ports.system import Processes, StopToken
 
 _POLL = 0.03  # seconds between looks at the output; the end itself is noticed at once
 _LAST_WORDS = 5.0  # seconds a wrapper may take to write the answer of an engine that has ended
@@ -64,7 +63,7 @@ NEVER_STARTED = CallResult(exit_code=None, messages=(), complete=True, stopped=T
 
 class TerraformEngine:
     """
-    One terraform or tofu program; satisfies `orchestrator.ports.Engine`.
+    One terraform or tofu program; satisfies `orchestrator.ports.engine.Engine`.
 
     ``environment`` is what every call starts from (`child_environment`); the variables of the
     `CallSpec` override it. If a stop is requested before the engine starts, `call` returns

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator.domain.blueprint.blueprint import Constraint
 from orchestrator.errors import Problem
-from orchestrator.ports import EngineInfo
+from orchestrator.ports.engine import EngineInfo
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 _TERM = re.compile(r"\s*(=|!=|>=|<=|>|<|~>)?\s*(\S+)\s*")

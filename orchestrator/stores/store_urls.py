@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 
 if TYPE_CHECKING:
-    from orchestrator.ports import OperationStore
+    from orchestrator.ports.store import OperationStore
 
 #: The embedded default, relative to the project.
 DEFAULT_PATH = ".orchestrator/operations.db"

@@ -9,7 +9,7 @@ import logging
 from typing import TextIO
 
 from orchestrator.domain.events.events import Event
-from orchestrator.ports import Sink
+from orchestrator.ports.system import Sink
 
 
 class LoggedSink:

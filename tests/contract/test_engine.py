@@ -25,8 +25,9 @@ from orchestrator.domain.events.engine_messages import (
     PulledState,
     StateOutput,
 )
+from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import EngineFailed, Fenced
-from orchestrator.ports import (
+from orchestrator.ports.engine import (
     Apply,
     CallResult,
     CallSpec,
@@ -34,7 +35,6 @@ from orchestrator.ports import (
     Exec,
     Import,
     Init,
-    Liveness,
     Plan,
     Program,
     Pull,

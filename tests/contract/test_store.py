@@ -16,7 +16,7 @@ from orchestrator.domain.record.record import OperationRecord, parse_record
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
-from orchestrator.ports import OperationStore
+from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.entries import NETWORK, claim, entry, lease

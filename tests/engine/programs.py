@@ -16,7 +16,7 @@ from orchestrator.domain.blueprint.blueprint import EngineWish
 from orchestrator.engine.choose import choose, find_library
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import EngineInfo
+from orchestrator.ports.engine import EngineInfo
 
 
 def clean_environment(directory: Path) -> dict[str, str]:

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process.identity import SystemProcesses, kill_session
 from orchestrator.engine.process.wrapper import session_members, start_ticks
-from orchestrator.ports import Liveness
 
 
 @pytest.fixture

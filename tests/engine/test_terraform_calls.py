@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process.call_files import CallFiles, FencedCall
 from orchestrator.engine.process.child import Child
 from orchestrator.engine.process.identity import SystemProcesses
@@ -28,7 +29,7 @@ from orchestrator.engine.process.wrapper import (
 )
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.errors import EngineFailed, Fenced
-from orchestrator.ports import Apply, CallSpec, EngineInfo, Init, Liveness, Plan, Pull
+from orchestrator.ports.engine import Apply, CallSpec, EngineInfo, Init, Plan, Pull
 from tests.engine.programs import clean_environment, scripted_engine
 from tests.fakes.stops import Stop
 
@@ -511,7 +512,7 @@ def test_the_engine_outlives_us(tmp_path: Path, spec: CallSpec) -> None:
         f"""
 from pathlib import Path
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import Apply, EngineInfo, CallSpec
+from orchestrator.ports.engine import Apply, EngineInfo, CallSpec
 from tests.fakes.stops import Stop
 info = EngineInfo("terraform", "1", {engine.info.program!r}, "option", "")
 spec = CallSpec(Path({str(spec.directory)!r}), Path({str(spec.evidence)!r}), "call")

@@ -22,8 +22,9 @@ from orchestrator.domain.events.engine_messages import (
     PlannedChange,
     ProvisionProgress,
 )
+from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import Apply, CallResult, CallSpec, Init, Liveness, Plan, Pull, Request
+from orchestrator.ports.engine import Apply, CallResult, CallSpec, Init, Plan, Pull, Request
 from tests.engine.programs import clean_environment, real_engine
 from tests.fakes.stops import Stop
 
@@ -84,7 +85,7 @@ import os
 from pathlib import Path
 from orchestrator.domain.events.engine_messages import ApplyStart
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.ports import Apply, EngineInfo, CallSpec
+from orchestrator.ports.engine import Apply, EngineInfo, CallSpec
 from tests.fakes.stops import Stop
 info = EngineInfo("terraform", "1", {shop.engine.info.program!r}, "option", "")
 spec = CallSpec(Path({str(spec.directory)!r}), Path({str(spec.evidence)!r}), "apply")

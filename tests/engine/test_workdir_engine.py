@@ -16,8 +16,8 @@ from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.loading.modules import read_module
-from orchestrator.ports import Secret, WorkDirConfig
-from orchestrator.ports import WorkDir as WorkRoot
+from orchestrator.ports.workdir import Secret, WorkDirConfig
+from orchestrator.ports.workdir import WorkDir as WorkRoot
 
 pytestmark = pytest.mark.engine
 

@@ -34,8 +34,9 @@ from orchestrator.domain.events.engine_messages import (
 )
 from orchestrator.domain.record.record import Action, Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
+from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import EngineFailed, Fenced
-from orchestrator.ports import (
+from orchestrator.ports.engine import (
     Apply,
     CallResult,
     CallSpec,
@@ -43,18 +44,17 @@ from orchestrator.ports import (
     Exec,
     Import,
     Init,
-    Liveness,
     Plan,
     Program,
     Pull,
     Push,
     RecoveredCall,
     Request,
-    StopToken,
     Surgery,
     Unlock,
     Untaint,
 )
+from orchestrator.ports.system import StopToken
 
 PROVIDER = "terraform.io/builtin/terraform"
 NEVER_STARTED = CallResult(exit_code=None, messages=(), complete=True, stopped=True)
@@ -170,7 +170,7 @@ class FakeWorld:
 
 class FakeEngine:
     """
-    Satisfies `orchestrator.ports.Engine` over a `FakeWorld`.
+    Satisfies `orchestrator.ports.engine.Engine` over a `FakeWorld`.
     """
 
     def __init__(self, world: FakeWorld, *, info: EngineInfo | None = None) -> None:

@@ -30,7 +30,7 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import Target
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
-from orchestrator.ports import Sink, StopToken
+from orchestrator.ports.system import Sink, StopToken
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.spool import DirectorySpool

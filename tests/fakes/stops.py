@@ -7,7 +7,7 @@ from __future__ import annotations
 
 class Stop:
     """
-    Satisfies `orchestrator.ports.StopToken`; set ``stopping`` and ``killing`` from any thread.
+    Satisfies the port `StopToken`; set ``stopping`` and ``killing`` from any thread.
     """
 
     def __init__(self, *, stopping: bool = False, killing: bool = False) -> None:

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from orchestrator.domain.record.record import Claim, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
-from orchestrator.ports import OperationStore
+from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.entries import claim, entry

@@ -26,7 +26,7 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import Refused
 from orchestrator.loading.restore import Present, thaw
-from orchestrator.ports import Apply
+from orchestrator.ports.engine import Apply
 from tests.fakes.engine import Fault
 from tests.fakes.premises import Premises
 

@@ -10,8 +10,7 @@ import pytest
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.domain.record.record import Lease, ProcessIdentity
-from orchestrator.domain.record.states import Condition
-from orchestrator.ports import Liveness
+from orchestrator.domain.record.states import Condition, Liveness
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory
 from tests.fakes.entries import OWNER, entry

@@ -21,7 +21,7 @@ from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.record import OperationRecord, Retention, StepRun
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.ports import Apply, Push
+from orchestrator.ports.engine import Apply, Push
 from tests.fakes.engine import Fault
 from tests.fakes.premises import Premises
 

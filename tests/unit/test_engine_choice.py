@@ -17,7 +17,7 @@ from orchestrator.engine.choose import choose
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.versions import BadConstraint, check_versions, satisfies
 from orchestrator.errors import EngineFailed, Location, Refused
-from orchestrator.ports import (
+from orchestrator.ports.engine import (
     Apply,
     EngineInfo,
     Exec,

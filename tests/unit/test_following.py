@@ -21,7 +21,7 @@ from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
-from orchestrator.ports import Apply, Program, Push
+from orchestrator.ports.engine import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.premises import Premises, Told

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.domain.blueprint.blueprint import Reach
-from orchestrator.ports import Snapshot
+from orchestrator.ports.workdir import Snapshot
 
 FROM_OBJECTS, PLAIN = Reach(objects=True), Reach()
 CASES = [

@@ -23,7 +23,7 @@ from orchestrator.domain.events.events import (
     RunFinished,
 )
 from orchestrator.domain.record.record import Diagnostic, Fault, Lineage
-from orchestrator.ports import Sink
+from orchestrator.ports.system import Sink
 from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
 from orchestrator.views.page import Paper

@@ -17,7 +17,7 @@ from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
 from orchestrator.errors import Invalid, Location, StoreUnavailable
-from orchestrator.ports import Secret, Snapshot, WorkDir, WorkDirConfig
+from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 
 TARGET = Target("web", "prod", "network")
 SETUP = WorkDirConfig("local", {"path": ".orchestrator/state/network.tfstate"})

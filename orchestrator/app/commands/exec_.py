@@ -26,7 +26,7 @@ from orchestrator.domain.events.events import EngineLine
 from orchestrator.domain.masking import MARK
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Busy, EngineFailed, OrchestratorError, Refused
-from orchestrator.ports import CallResult, Exec
+from orchestrator.ports.engine import CallResult, Exec
 
 
 def execute(services: Services, deployment: Deployment, request: RunRequest) -> int:

@@ -26,7 +26,7 @@ from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import EngineRef, OperationRecord, PlannedAction
 from orchestrator.errors import ApprovalMissing, EngineFailed, StoreUnavailable
-from orchestrator.ports import Push
+from orchestrator.ports.engine import Push
 
 #: The provider state as it was, kept beside the run: it holds secrets.
 SAVED = "saved.tfstate"

@@ -13,7 +13,9 @@ from orchestrator.domain.target import action_kind, action_name
 
 if TYPE_CHECKING:
     from orchestrator.domain.record.record import Lease, OperationRecord, ProcessIdentity
-    from orchestrator.ports import OperationStore, Processes, RunFiles
+    from orchestrator.ports.run_files import RunFiles
+    from orchestrator.ports.store import OperationStore
+    from orchestrator.ports.system import Processes
 
 Role = Literal["run", "engine"]
 

@@ -12,7 +12,7 @@ from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.states import Status
 
 if TYPE_CHECKING:
-    from orchestrator.ports import OperationStore
+    from orchestrator.ports.store import OperationStore
 
 
 def overdue_reviews(

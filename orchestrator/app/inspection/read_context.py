@@ -19,7 +19,9 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import step_of
 
 if TYPE_CHECKING:
-    from orchestrator.ports import OperationStore, Processes, RunFiles, Spool
+    from orchestrator.ports.run_files import RunFiles
+    from orchestrator.ports.store import OperationStore, Spool
+    from orchestrator.ports.system import Processes
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from orchestrator.errors import Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.stored_deployment import FrozenDeployment
-    from orchestrator.ports import OperationStore, RunFiles
+    from orchestrator.ports.run_files import RunFiles
+    from orchestrator.ports.store import OperationStore
 
 
 @dataclass(frozen=True, slots=True)

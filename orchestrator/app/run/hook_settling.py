@@ -18,10 +18,10 @@ from orchestrator.domain.record.hook_entries import (
     module_outcome,
 )
 from orchestrator.domain.record.record import Attempt, HookResult, OperationRecord
-from orchestrator.domain.record.states import READY, Status
+from orchestrator.domain.record.states import READY, Liveness, Status
 from orchestrator.domain.target import ActionKind, action_name
 from orchestrator.errors import Busy, OrchestratorError
-from orchestrator.ports import CallSpec, Liveness
+from orchestrator.ports.engine import CallSpec
 
 
 def settle_hook(

@@ -36,7 +36,7 @@ from orchestrator.domain.record.record import Attempt, Fault, HookResult, Json, 
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import ActionKind, action_name, shown_root
 from orchestrator.errors import ApprovalMissing, EngineFailed, InDoubt, Invalid, Problem, Refused
-from orchestrator.ports import CallSpec, Program
+from orchestrator.ports.engine import CallSpec, Program
 
 
 class HookRun:

@@ -21,7 +21,7 @@ from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 if TYPE_CHECKING:
     from orchestrator.app.run.step_runner import StepRunner
     from orchestrator.domain.blueprint.stored_deployment import Orphan
-    from orchestrator.ports import OperationStore
+    from orchestrator.ports.store import OperationStore
 
 
 def alive_orphans(

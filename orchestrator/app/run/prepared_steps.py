@@ -43,7 +43,7 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import action_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.ports import Snapshot, WorkDir
+from orchestrator.ports.workdir import Snapshot, WorkDir
 
 #: Gives what a step's working directory is laid out from.
 SourceOf = Callable[["PreparedSteps", Step, OperationRecord | None], ModuleSource]

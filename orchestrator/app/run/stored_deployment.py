@@ -15,7 +15,7 @@ from orchestrator.domain.blueprint.stored_deployment import freeze, kept_digest
 from orchestrator.domain.record.record import StepRun
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, lock_blob
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.ports import Snapshot
+from orchestrator.ports.workdir import Snapshot
 
 
 def store_deployment(runner: StepRunner) -> None:

@@ -8,7 +8,7 @@ import hashlib
 
 from orchestrator.app.services import Services
 from orchestrator.domain.recovery.rerun_rules import lock_file_blob, snapshot_blob
-from orchestrator.ports import Snapshot
+from orchestrator.ports.workdir import Snapshot
 
 
 def store_snapshot(services: Services, snapshot: Snapshot) -> None:

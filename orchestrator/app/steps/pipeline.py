@@ -58,7 +58,7 @@ from orchestrator.errors import (
     Refused,
     StoreUnavailable,
 )
-from orchestrator.ports import Apply, CallResult
+from orchestrator.ports.engine import Apply, CallResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from orchestrator.domain.record.record import (
     SettledDoubt,
 )
 from orchestrator.errors import OrchestratorError, Refused
-from orchestrator.ports import CallResult, Plan
+from orchestrator.ports.engine import CallResult, Plan
 
 Direction = Literal["apply", "destroy"]
 

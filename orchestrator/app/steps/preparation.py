@@ -33,18 +33,9 @@ from orchestrator.errors import (
     StoreUnavailable,
     Terminated,
 )
-from orchestrator.ports import (
-    CallResult,
-    CallSpec,
-    Init,
-    Pull,
-    Request,
-    Secret,
-    Snapshot,
-    StopToken,
-    WorkDir,
-    WorkDirConfig,
-)
+from orchestrator.ports.engine import CallResult, CallSpec, Init, Pull, Request
+from orchestrator.ports.system import StopToken
+from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 
 #: Errors of ``init`` and ``plan`` that pass by themselves: registries and networks.
 TRANSIENT = re.compile(

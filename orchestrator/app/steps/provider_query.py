@@ -31,7 +31,8 @@ from orchestrator.domain.provider_query.scope import Scope, differing, scope
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import CheckedState, ObjectRef, SavedState
 from orchestrator.errors import OrchestratorError
-from orchestrator.ports import CallResult, Plan, WorkDir
+from orchestrator.ports.engine import CallResult, Plan
+from orchestrator.ports.workdir import WorkDir
 
 _LONGEST_PAUSE = 30.0
 

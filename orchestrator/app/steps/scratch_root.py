@@ -10,7 +10,8 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure, patiently
-from orchestrator.ports import CallResult, Init, WorkDir
+from orchestrator.ports.engine import CallResult, Init
+from orchestrator.ports.workdir import WorkDir
 
 
 @contextlib.contextmanager

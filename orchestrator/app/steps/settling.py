@@ -33,9 +33,10 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.state_operations import surgery_ended
-from orchestrator.domain.record.states import Condition, Status
+from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.errors import Busy, Refused
-from orchestrator.ports import CallSpec, Liveness, RecoveredCall, WorkDir
+from orchestrator.ports.engine import CallSpec, RecoveredCall
+from orchestrator.ports.workdir import WorkDir
 
 #: Stands for what an engine said when the secrets it may quote are not known any more.
 NOT_SHOWN = "(not shown: the secrets of that run are not known any more)"

@@ -34,7 +34,7 @@ from orchestrator.domain.provider_query.scope import (
 from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import Doubt, ManualSearch, OperationRecord
 from orchestrator.errors import EngineFailed, Invalid
-from orchestrator.ports import CallResult, Plan
+from orchestrator.ports.engine import CallResult, Plan
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from orchestrator.domain.record.state_operations import managing_address, same_c
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.command_line import command_line, naming
 from orchestrator.errors import Invalid, Problem, Refused
-from orchestrator.ports import Import, Push, Unlock, Untaint
+from orchestrator.ports.engine import Import, Push, Unlock, Untaint
 
 
 def check_asked(runner: StepRunner, steps: Sequence[str]) -> None:

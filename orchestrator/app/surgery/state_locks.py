@@ -13,10 +13,10 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure
 from orchestrator.domain.record.record import OperationRecord, ProcessIdentity
 from orchestrator.domain.record.state_lock import RunPeriod, StateLock, run_at, unlock_objection
-from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.states import Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Refused
-from orchestrator.ports import Exec, Liveness
+from orchestrator.ports.engine import Exec
 
 #: Takes the lock for a moment, changes nothing, and loads no provider.
 _ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_data.nobody")

@@ -41,7 +41,7 @@ from orchestrator.errors import (
     Refused,
     StoreUnavailable,
 )
-from orchestrator.ports import CallResult, CallSpec, Surgery
+from orchestrator.ports.engine import CallResult, CallSpec, Surgery
 
 
 @dataclass(frozen=True, slots=True)

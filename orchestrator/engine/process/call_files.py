@@ -13,7 +13,8 @@ from pathlib import Path
 
 from orchestrator.domain.record.record import ProcessIdentity
 from orchestrator.engine.process.wrapper import create_exclusively
-from orchestrator.ports import CallSpec, Processes
+from orchestrator.ports.engine import CallSpec
+from orchestrator.ports.system import Processes
 
 _SHARED = ("host", "boot_id", "pid_namespace")
 

@@ -15,10 +15,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process import wrapper
 from orchestrator.engine.process.call_files import CallFiles, IdentityFile
 from orchestrator.engine.process.identity import kill_session
-from orchestrator.ports import Liveness, Processes
+from orchestrator.ports.system import Processes
 
 _REAP = 1.0  # seconds for a wrapper that has ended to become a zombie
 

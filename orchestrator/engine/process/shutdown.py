@@ -7,7 +7,8 @@ from __future__ import annotations
 import time
 
 from orchestrator.engine.process.child import Child
-from orchestrator.ports import CallSpec, StopToken
+from orchestrator.ports.engine import CallSpec
+from orchestrator.ports.system import StopToken
 
 _AFTER_KILL = 10.0  # seconds after SIGKILL until a process that cannot die is given up
 

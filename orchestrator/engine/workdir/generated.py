@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Problem
-from orchestrator.ports import Secret, Snapshot, WorkDirConfig
+from orchestrator.ports.workdir import Secret, Snapshot, WorkDirConfig
 
 #: An override file, so that it takes the place of a backend block of the module's own.
 BACKEND_FILE = "orchestrator_override.tf.json"

@@ -21,7 +21,7 @@ from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Va
 from orchestrator.domain.record.record import Json
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE, ignore_rules, is_excluded, is_plan
 from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
-from orchestrator.ports import Snapshot
+from orchestrator.ports.workdir import Snapshot
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_FILES = 20_000

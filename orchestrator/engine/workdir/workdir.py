@@ -30,7 +30,7 @@ from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, G
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
 from orchestrator.engine.workdir.snapshot import Entry
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
-from orchestrator.ports import Snapshot, WorkDir, WorkDirConfig
+from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
 
 _NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)

@@ -1,0 +1,261 @@
+"""
+The engine: what it is asked, where its calls leave their evidence, and how they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
+    from orchestrator.domain.events.engine_messages import Message, PulledState, StateObject
+    from orchestrator.domain.record.state_lock import StateLock
+    from orchestrator.domain.record.states import Liveness
+    from orchestrator.ports.system import StopToken
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """
+    The engine in use: ``program`` is the argv that starts it, ``why`` says how it was chosen.
+    """
+
+    kind: Literal["terraform", "tofu"]
+    version: str
+    program: tuple[str, ...]
+    source: Literal["option", "blueprint", "record", "path", "embedded"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """
+    ``init -reconfigure``; with ``upgrade`` providers are chosen anew.
+    """
+
+    upgrade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    ``plan -json -out``.
+    """
+
+    out: Path
+    mode: Literal["normal", "destroy", "refresh-only"] = "normal"
+    var_file: Path | None = None
+    refresh: bool = True
+    replace: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """
+    ``apply -json`` of a plan file. ``var_file`` only where the module has ephemeral variables.
+    """
+
+    plan: Path
+    var_file: Path | None = None
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """
+    ``state pull``.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """
+    ``import``: take an object that exists into the provider state, at an address.
+    """
+
+    address: str
+    id: str
+    var_file: Path | None = None
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Untaint:
+    """
+    ``untaint``: an object that was marked for replacement is sound.
+    """
+
+    address: str
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """
+    ``state push`` of a file; the engine itself checks lineage and serial.
+    """
+
+    state: Path
+    lock_timeout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """
+    ``force-unlock`` of the lock with this id.
+    """
+
+    lock_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """
+    Any other command of the engine, as a person typed it.
+    """
+
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """
+    Another program than the engine, carried out as its calls are: the command of an action. A name
+    with "/" starts at the directory of the call.
+    """
+
+    argv: tuple[str, ...]
+
+
+Surgery = Import | Untaint | Push | Unlock | Exec
+Request = Init | Plan | Apply | Pull | Surgery | Program
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """
+    Where an engine call runs and leaves its evidence.
+
+    ``directory`` is the working directory, ``evidence`` the attempt's directory; ``name`` is unique
+    in it. ``delete_after`` are files the wrapper removes when the call ends, whoever is alive then.
+    ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT; SIGKILL
+    once the grace since the SIGINT, whatever it was for, has passed. None means no limit.
+    """
+
+    directory: Path
+    evidence: Path
+    name: str
+    mask: Callable[[str], str] = str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    delete_after: tuple[Path, ...] = ()
+    timeout: float | None = None
+    grace: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """
+    How an engine call ended. ``exit_code`` is None where the engine or its wrapper was killed.
+
+    ``messages`` are all that it printed. ``complete``: the event file ends with a whole line and
+    the answer file exists. ``stopped``: we sent SIGINT. ``lock`` is the state lock that somebody
+    else holds, as the engine described it.
+    """
+
+    exit_code: int | None
+    messages: tuple[Message, ...]
+    complete: bool
+    stopped: bool = False
+    timed_out: bool = False
+    lock: StateLock | None = None
+    stdout: Path | None = None
+    stderr_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredCall:
+    """
+    What is left on disk of an engine call of an earlier process.
+
+    ``started`` is False only where it is certain that the engine never started and never will.
+    """
+
+    started: bool
+    liveness: Liveness
+    result: CallResult
+
+
+class Engine(Protocol):
+    """
+    One terraform or tofu program.
+
+    The engine runs in a session of its own with its output in files, so that our death does not
+    end it; it gets at most one SIGINT from us, however often we are asked to stop.
+    """
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def call(
+        self,
+        request: Request,
+        spec: CallSpec,
+        *,
+        stop: StopToken,
+        observe: Callable[[Message], None],
+    ) -> CallResult:
+        """
+        Run it to its end. ``observe`` gets each message once, in order, masked, as it appears.
+
+        EngineFailed(phase="engine") where it cannot be started at all.
+        """
+
+    def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
+        """
+        What an earlier call with this spec left. A call that had not begun is made impossible.
+
+        With ``complete_log`` the masked log is written anew from all that the call said.
+        """
+
+    def discard(self, spec: CallSpec) -> None:
+        """
+        Remove what the call left unmasked; its masked log stays.
+        """
+
+    def pulled_state(self, result: CallResult) -> PulledState:
+        """
+        The state that a ``Pull`` printed; EngineFailed where it is none.
+        """
+
+    def state_in_file(self, file: Path) -> PulledState:
+        """
+        The state in a file that an engine left; EngineFailed(phase="surgery") where it is none.
+        """
+
+    def state_in_plan(self, plan: Path) -> PulledState | None:
+        """
+        The provider state that a saved plan was made on, as it was before the refresh; None where
+        the plan file does not tell.
+        """
+
+    def emptied_state(self, state: PulledState) -> str:
+        """
+        The text of the provider state that follows this one and holds nothing, for a ``Push``.
+        """
+
+    def isolated_state(
+        self, state: bytes, wanted: Collection[tuple[str, str | None]]
+    ) -> tuple[bytes, Mapping[str, StateObject]]:
+        """
+        A provider state of the ``wanted`` objects (address, id) of ``state``, and which
+        object each of its addresses stands for. Refreshed beside the same configuration, each is
+        asked for by the provider configuration that manages it, whatever becomes of the others.
+
+        EngineFailed where ``state`` is no provider state.
+        """

@@ -1,0 +1,83 @@
+"""
+The evidence directories of runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
+    from orchestrator.domain.record.record import ProcessIdentity, RunRecord
+
+
+class RunFiles(Protocol):
+    """
+    The evidence directories of runs: 0700, files 0600, written whole or not at all.
+    """
+
+    def directory(self, run_id: str) -> Path: ...
+
+    def attempt(self, run_id: str, step: str, number: int) -> Path:
+        """
+        The directory of a step's attempt, made if need be.
+        """
+
+    def write(self, path: Path, text: str) -> None:
+        """
+        Write a file durably by rename.
+        """
+
+    def write_run(self, run: RunRecord) -> None: ...
+
+    def read_run(self, run_id: str) -> RunRecord | None: ...
+
+    def runs(self) -> list[str]:
+        """
+        The ids of the runs on this machine, newest first.
+        """
+
+    def inside(self, attempt: Path, name: str) -> Path:
+        """
+        A directory of its own inside an attempt's, made if need be.
+        """
+
+    def sweep(self, run_id: str, *, settled: str | None = None) -> None:
+        """
+        Remove what a run left unmasked, private directories included, but for what its mutating
+        calls said: that is evidence until they are settled. Of the step ``settled`` remove that
+        too.
+        """
+
+    def private(self, attempt: Path) -> AbstractContextManager[Path]:
+        """
+        A directory inside an attempt's for files that hold secrets: removed at the end, by `sweep`
+        where that was not reached.
+        """
+
+    def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
+        """
+        The attempts of a step that left files on this machine, by number.
+        """
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        """
+        A private directory for the evidence of a reading command, removed at the end.
+        """
+
+    def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
+        """
+        The processes of all engine calls that a step of a run left on this machine.
+        """
+
+    def late(self) -> list[Path]:
+        """
+        The files, on this machine, of outcomes that came too late to be recorded.
+        """
+
+    def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
+        """
+        The process of an attempt's mutating engine call, read without touching anything; None
+        where its files are not on this machine or it never began.
+        """

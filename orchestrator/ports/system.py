@@ -1,0 +1,116 @@
+"""
+What the use cases need of the machine and its user: time, ids, processes, signals, events,
+approvals and checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
+    from orchestrator.domain.events.events import Event, PlanReady
+    from orchestrator.domain.record.record import Check, ProcessIdentity, Json
+    from orchestrator.domain.record.states import Liveness
+
+
+class Clock(Protocol):
+    """
+    Time arrives as an argument.
+    """
+
+    def now(self) -> datetime:
+        """
+        The time in UTC.
+        """
+
+    def monotonic(self) -> float:
+        """
+        Seconds that only grow.
+        """
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class Ids(Protocol):
+    """
+    Randomness arrives as an argument.
+    """
+
+    def run_id(self, now: datetime) -> str:
+        """
+        A new run id; ids sort by time.
+        """
+
+    def entry_id(self) -> str: ...
+
+
+class Sink(Protocol):
+    """
+    Takes events. May be called from several threads at once, and must not raise.
+    """
+
+    def emit(self, event: Event) -> None: ...
+
+
+class Approver(Protocol):
+    """
+    Asks a person. Called by one thread at a time.
+    """
+
+    def approve(self, command: str, step: str, plan: PlanReady) -> bool:
+        """
+        Whether the plan may be carried out.
+        """
+
+    def agree(self, what: str) -> bool:
+        """
+        Whether this may be done; ``what`` says it in one line.
+        """
+
+
+class StopToken(Protocol):
+    """
+    Whether somebody asked us to stop. ``killing`` only after the third Ctrl-C.
+    """
+
+    @property
+    def stopping(self) -> bool: ...
+
+    @property
+    def killing(self) -> bool: ...
+
+    @property
+    def exit_code(self) -> int:
+        """
+        What a run ends with that was stopped by it: 130 or 143; 0 while nobody asked.
+        """
+
+
+class Processes(Protocol):
+    """
+    Who we are and whether another process still is.
+    """
+
+    def me(self) -> ProcessIdentity: ...
+
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
+        """
+        GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
+        host has booted since.
+        """
+
+
+class Checks(Protocol):
+    """
+    The ``verify`` checks: http, tcp, command.
+    """
+
+    def run(
+        self, kind: str, settings: Mapping[str, Json], *, directory: Path, stop: StopToken
+    ) -> Check:
+        """
+        Run one check until it holds or its ``within`` has passed. Never raises for a failing check.
+        """

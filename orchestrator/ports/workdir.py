@@ -1,0 +1,207 @@
+"""
+Snapshots of modules, and the working directories made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
+    from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
+    from orchestrator.domain.record.record import Json
+    from orchestrator.domain.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    A module and the local modules it uses, content-addressed.
+
+    ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
+    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
+    tells that the module brings a lock file of its own.
+    """
+
+    digest: str
+    module_path: str
+    archive: bytes
+    variables: Mapping[str, Variable]
+    provider_sources: Mapping[str, str]
+    provider_blocks: tuple[str, ...] = ()
+    provider_uses: Mapping[str, str] | None = None
+    has_lock_file: bool = False
+    provider_reach: Mapping[str, Reach] | None = None
+    protected: tuple[Protected, ...] = ()
+
+    def uses_provider(self, provider: str) -> bool:
+        """
+        Whether a configuration of the provider with this local name is of any use to the module.
+        """
+        uses = self.provider_uses
+        return uses is None or provider in uses or provider in self.provider_sources
+
+    @property
+    def all_provider_sources(self) -> Mapping[str, str]:
+        """
+        The source addresses of the providers that the module is known to use, by local name.
+        """
+        return {**(self.provider_uses or {}), **self.provider_sources}
+
+    def configuration_depends_on_resources(self, configuration: str) -> bool:
+        """
+        Whether the module makes a provider configuration, named as a `StateObject` names it, from
+        managed objects. That of a module in it may be, and that of a snapshot from before it was
+        noted.
+        """
+        if configuration.startswith("module."):
+            return True
+        source, _, alias = configuration.removeprefix('provider["').partition('"]')
+        names = self.provider_blocks if self.provider_reach is None else (*self.provider_reach,)
+        for name in names:
+            label, _, own = name.partition(".")
+            if not f"/{source}".endswith(
+                f"/{self.all_provider_sources.get(label, f'hashicorp/{label}')}"
+            ):
+                continue
+            if self.provider_reach is None:
+                return True
+            if own == alias.removeprefix(".") and self.provider_reach[name].objects:
+                return True
+        return False
+
+    def provider_may_depend_on_resources(self, name: str) -> bool:
+        """
+        The same of a provider's local name, whichever its alias; of one that the module does not
+        have, whether it configures any so.
+        """
+        reach = self.provider_reach
+        if reach is None:
+            return bool(self.provider_blocks)
+        own = [
+            item
+            for key, item in reach.items()
+            if name in (key.partition(".")[0], key.removeprefix("module."))
+        ]
+        if own:
+            return any(item.objects for item in own)
+        known = {*self.provider_sources, *(self.provider_uses or ())}
+        return name not in known and any(item.objects for item in reach.values())
+
+    def provider_may_depend_on_variable(self, variable: str) -> bool:
+        """
+        Whether the module configures a provider with what it is given for a variable; one that was
+        stored before that was noted may.
+        """
+        if self.provider_reach is None:
+            return bool(self.provider_blocks)
+        return any(variable in reach.variables for reach in self.provider_reach.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """
+    A sensitive leaf in provider configuration: passed as a variable, never written in a file.
+    """
+
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDirConfig:
+    """
+    What is generated around a snapshot: backend and provider configuration (values may hold
+    Secret), and the lock file to start from.
+    """
+
+    backend_type: str
+    backend_config: Mapping[str, Json]
+    providers: Mapping[str, Json] = field(default_factory=dict)
+    lock_file: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDir:
+    """
+    A working directory, ready for ``init``.
+
+    ``location`` names the provider state as the record holds it; ``variables`` are extra values for
+    the variable file (secrets of provider configuration). ``init_needed`` is False where the last
+    init of this directory still holds.
+    """
+
+    directory: Path
+    location: str
+    backend_type: str
+    variables: Mapping[str, Json]
+    init_needed: bool
+
+
+class WorkDirs(Protocol):
+    """
+    Snapshots of modules and the working directories made from them.
+    """
+
+    def lock(self, blueprint: str, environment: str) -> AbstractContextManager[None]:
+        """
+        Be the only process that uses these working directories; Busy where another one does. Who
+        dies lets go.
+        """
+
+    def snapshot(self, module: Module) -> Snapshot:
+        """
+        Pack a module. Invalid where it reaches for files outside itself and its local modules.
+        """
+
+    def unpack(self, archive: bytes) -> Snapshot:
+        """
+        A stored snapshot, parsed as untrusted; StoreUnavailable where it is damaged.
+        """
+
+    def empty_snapshot(self) -> Snapshot:
+        """
+        A module that holds nothing: enough where only the provider state matters.
+        """
+
+    def prepare(
+        self, target: Target, snapshot: Snapshot, setup: WorkDirConfig, engine: str
+    ) -> WorkDir:
+        """
+        Lay out the target's working directory. What the engine left there (``.terraform``,
+        ``errored.tfstate``, lock file) stays. ``engine`` is its kind and version, as text.
+        """
+
+    def mark_initialised(self, root: WorkDir) -> None:
+        """
+        Remember that ``init`` succeeded in it.
+        """
+
+    def lock_file(self, root: WorkDir) -> bytes | None: ...
+
+    def make_state_private(self, root: WorkDir) -> None:
+        """
+        Make provider state that the engine wrote on this machine readable to its owner only.
+        """
+
+    def errored_state(self, root: WorkDir) -> Path | None:
+        """
+        The ``errored.tfstate`` that lies in the directory.
+        """
+
+    def set_aside(self, root: WorkDir, place: Path) -> Path:
+        """
+        Move ``errored.tfstate`` out of the directory into ``place``, 0600; where it is then.
+        """
+
+    def scratch_copy(
+        self, root: WorkDir, place: Path, *, state: bytes, extra: Mapping[str, str]
+    ) -> WorkDir:
+        """
+        The configuration of ``root`` in the directory ``place``, on a local copy of ``state`` (none
+        where it is empty): what is asked there changes neither ``root`` nor its provider state.
+
+        ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
+        """
