@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from orchestrator.ports import Sink
+    from orchestrator.ports.system import Sink
     from orchestrator.project import ProjectContext
     from orchestrator.views.page import Paper
 
