@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.events.events import Event, PlanReady
-    from orchestrator.domain.record.record import Check, ProcessIdentity, Json
+    from orchestrator.domain.record.record import Check, Json, ProcessIdentity
     from orchestrator.domain.record.states import Liveness
 
 
