@@ -18,9 +18,9 @@ import click
 from orchestrator.cli.main import cli
 from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.record.states import TABLE, Status, Trigger
-from orchestrator.domain.recovery.advice import BARS, CASES, UNCALLED
-from orchestrator.domain.recovery.hints import HINTS
-from orchestrator.domain.recovery.messages import OFFERED, REFUSED, SPECIAL
+from orchestrator.domain.recovery.advice import CASES, NOT_CALLED_FOR, PRECONDITIONS
+from orchestrator.domain.recovery.hints import PHASE_HINTS
+from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
 from orchestrator.errors import EXIT_CODES, PRECEDENCE
 
 ROOT = Path(__file__).parents[1]
@@ -186,9 +186,12 @@ def recovery_cases() -> str:
     """
     rows = []
     for case in CASES:
-        best, blocks = ", else ".join(case.prefers), f"`{case.blocks}`" if case.blocks else ""
+        best, blocks = (
+            ", else ".join(case.prefers),
+            f"`{case.refused_as}`" if case.refused_as else "",
+        )
         rows.append(
-            f"| `{case.situation}` | {case.when} | {', '.join(case.may)} | {best} | {blocks} |"
+            f"| `{case.situation}` | {case.when} | {', '.join(case.allowed)} | {best} | {blocks} |"
         )
     head = [
         "| situation | when | may be taken | recommended | all others |",
@@ -201,15 +204,15 @@ def recovery_reasons() -> str:
     """
     Why an action cannot be taken, and of which actions that is said.
     """
-    said: dict[str, list[str]] = {code: [] for code in REFUSED}
-    for remedy, bars in BARS.items():
+    said: dict[str, list[str]] = {code: [] for code in REFUSALS}
+    for remedy, bars in PRECONDITIONS.items():
         for bar in bars:
             said[bar.code].append(remedy)
-    for remedy, code in UNCALLED.items():
+    for remedy, code in NOT_CALLED_FOR.items():
         if remedy not in said[code]:
             said[code].append(remedy)
     rows = [
-        f"| `{code}` | {', '.join(names) or 'all others'} | {_filled_in(REFUSED[code])} |"
+        f"| `{code}` | {', '.join(names) or 'all others'} | {_filled_in(REFUSALS[code])} |"
         for code, names in said.items()
     ]
     return "\n".join(["| code | of | says |", "|---|---|---|", *rows]) + "\n"
@@ -220,9 +223,9 @@ def recovery_offers() -> str:
     What each action does, and what is special about it in some situations.
     """
     rows = []
-    for remedy, sentence in OFFERED.items():
+    for remedy, sentence in DESCRIPTIONS.items():
         rows.append(f"| `{remedy}` | | {_filled_in(sentence)} |")
-        for (special, situation), other in SPECIAL.items():
+        for (special, situation), other in SITUATION_DESCRIPTIONS.items():
             if special is remedy:
                 rows.append(f"| `{remedy}` | `{situation}` | {_filled_in(other)} |")
     return "\n".join(["| action | in | says |", "|---|---|---|", *rows]) + "\n"
@@ -236,7 +239,7 @@ def hint_table() -> str:
     """
     What to do first, by the phase of the fault.
     """
-    rows = [f"| `{phase}` | {hint} |" for phase, hint in HINTS.items()]
+    rows = [f"| `{phase}` | {hint} |" for phase, hint in PHASE_HINTS.items()]
     return "\n".join(["| phase | first |", "|---|---|", *rows]) + "\n"
 
 

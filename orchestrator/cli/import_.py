@@ -33,7 +33,7 @@ def command(
 ) -> int:
     """
     Import the object with this provider ID at ADDRESS of TARGET (<blueprint>/<environment>/<step>),
-    with its module and inputs of today. Nothing remote is changed. The step keeps its status; one
+    with its current module and inputs. Nothing remote is changed. The step keeps its status; one
     that was never applied is `error` until an apply or reconcile finds it as described.
 
     \b

@@ -29,7 +29,7 @@ def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Do what a failed run of BLUEPRINT left undone, from the modules, inputs and provider versions
     that it had, whatever has become of the files since. Steps that are still ok are left alone;
-    secrets are those of today. Refused while something is in doubt.
+    current secrets are used. Refused while something is in doubt.
 
     \b
     Example:

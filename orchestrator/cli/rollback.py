@@ -37,7 +37,7 @@ from orchestrator.cli.invocation import Invocation
 def command(invocation: Invocation, /, **given: Any) -> int:
     """
     Apply the steps of BLUEPRINT as a run had them that ended ok and verified: its modules, inputs,
-    provider versions and checks, also if the files are gone. Secrets are those of today. The checks
+    provider versions and checks, also if the files are gone. Current secrets are used. The checks
     run again at the end.
 
     \b

@@ -12,8 +12,8 @@ from orchestrator.domain.documents.documents import (
     ValidationDocument,
 )
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
+from orchestrator.views.formats import count
 from orchestrator.views.page import Page, Paper
-from orchestrator.views.words import count
 
 
 def error_text(error: OrchestratorError, paper: Paper) -> str:

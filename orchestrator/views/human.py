@@ -29,11 +29,7 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.target import action_of
-from orchestrator.views.outcome import diagnostic, story, where
-from orchestrator.views.page import Page, Paper, Part, cells
-from orchestrator.views.plan import planned_actions
-from orchestrator.views.summary import alarm, summary
-from orchestrator.views.words import (
+from orchestrator.views.formats import (
     ACTION_STYLE,
     DOING,
     DONE,
@@ -41,8 +37,12 @@ from orchestrator.views.words import (
     STATUS_STYLE,
     SYMBOLS,
     duration,
-    lineage_words,
+    lineage_text,
 )
+from orchestrator.views.outcome import diagnostic, diagnostic_location, outcome_text
+from orchestrator.views.page import Page, Paper, Part, cells
+from orchestrator.views.plan import planned_actions
+from orchestrator.views.summary import alarm, run_summary
 
 _STEP_STYLES = ("cyan", "magenta", "blue", "green", "yellow")
 _MAX_PREFIX = 24
@@ -98,7 +98,7 @@ class HumanView:
                 self._started(page, event)
             case RunFinished():
                 page.line()
-                summary(page, event, target=self._target, alarms=self._alarms)
+                run_summary(page, event, target=self._target, alarms=self._alarms)
             case Note():
                 self._note(page, event)
             case PhaseStarted():
@@ -151,7 +151,7 @@ class HumanView:
         why = f" ({event.engine_why})" if event.engine_why else ""
         origin: list[list[Part]] = []
         if event.lineage:
-            origin.append([("from", "dim"), lineage_words(event.lineage)])
+            origin.append([("from", "dim"), lineage_text(event.lineage)])
         rows: list[list[Part]] = [
             *origin,
             [("engine", "dim"), f"{event.engine}{why}"],
@@ -209,7 +209,7 @@ class HumanView:
             diagnostic(page, item, indent=0)
             return
         # The whole of it stands in the summary, once.
-        place = where(item)
+        place = diagnostic_location(item)
         style = "bad" if item.severity == "error" else "warn"
         page.line(
             (item.severity, style), f": {item.summary}", (f" ({place})" if place else "", "dim")
@@ -217,7 +217,9 @@ class HumanView:
 
     def _finished(self, page: Page, event: StepFinished) -> None:
         took = f" in {duration(event.seconds)}" if event.seconds else ""
-        page.line((event.status, STATUS_STYLE[event.status]), f"{took}: {story(event.result)}")
+        page.line(
+            (event.status, STATUS_STYLE[event.status]), f"{took}: {outcome_text(event.result)}"
+        )
         done = event.status not in (StepStatus.ERROR, StepStatus.RUNNING)
         for key in [key for key in self._under_way if done and key[0] == event.step]:
             del self._under_way[key]

@@ -21,8 +21,8 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.errors import Reason
+from orchestrator.views.formats import STATUS_STYLE, SYMBOLS, count, moment, retained_text, utc
 from orchestrator.views.page import Page, Part
-from orchestrator.views.words import STATUS_STYLE, SYMBOLS, count, kept_words, moment, utc
 
 if TYPE_CHECKING:
     from orchestrator.domain.events.events import LiveObjects
@@ -82,7 +82,7 @@ METHODS = {
 }
 
 
-def fault_words(fault: Fault) -> str:
+def fault_text(fault: Fault) -> str:
     """
     What went wrong in a few words: the phase, or that it was stopped.
     """
@@ -96,7 +96,7 @@ def fault_words(fault: Fault) -> str:
             return _CODES.get(fault.code) or refused or _FAULTS[fault.phase]
 
 
-def done_words(step: StepRun) -> str:
+def counts_text(step: StepRun) -> str:
     """
     What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing.
     """
@@ -111,16 +111,16 @@ def done_words(step: StepRun) -> str:
     return ", ".join(f"{len(items)} {word}" for items, word in numbers if items)
 
 
-def story(step: StepRun) -> str:
+def outcome_text(step: StepRun) -> str:
     """
     A step's outcome in one line, without its status.
     """
-    done = done_words(step)
+    done = counts_text(step)
     match step.status:
         case StepStatus.PENDING:
-            return waiting(step.blocked_by, step.reason)
+            return pending_text(step.blocked_by, step.reason)
         case StepStatus.ERROR:
-            words = fault_words(step.error) if step.error else step.last_error or "no reason known"
+            words = fault_text(step.error) if step.error else step.last_error or "no reason known"
             return _join(words, done, step.reason)
         case StepStatus.RUNNING:
             return _join("no outcome recorded", done, step.reason)
@@ -136,11 +136,11 @@ def story(step: StepRun) -> str:
             gone = f"absence {absence.verdict} ({method})" if absence else ""
             return _join(done, gone, step.reason)
         case StepStatus.RETAINED | StepStatus.SKIPPED:
-            kept = f"retained: {kept_words(step.retained)}" if step.retained else step.reason
+            kept = f"retained: {retained_text(step.retained)}" if step.retained else step.reason
             return _join(kept, done)
 
 
-def waiting(blocked_by: Sequence[str], reason: str | None = None) -> str:
+def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:
     """
     That a step did not run, and why.
     """
@@ -157,7 +157,7 @@ def steps_table(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObject
         living = numbers.get(step.step, 0)
         tail = f"; {living} alive" if living else ""
         style = STATUS_STYLE[step.status]
-        rows.append([(step.step, "bold"), (step.status, style), f"{story(step)}{tail}"])
+        rows.append([(step.step, "bold"), (step.status, style), f"{outcome_text(step)}{tail}"])
     page.table(rows, indent=2)
 
 
@@ -174,7 +174,7 @@ def failures(page: Page, steps: Iterable[StepRun]) -> None:
     page.line(("What went wrong", "bold"))
     for step in failed:
         fault = step.error
-        head = fault_words(fault) if fault else step.last_error or "no reason known"
+        head = fault_text(fault) if fault else step.last_error or "no reason known"
         page.line((step.step, "bold"), ": ", (head, "bad"), indent=2)
         if fault is None:
             continue
@@ -203,14 +203,14 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     """
     style = "bad" if item.severity == "error" else "warn"
     page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
-    place = where(item)
+    place = diagnostic_location(item)
     if place:
         page.line((place, "dim"), indent=indent + 2)
     if item.detail.strip() and item.detail.strip() != item.summary.strip():
         page.text(item.detail, indent=indent + 2)
 
 
-def where(item: Diagnostic) -> str:
+def diagnostic_location(item: Diagnostic) -> str:
     """
     The object and the place in the module that a diagnostic names.
     """
@@ -240,13 +240,13 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             ("alive", own.objects if own else ()),
         ):
             if items:
-                rows.append([(label, "dim"), listed(items)])
+                rows.append([(label, "dim"), shortened_list(items)])
         if tainted:
             text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
             rows.append([("tainted", "warn"), text])
         for item in doubts:
-            rows.append([("in doubt", "bad"), doubt_words(item)])
-            rows += [[("", "dim"), words] for words in readback_words(item.readback)]
+            rows.append([("in doubt", "bad"), doubt_text(item)])
+            rows += [[("", "dim"), words] for words in readback_texts(item.readback)]
         if not rows:
             continue
         if not begun:
@@ -257,7 +257,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
         page.table(rows, indent=4)
 
 
-def doubt_words(item: Doubt) -> str:
+def doubt_text(item: Doubt) -> str:
     """
     An object in doubt: symbol, address, id, since when, and why nothing is known of it.
     """
@@ -266,7 +266,7 @@ def doubt_words(item: Doubt) -> str:
     return f"{SYMBOLS[item.action]} {name}{since}: {item.why}"
 
 
-def readback_words(readback: Readback | None) -> list[str]:
+def readback_texts(readback: Readback | None) -> list[str]:
     """
     What the provider said of an object in doubt, and where a person may look for it.
     """
@@ -286,7 +286,7 @@ def readback_words(readback: Readback | None) -> list[str]:
     return lines
 
 
-def action_words(run: HookResult, now: datetime) -> str:
+def hook_text(run: HookResult, now: datetime) -> str:
     """
     What became of an action of a step, when, in which run, and why.
     """
@@ -296,7 +296,7 @@ def action_words(run: HookResult, now: datetime) -> str:
     return f"{outcome} {when}, run {run.run_id}{reason}: {run.by}"
 
 
-def listed(items: Sequence[str]) -> str:
+def shortened_list(items: Sequence[str]) -> str:
     """
     The items with commas, or the first of many and how many there are.
     """

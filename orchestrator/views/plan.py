@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.domain.record.record import Diagnostic, PlannedAction
-from orchestrator.views.outcome import diagnostic, fault_words
+from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, count, planned
+from orchestrator.views.outcome import diagnostic, fault_text
 from orchestrator.views.page import Page, Paper, Part, cut
-from orchestrator.views.summary import commands
-from orchestrator.views.words import ACTION_STYLE, SYMBOLS, count, planned
+from orchestrator.views.summary import next_commands
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
@@ -63,7 +63,7 @@ def plan_text(document: PlanDocument, paper: Paper) -> str:
     if document.out:
         page.gap()
         page.line(("saved", "bold"), f": {document.out}")
-    commands(page, document.next)
+    next_commands(page, document.next)
     return page.render()
 
 
@@ -82,7 +82,7 @@ def _step(page: Page, step: PlannedStep) -> None:
             waits = f" (waits for {', '.join(step.waits_for)})" if step.waits_for else ""
             page.line(name, ": ", ("deferred", "warn"), f": {step.reason or ''}{waits}", indent=2)
         case "failed":
-            words = fault_words(step.error) if step.error else step.reason or "could not be planned"
+            words = fault_text(step.error) if step.error else step.reason or "could not be planned"
             page.line(name, ": ", (words, "bad"), indent=2)
             if step.error:
                 errors = step.error.diagnostics or (Diagnostic(summary=step.error.summary),)

@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.domain.documents.recovery import (
-    OfferedAction,
+    ObjectInDoubt,
     RecoveryDocument,
     RecoveryStep,
-    UncertainObject,
+    RemedyDocument,
 )
 from orchestrator.domain.record.record import InFlight
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Situation
-from orchestrator.views.outcome import doubt_words, fault_words, readback_words
+from orchestrator.views.formats import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
+from orchestrator.views.outcome import doubt_text, fault_text, readback_texts
 from orchestrator.views.page import Page, Paper, Part
-from orchestrator.views.summary import commands
-from orchestrator.views.words import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
+from orchestrator.views.summary import next_commands
 
 _LABEL = 11  # columns of the longest name of an action
 #: Reasons that say only that an action is not called for; told where more details are wanted.
@@ -70,7 +70,7 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
         for target in document.orphaned:
             page.line(target, indent=2)
-    commands(page, document.next)
+    next_commands(page, document.next)
     return page.render()
 
 
@@ -127,14 +127,14 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "cause", "bad", step.last_error
     last = found.last_run
     if last is not None and last.error not in (None, found.error):
-        said = f"{fault_words(last.error)}: {last.error.summary} ({last.command} {last.run_id})"
+        said = f"{fault_text(last.error)}: {last.error.summary} ({last.command} {last.run_id})"
         yield "last run", "bad", said
     elif tried is not None and tried.error is not None:
         how = "failed" if tried.mutated else "failed and changed nothing"
         yield "last try", "warn", f"{tried.command} {how}: {tried.error.summary}"
     for doubt in found.in_doubt:
         yield "in doubt", "bad", _doubt(doubt)
-        for words in readback_words(doubt.readback):
+        for words in readback_texts(doubt.readback):
             yield "", "dim", words
     for item in found.in_flight:
         yield "under way", "bad" if step.recommended != "wait" else "cyan", _flight(item)
@@ -167,7 +167,7 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
         yield "module", "dim", f"{root.target}: {root.condition or root.status}{made}"
         for left in root.in_doubt:
-            yield "in doubt", "bad", doubt_words(left)
+            yield "in doubt", "bad", doubt_text(left)
     if found.retained:
         kept = found.retained
         yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"
@@ -175,7 +175,7 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "first", "bold", step.hint
 
 
-def _doubt(item: UncertainObject) -> str:
+def _doubt(item: ObjectInDoubt) -> str:
     name = f"{item.address} [{item.id}]" if item.id else item.address
     when = f"before {utc(item.before)}"
     if item.after is not None:
@@ -219,9 +219,9 @@ def _actions(page: Page, step: RecoveryStep) -> None:
 
 
 def _refusals(page: Page, step: RecoveryStep) -> list[str]:
-    told = [item for item in step.actions if not item.available and _worth(page, item)]
+    told = [item for item in step.actions if not item.available and _is_shown(page, item)]
     return list(dict.fromkeys(item.reason.message for item in told))
 
 
-def _worth(page: Page, item: OfferedAction) -> bool:
+def _is_shown(page: Page, item: RemedyDocument) -> bool:
     return page.paper.verbose or item.reason.code not in _PLAIN

@@ -15,25 +15,25 @@ from orchestrator.domain.documents.documents import (
 from orchestrator.domain.documents.run import AttemptEvidence, RunDocument
 from orchestrator.domain.record.record import Actor, RunRecord
 from orchestrator.domain.record.states import StepStatus
+from orchestrator.views.formats import (
+    STATUS_STYLE,
+    ago,
+    duration,
+    exit_meaning,
+    lineage_text,
+    moment,
+    utc,
+)
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
-    action_words,
-    doubt_words,
+    doubt_text,
     failures,
+    hook_text,
     objects,
     steps_table,
 )
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.teardown import teardown_section
-from orchestrator.views.words import (
-    STATUS_STYLE,
-    ago,
-    duration,
-    exit_meaning,
-    lineage_words,
-    moment,
-    utc,
-)
 
 
 def history_text(document: HistoryDocument, paper: Paper) -> str:
@@ -88,8 +88,8 @@ def run_text(document: RunDocument, paper: Paper) -> str:
         rows.append([("ended", "dim"), f"{utc(run.ended_at)}, after {took}, {exit_words}"])
     rows.append([("by", "dim"), _by(run.actor)])
     if run.lineage:
-        rows.append([("from", "dim"), lineage_words(run.lineage)])
-    if run.reason and not _told(run):
+        rows.append([("from", "dim"), lineage_text(run.lineage)])
+    if run.reason and not _is_lineage_reason(run):
         rows.append([("reason", "dim"), run.reason])
     if run.engine:
         rows.append([("engine", "dim"), f"{run.engine.kind} {run.engine.version}"])
@@ -125,7 +125,7 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
     )
     page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
     if entry.lineage:
-        page.line(lineage_words(entry.lineage), indent=6)
+        page.line(lineage_text(entry.lineage), indent=6)
     attempt = entry.last_attempt
     if attempt is not None and attempt.at == entry.updated_at:
         ended = ("failed", "bad") if attempt.error else ("done", "good")
@@ -138,10 +138,10 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
         ("before destroy", entry.before_destroy),
     ):
         if run is not None and entry.updated_at == run.ended_at:
-            words = action_words(run, page.paper.now)
+            words = hook_text(run, page.paper.now)
             page.line((label, ACTION_VERDICT[run.verdict]), f": {words}", indent=6)
     for item in entry.in_doubt:
-        page.line(("in doubt", "bad"), f": {doubt_words(item)}", indent=6)
+        page.line(("in doubt", "bad"), f": {doubt_text(item)}", indent=6)
 
 
 def _ended(run: RunLine) -> Part:
@@ -155,13 +155,13 @@ def _run_facts(run: RunLine, paper: Paper) -> str:
     counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
     facts = [ago(run.started_at, paper.now), counts, f"by {run.actor.user}@{run.actor.host}"]
     if run.lineage:
-        facts.append(lineage_words(run.lineage))
-    if run.reason and not _told(run):
+        facts.append(lineage_text(run.lineage))
+    if run.reason and not _is_lineage_reason(run):
         facts.append(f"reason: {run.reason}")
     return "; ".join(fact for fact in facts if fact)
 
 
-def _told(run: RunLine | RunRecord) -> bool:
+def _is_lineage_reason(run: RunLine | RunRecord) -> bool:
     """
     Whether the reason is that of the lineage, which is shown.
     """

@@ -11,24 +11,24 @@ from collections.abc import Iterable
 from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict
-from orchestrator.views.outcome import (
-    ACTION_VERDICT,
-    action_words,
-    doubt_words,
-    readback_words,
-)
-from orchestrator.views.page import Page, Paper, Part, cut
-from orchestrator.views.summary import commands
-from orchestrator.views.words import (
+from orchestrator.views.formats import (
     DOING,
     STATUS_STYLE,
     SYMBOLS,
     ago,
-    kept_words,
-    lineage_words,
+    lineage_text,
     moment,
+    retained_text,
     utc,
 )
+from orchestrator.views.outcome import (
+    ACTION_VERDICT,
+    doubt_text,
+    hook_text,
+    readback_texts,
+)
+from orchestrator.views.page import Page, Paper, Part, cut
+from orchestrator.views.summary import next_commands
 
 _LABEL = 10  # columns of the longest label of a detail
 #: A detail of a step: its label with a style, and the text.
@@ -56,7 +56,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
         for target in document.orphaned:
             page.line(target, indent=2)
-    commands(page, document.next)
+    next_commands(page, document.next)
     return page.render()
 
 
@@ -149,8 +149,8 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
     if step.last_error:
         rows.append((("cause", "bad"), step.last_error))
     for item in step.in_doubt:
-        rows.append((("in doubt", "bad"), doubt_words(item)))
-        rows += [(("", "dim"), words) for words in readback_words(item.readback)]
+        rows.append((("in doubt", "bad"), doubt_text(item)))
+        rows += [(("", "dim"), words) for words in readback_texts(item.readback)]
     for flight in step.in_flight:
         since = f"since {utc(flight.started_at)}"
         text = f"{SYMBOLS[flight.action]} {flight.address}, {DOING[flight.action]} {since}"
@@ -161,12 +161,12 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
     if step.blocked_by:
         rows.append((("waits for", "warn"), ", ".join(step.blocked_by)))
     if step.retained:
-        rows.append((("kept", "magenta"), kept_words(step.retained)))
+        rows.append((("kept", "magenta"), retained_text(step.retained)))
     if step.review_overdue and step.retained:
         said = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
         rows.append((("overdue", "bad"), said))
     if step.lineage:
-        rows.append((("by", "dim"), lineage_words(step.lineage)))
+        rows.append((("by", "dim"), lineage_text(step.lineage)))
     rows += _actions(step, page)
     rows += _outputs(step, page)
     if step.directory:
@@ -181,12 +181,12 @@ def _actions(step: StepState, page: Page) -> list[Row]:
     rows: list[Row] = []
     for label, run in (("compensate", step.compensation), ("before", step.before_destroy)):
         if run is not None:
-            rows.append(((label, ACTION_VERDICT[run.verdict]), action_words(run, page.paper.now)))
+            rows.append(((label, ACTION_VERDICT[run.verdict]), hook_text(run, page.paper.now)))
     for root in step.action_roots:
         how = _CONDITIONS[root.condition][2] if root.condition is not None else root.status
         made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
         rows.append((("made", "dim"), f"{root.target}: {how}{made}"))
-        rows += [(("in doubt", "bad"), doubt_words(item)) for item in root.in_doubt]
+        rows += [(("in doubt", "bad"), doubt_text(item)) for item in root.in_doubt]
     return rows
 
 

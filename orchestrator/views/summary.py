@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.record.record import NextCommand
 from orchestrator.domain.record.states import StepStatus
+from orchestrator.views.formats import duration, exit_meaning
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table
 from orchestrator.views.page import Page
-from orchestrator.views.words import duration, exit_meaning
 
 if TYPE_CHECKING:
     from orchestrator.domain.events.events import Note, RunFinished
 
 
-def summary(page: Page, event: RunFinished, *, target: str, alarms: Sequence[Note] = ()) -> None:
+def run_summary(
+    page: Page, event: RunFinished, *, target: str, alarms: Sequence[Note] = ()
+) -> None:
     """
     Add the summary. ``alarms`` are the error notes of the run: they stand first, in a frame.
     """
@@ -40,18 +42,18 @@ def summary(page: Page, event: RunFinished, *, target: str, alarms: Sequence[Not
     steps_table(page, event.steps, event.alive)
     failures(page, event.steps)
     objects(page, event.steps, event.alive)
-    if event.error and not _told(event):
+    if event.error and not _is_shown(event):
         page.gap()
         page.line(("error", "bad"), f": {event.error}", hang=7)
     if event.hint:
         page.next(event.hint)
-    commands(page, event.next)
+    next_commands(page, event.next)
     if event.directory:
         page.gap()
         page.line(("Evidence", "bold"), f": {event.directory}")
 
 
-def commands(page: Page, items: Iterable[NextCommand]) -> None:
+def next_commands(page: Page, items: Iterable[NextCommand]) -> None:
     """
     Add the commands the reader may run next, each with what it is for.
     """
@@ -77,7 +79,7 @@ def alarm(page: Page, note: Note) -> None:
     page.take(frame)
 
 
-def _told(event: RunFinished) -> bool:
+def _is_shown(event: RunFinished) -> bool:
     known = {step.error.summary for step in event.steps if step.error}
     known |= {step.last_error for step in event.steps if step.last_error}
     known.add(exit_meaning(event.exit_code))

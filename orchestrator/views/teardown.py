@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.domain.documents.run import GoneTarget, KeptTarget, LeftTarget, TeardownReport
+from orchestrator.domain.documents.run import (
+    ConfirmedTarget,
+    RemainingTarget,
+    RetainedTarget,
+    TeardownReport,
+)
 from orchestrator.domain.record.record import ObjectRef
+from orchestrator.views.formats import count, retained_text, utc
 from orchestrator.views.outcome import METHODS
 from orchestrator.views.page import Page, Part
-from orchestrator.views.words import count, kept_words, utc
 
 
 def teardown_section(page: Page, report: TeardownReport) -> None:
@@ -39,7 +44,7 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
         _checked(page, report)
 
 
-def _gone(item: GoneTarget) -> str:
+def _gone(item: ConfirmedTarget) -> str:
     absence = item.absence
     how = METHODS.get(absence.method, absence.method)
     objects = f", {count(len(absence.checked), 'object')}" if absence.checked else ""
@@ -51,12 +56,12 @@ def _gone(item: GoneTarget) -> str:
     return f"confirmed {how}{objects}, {utc(absence.at)}{earlier}"
 
 
-def _kept(item: KeptTarget) -> str:
-    why = kept_words(item.retained) if item.retained else item.reason or ""
+def _kept(item: RetainedTarget) -> str:
+    why = retained_text(item.retained) if item.retained else item.reason or ""
     return f"{why}; {_alive(item.objects)}"
 
 
-def _left(item: LeftTarget) -> str:
+def _left(item: RemainingTarget) -> str:
     waits = f"waits for {', '.join(item.blocked_by)}" if item.blocked_by else ""
     doubts = f"{len(item.in_doubt)} in doubt" if item.in_doubt else ""
     parts = (str(item.status), waits, _alive(item.objects), doubts)

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.domain.documents.recovery import (
-    Evidence,
     LateOutcome,
     ManualGap,
-    ProcessSeen,
+    ObjectInDoubt,
+    ProcessLiveness,
     RecoveryDocument,
     RecoveryStep,
-    UncertainObject,
+    StepEvidence,
 )
 from orchestrator.domain.record.record import (
     Attempt,
@@ -30,9 +30,9 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.advice import advise
-from orchestrator.domain.recovery.context import Facts, Position, Remedy, Subject
+from orchestrator.domain.recovery.commands import offers
+from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.hints import hint_of
-from orchestrator.domain.recovery.offers import offers
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
 from tests.fakes.entries import entry
@@ -58,26 +58,26 @@ def record(step: str, sequence: int, **fields: Json) -> OperationRecord:
     return entry(Target("web", "prod", step), sequence, **filled)
 
 
-def row(subject: Subject, **evidence: Json) -> RecoveryStep:
+def row(context: RecoveryContext, **evidence: Json) -> RecoveryStep:
     """
     The step with the actions that the table gives it.
     """
-    known, advice = subject.record, advise(subject)
+    known, advice = context.record, advise(context)
     fault = known.error if known else None
     return RecoveryStep(
-        step=subject.step,
-        target=f"web/prod/{subject.step}",
+        step=context.step,
+        target=f"web/prod/{context.step}",
         status=StepStatus(str(known.status)) if known else StepStatus.PENDING,
-        condition=subject.facts.condition,
+        condition=context.facts.condition,
         sequence=known.sequence if known else None,
         run_id=known.run_id if known else None,
         updated_at=known.updated_at if known else None,
         situation=advice.situation,
         last_error=known.last_error if known else None,
-        hint=hint_of(fault, doubtful=bool(subject.doubts)) if fault else None,
-        blocked_by=() if known else tuple(subject.position.unready),
-        evidence=Evidence.model_validate(evidence),
-        actions=offers(subject, advice),
+        hint=hint_of(fault, doubtful=bool(context.doubts)) if fault else None,
+        blocked_by=() if known else tuple(context.neighbours.unready),
+        evidence=StepEvidence.model_validate(evidence),
+        actions=offers(context, advice),
         recommended=advice.recommended,
     )
 
@@ -93,8 +93,8 @@ def doubt(answered: Readback | None = None) -> Doubt:
     )
 
 
-def uncertain(item: Doubt) -> UncertainObject:
-    return UncertainObject(
+def uncertain(item: Doubt) -> ObjectInDoubt:
+    return ObjectInDoubt(
         address=item.address,
         action=item.action,
         after=item.started_at,
@@ -104,8 +104,10 @@ def uncertain(item: Doubt) -> UncertainObject:
     )
 
 
-def step(name: str, known: OperationRecord | None, facts: Facts, **position: Json) -> Subject:
-    return Subject(Web(), name, known, Position(**position), facts)
+def step(
+    name: str, known: OperationRecord | None, facts: StepFacts, **position: Json
+) -> RecoveryContext:
+    return RecoveryContext(Web(), name, known, Neighbours(**position), facts)
 
 
 LOST = doubt(
@@ -160,13 +162,13 @@ def recovery() -> RecoveryDocument:
         verdict=Verdict.INTERRUPTED,
         steps=(
             row(
-                step("network", record("network", 4, run_id=EARLIER), Facts()),
+                step("network", record("network", 4, run_id=EARLIER), StepFacts()),
             ),
             row(
                 step(
                     "compute",
                     record("compute", 6, resources=Resources(in_doubt=(LOST,)), **FAILED),
-                    Facts(unanswered=frozenset({LOST.address}), scope=SCOPE),
+                    StepFacts(unanswerable=frozenset({LOST.address}), scope=SCOPE),
                     dependents={"bootstrap": "ok"},
                 ),
                 command="apply",
@@ -179,7 +181,7 @@ def recovery() -> RecoveryDocument:
                 step(
                     "worker",
                     record("worker", 3, resources=Resources(in_doubt=(REACHED,)), **FAILED),
-                    Facts(),
+                    StepFacts(),
                 ),
                 command="apply",
                 error=APPLY,
@@ -190,10 +192,10 @@ def recovery() -> RecoveryDocument:
                 step(
                     "database",
                     record("database", 9, resources=tainted, **FAILED),
-                    Facts(
+                    StepFacts(
                         failed_run=RUN,
                         earlier_run=EARLIER,
-                        obstacles={Remedy.ROLLBACK: UNVERIFIED},
+                        blockers={Remedy.ROLLBACK: UNVERIFIED},
                     ),
                 ),
                 command="apply",
@@ -206,15 +208,15 @@ def recovery() -> RecoveryDocument:
                 step(
                     "queue",
                     record("queue", 2, status="running", active_command="apply", run_id=RUN),
-                    Facts(
+                    StepFacts(
                         condition=Condition.SILENT,
-                        unproven=f"run {RUN} (run process 4711 on runner-7)",
+                        unproven_process=f"run {RUN} (run process 4711 on runner-7)",
                     ),
                 ),
                 command="apply",
                 in_flight=(flight,),
                 processes=(
-                    ProcessSeen(role="run", host="runner-7", pid=4711, state=Liveness.UNKNOWN),
+                    ProcessLiveness(role="run", host="runner-7", pid=4711, state=Liveness.UNKNOWN),
                 ),
                 heartbeat_age=190.0,
             ),
@@ -226,7 +228,7 @@ def recovery() -> RecoveryDocument:
                         5,
                         **(FAILED | {"error": CHECK, "last_error": CHECK.summary}),
                     ),
-                    Facts(failed_run=RUN, earlier_run=EARLIER),
+                    StepFacts(failed_run=RUN, earlier_run=EARLIER),
                 ),
                 command="apply",
                 error=CHECK,
@@ -253,10 +255,10 @@ def recovery() -> RecoveryDocument:
                             reason="shared zone", owner="net-team", review_by="2027-06-30"
                         ),
                     ),
-                    Facts(),
+                    StepFacts(),
                 ),
             ),
-            row(step("bootstrap", None, Facts(), unready={"compute": "error"})),
+            row(step("bootstrap", None, StepFacts(), unready={"compute": "error"})),
         ),
         manual_gap=ManualGap(
             code="unverified",

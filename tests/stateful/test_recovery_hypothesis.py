@@ -22,8 +22,14 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.recovery.advice import advise
-from orchestrator.domain.recovery.context import Facts, Position, Remedy, Situation, Subject
-from orchestrator.domain.recovery.offers import offers
+from orchestrator.domain.recovery.commands import offers
+from orchestrator.domain.recovery.context import (
+    Neighbours,
+    RecoveryContext,
+    Remedy,
+    Situation,
+    StepFacts,
+)
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
@@ -89,113 +95,113 @@ records = st.builds(
 )
 neighbours = st.sampled_from([{}, {}, {"net": "error"}, {"net": "ok", "dns": "running"}])
 positions = st.builds(
-    Position,
+    Neighbours,
     unready=neighbours,
     dependents=neighbours,
     children=st.lists(texts, max_size=1).map(tuple),
 )
 
 
-obstacles = st.builds(
+blockers = st.builds(
     Blocker, st.sampled_from(["unverified", "snapshot_missing"]), st.just("no"), st.just("hint")
 )
 
 
 @st.composite
-def subjects(draw: st.DrawFn) -> Subject:
+def contexts(draw: st.DrawFn) -> RecoveryContext:
     """
     A step of which anything may be known; a condition is that of a running record.
     """
     record = draw(st.sampled_from(range(10)).flatmap(lambda n: records if n else st.none()))
     running = record is not None and record.status is Status.RUNNING
-    facts = Facts(
+    facts = StepFacts(
         condition=draw(st.sampled_from(Condition)) if running else None,
         claimed_by=draw(seldom),
-        unproven=draw(maybe),
+        unproven_process=draw(maybe),
         spooled=record is not None and not running and draw(seldom) is not None,
         settling=draw(st.sampled_from([0.0, 30.0])),
-        unsaved=draw(seldom),
+        errored_state=draw(seldom),
         lock=draw(maybe),
-        unanswered=draw(st.frozensets(texts)),
+        unanswerable=draw(st.frozensets(texts)),
         failed_run=draw(maybe),
         earlier_run=draw(maybe),
-        obstacles=draw(
-            st.dictionaries(st.sampled_from([Remedy.RETRY, Remedy.ROLLBACK]), obstacles)
-        ),
-        given_inputs=draw(maybe),
-        action_doubts=draw(st.sampled_from([{}, {"compensate": "x"}, {"before_destroy": "x"}])),
-        kept=draw(seldom),
+        blockers=draw(st.dictionaries(st.sampled_from([Remedy.RETRY, Remedy.ROLLBACK]), blockers)),
+        rerun_inputs=draw(maybe),
+        hook_doubts=draw(st.sampled_from([{}, {"compensate": "x"}, {"before_destroy": "x"}])),
+        retained_because=draw(seldom),
         compensates=draw(st.booleans()),
     )
-    return Subject(Web(), "compute", record, draw(positions), facts)
+    return RecoveryContext(Web(), "compute", record, draw(positions), facts)
 
 
-@given(subjects())
-def test_exactly_one_action_is_recommended_and_it_can_be_taken(subject: Subject) -> None:
+@given(contexts())
+def test_exactly_one_action_is_recommended_and_it_can_be_taken(context: RecoveryContext) -> None:
     """
     For any record there is one recommendation, available, unless the step needs nothing or a step
     that it needs comes first.
     """
-    found = advise(subject)
-    available = {choice.remedy for choice in found.choices if choice.available}
+    found = advise(context)
+    available = {choice.remedy for choice in found.remedies if choice.available}
     if found.recommended is not None:
         assert found.recommended in available
     else:
-        assert found.situation in QUIET or subject.position.unready
-    assert [choice.remedy for choice in found.choices] == list(Remedy)
+        assert found.situation in QUIET or context.neighbours.unready
+    assert [choice.remedy for choice in found.remedies] == list(Remedy)
 
 
-@given(subjects())
-def test_nothing_careless_is_offered_while_something_is_uncertain(subject: Subject) -> None:
+@given(contexts())
+def test_nothing_careless_is_offered_while_something_is_uncertain(context: RecoveryContext) -> None:
     """
     Law: no guessing.
     While something is in doubt, interrupted, silent or unsaved, no action that could make
     an object twice is available.
     """
-    record = subject.record
+    record = context.record
     uncertain = record is not None and (
         record.resources.in_doubt
         or record.status is Status.RUNNING
-        or subject.facts.unsaved
-        or subject.facts.spooled
+        or context.facts.errored_state
+        or context.facts.spooled
     )
     if uncertain:
-        found = advise(subject)
-        assert {choice.remedy for choice in found.choices if choice.available} <= CAREFUL
+        found = advise(context)
+        assert {choice.remedy for choice in found.remedies if choice.available} <= CAREFUL
 
 
-@given(subjects())
-def test_while_somebody_is_at_work_there_is_only_waiting(subject: Subject) -> None:
+@given(contexts())
+def test_while_somebody_is_at_work_there_is_only_waiting(context: RecoveryContext) -> None:
     """
     Nothing but wait is available while the step's run or another on the blueprint is alive.
     """
-    if subject.facts.condition is Condition.LIVE or subject.facts.claimed_by:
-        found = advise(subject)
-        assert [c.remedy for c in found.choices if c.available] == [Remedy.WAIT]
+    if context.facts.condition is Condition.LIVE or context.facts.claimed_by:
+        found = advise(context)
+        assert [c.remedy for c in found.remedies if c.available] == [Remedy.WAIT]
         assert found.recommended is Remedy.WAIT
 
 
-@given(subjects())
+@given(contexts())
 def test_only_what_may_be_there_is_destroyed_and_nothing_under_its_dependents(
-    subject: Subject,
+    context: RecoveryContext,
 ) -> None:
     """
     Law: destroy skips only what is gone or retained.
     Destroy is for what may be alive and is not retained; not while others need it.
     """
-    destroy = next(c for c in advise(subject).choices if c.remedy is Remedy.DESTROY)
+    destroy = next(c for c in advise(context).remedies if c.remedy is Remedy.DESTROY)
     if destroy.available:
-        assert subject.status not in (None, Status.RETAINED, *NOTHING_THERE)
-        assert not subject.position.dependents
-        assert subject.facts.kept is None
+        assert context.status not in (None, Status.RETAINED, *NOTHING_THERE)
+        assert not context.neighbours.dependents
+        assert context.facts.retained_because is None
 
 
-@given(subjects())
-def test_every_sentence_is_whole_and_every_command_survives_a_shell(subject: Subject) -> None:
+@given(contexts())
+def test_every_sentence_is_whole_and_every_command_survives_a_shell(
+    context: RecoveryContext,
+) -> None:
     """
     No placeholder is left in a sentence; a command splits into the words that it was made of.
     """
-    for offer in offers(subject, advise(subject)):
+    for offer in offers(context, advise(context)):
         assert offer.reason.message
         if offer.command is not None:
             words = shlex.split(offer.command)

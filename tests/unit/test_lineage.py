@@ -24,10 +24,10 @@ from orchestrator.domain.recovery.rerun_rules import (
     Skip,
     deployment_blob,
     failed_run,
-    promotion_obstacle,
-    retry_obstacle,
-    rollback_obstacle,
-    run_obstacle,
+    promotion_blocker,
+    retry_blocker,
+    rollback_blocker,
+    run_blocker,
     run_to_repeat,
     snapshot_blob,
 )
@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_done_again_is_told_why(case: Named) -> None:
     """
     Only an applying run of the same blueprint and environment whose deployment is kept will do.
     """
-    found = run_obstacle(
+    found = run_blocker(
         RUN,
         case.found,
         case.stored,
@@ -229,7 +229,7 @@ def test_a_retry_does_what_the_failed_run_left_undone(case: Retried) -> None:
     Steps still ok are left alone, whoever brought them there after the failure; nothing
     that another run has done since is overwritten.
     """
-    found = retry_obstacle(run(case.row), "server", case.record, case.stored)
+    found = retry_blocker(run(case.row), "server", case.record, case.stored)
     assert reason(found) == case.expected
 
 
@@ -266,10 +266,8 @@ def test_only_what_ended_well_is_gone_back_to_or_promoted(case: Wanted) -> None:
     takes what ended ok.
     """
     found = run(case.row)
-    assert (
-        reason(rollback_obstacle(found, "server", case.stored, unverified=False)) == case.rollback
-    )
-    assert reason(promotion_obstacle(found, "server", case.stored)) == case.promotion
+    assert reason(rollback_blocker(found, "server", case.stored, unverified=False)) == case.rollback
+    assert reason(promotion_blocker(found, "server", case.stored)) == case.promotion
 
 
 @pytest.mark.parametrize(
@@ -284,4 +282,4 @@ def test_a_reason_for_the_unverified_accepts_nothing_else(given: StepRun, expect
     """
     `--unverified REASON` stands for missing checks only.
     """
-    assert reason(rollback_obstacle(run(given), "server", STORED, unverified=True)) == expected
+    assert reason(rollback_blocker(run(given), "server", STORED, unverified=True)) == expected

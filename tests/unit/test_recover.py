@@ -15,7 +15,7 @@ from orchestrator.domain.blueprint.blueprint import Retain
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.summary import Outline, OutlinedStep
-from orchestrator.domain.documents.recovery import OfferedAction, RecoveryDocument, RecoveryStep
+from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep, RemedyDocument
 from orchestrator.domain.record.record import (
     Attempt,
     Doubt,
@@ -33,7 +33,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus
-from orchestrator.domain.recovery.hints import HINTS
+from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.engine.process.identity import SystemProcesses
 from tests.fakes.clock import START
@@ -60,7 +60,7 @@ def row(desk: Desk, step: str = "network", now: datetime = NOW) -> RecoveryStep:
     return next(item for item in look(desk, now=now).steps if item.step == step)
 
 
-def action(found: RecoveryStep, name: str) -> OfferedAction:
+def action(found: RecoveryStep, name: str) -> RemedyDocument:
     return next(item for item in found.actions if item.action == name)
 
 
@@ -447,7 +447,7 @@ def test_a_lock_without_an_id_has_nothing_to_release(desk: Desk) -> None:
         error=Fault(code="state_locked", phase="lock", summary=said),
     )
     desk.has("network", last_attempt=tried, run_id=SECOND)
-    assert row(desk).hint == HINTS["lock"]
+    assert row(desk).hint == PHASE_HINTS["lock"]
 
 
 def test_what_the_module_of_an_action_left_is_settled_first(desk: Desk) -> None:

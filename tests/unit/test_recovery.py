@@ -24,11 +24,17 @@ from orchestrator.domain.record.record import (
     SavedState,
 )
 from orchestrator.domain.record.states import Condition
-from orchestrator.domain.recovery.advice import BARS, CASES, UNCALLED, Advice, advise
-from orchestrator.domain.recovery.context import Facts, Position, Remedy, Situation, Subject
-from orchestrator.domain.recovery.hints import HINTS, hint_of
-from orchestrator.domain.recovery.messages import OFFERED, REFUSED, SPECIAL
-from orchestrator.domain.recovery.offers import offers
+from orchestrator.domain.recovery.advice import CASES, NOT_CALLED_FOR, PRECONDITIONS, Advice, advise
+from orchestrator.domain.recovery.commands import offers
+from orchestrator.domain.recovery.context import (
+    Neighbours,
+    RecoveryContext,
+    Remedy,
+    Situation,
+    StepFacts,
+)
+from orchestrator.domain.recovery.hints import PHASE_HINTS, hint_of
+from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
@@ -62,7 +68,7 @@ FOUND = LOST.model_copy(
         )
     }
 )
-FULL = Facts(failed_run="R1", earlier_run="R0", compensates=True)
+FULL = StepFacts(failed_run="R1", earlier_run="R0", compensates=True)
 MISSING = Blocker("snapshot_missing", "it is not in the store", "redeploy")
 CUT = HookResult(verdict="unknown", by="undo", run_id="R1", at=START)
 UNVERIFIED = Blocker("unverified", "R0 was not verified", "--unverified")
@@ -100,8 +106,8 @@ class Row:
     situation: Situation
     recommended: str | None
     offers: str
-    facts: Facts = FULL
-    position: Position = field(default_factory=Position)
+    facts: StepFacts = FULL
+    position: Neighbours = field(default_factory=Neighbours)
     codes: dict[str, str] = field(default_factory=dict)
 
 
@@ -113,7 +119,7 @@ ROWS = (
         S.LIVE,
         "wait",
         "wait",
-        Facts(condition=Condition.LIVE),
+        StepFacts(condition=Condition.LIVE),
         codes={"reconcile": "live", "destroy": "live", "retry": "live"},
     ),
     Row(
@@ -122,7 +128,7 @@ ROWS = (
         S.CLAIMED,
         "wait",
         "wait",
-        Facts(claimed_by="apply of run R2 is going on"),
+        StepFacts(claimed_by="apply of run R2 is going on"),
         codes={"retry": "claimed", "reconcile": "claimed"},
     ),
     Row(
@@ -131,7 +137,7 @@ ROWS = (
         S.SILENT,
         "manual",
         "reconcile manual",
-        Facts(condition=Condition.SILENT, unproven="run R1"),
+        StepFacts(condition=Condition.SILENT, unproven_process="run R1"),
         codes={"wait": "not_running", "destroy": "silent", "redeploy": "silent"},
     ),
     Row(
@@ -140,7 +146,9 @@ ROWS = (
         S.INTERRUPTED,
         "reconcile",
         "reconcile destroy",
-        Facts(condition=Condition.INTERRUPTED, compensates=True, failed_run="R1", earlier_run="R0"),
+        StepFacts(
+            condition=Condition.INTERRUPTED, compensates=True, failed_run="R1", earlier_run="R0"
+        ),
         codes={"retry": "interrupted", "rollback": "interrupted", "compensate": "interrupted"},
     ),
     Row(
@@ -149,7 +157,7 @@ ROWS = (
         S.SPOOLED,
         "reconcile",
         "reconcile",
-        Facts(spooled=True),
+        StepFacts(spooled=True),
         codes={"destroy": "spooled", "verify": "spooled"},
     ),
     Row(
@@ -158,7 +166,7 @@ ROWS = (
         S.UNSAVED,
         "reconcile",
         "reconcile manual",
-        Facts(unsaved="/work/errored.tfstate"),
+        StepFacts(errored_state="/work/errored.tfstate"),
         codes={"destroy": "errored_state", "retry": "errored_state"},
     ),
     Row(
@@ -167,7 +175,7 @@ ROWS = (
         S.UNSAVED,
         "reconcile",
         "reconcile manual",
-        Facts(condition=Condition.INTERRUPTED, unsaved="/work/errored.tfstate"),
+        StepFacts(condition=Condition.INTERRUPTED, errored_state="/work/errored.tfstate"),
         codes={"destroy": "errored_state"},
     ),
     Row(
@@ -198,7 +206,7 @@ ROWS = (
         S.UNANSWERABLE,
         "manual",
         "reconcile destroy manual",
-        Facts(unanswered=frozenset({LOST.address})),
+        StepFacts(unanswerable=frozenset({LOST.address})),
     ),
     Row(
         "what left the provider state can only be told by a person",
@@ -220,7 +228,7 @@ ROWS = (
         S.NEVER,
         "redeploy",
         "redeploy",
-        Facts(),
+        StepFacts(),
         codes={"destroy": "nothing_there", "retry": "not_failed", "manual": "nothing_missing"},
     ),
     Row(
@@ -236,7 +244,7 @@ ROWS = (
         S.NEVER,
         None,
         "",
-        position=Position(unready={"network": "error"}),
+        position=Neighbours(unready={"network": "error"}),
         codes={"redeploy": "upstream"},
     ),
     Row(
@@ -256,7 +264,7 @@ ROWS = (
         S.RETAINED,
         None,
         "verify redeploy rollback compensate",
-        Facts(earlier_run="R0", compensates=True),
+        StepFacts(earlier_run="R0", compensates=True),
         codes={"destroy": "retained", "retry": "not_failed"},
     ),
     Row(
@@ -265,7 +273,7 @@ ROWS = (
         S.OK,
         None,
         "verify redeploy rollback compensate destroy",
-        Facts(earlier_run="R0", compensates=True),
+        StepFacts(earlier_run="R0", compensates=True),
         codes={"reconcile": "nothing_uncertain", "retry": "not_failed"},
     ),
     Row(
@@ -274,7 +282,7 @@ ROWS = (
         S.OK,
         None,
         "verify redeploy destroy",
-        Facts(),
+        StepFacts(),
         codes={"rollback": "unknown_run", "compensate": "none_declared"},
     ),
     Row(
@@ -283,8 +291,8 @@ ROWS = (
         S.OK,
         None,
         "verify redeploy rollback compensate",
-        Facts(earlier_run="R0", compensates=True),
-        position=Position(dependents={"server": "ok"}),
+        StepFacts(earlier_run="R0", compensates=True),
+        position=Neighbours(dependents={"server": "ok"}),
         codes={"destroy": "dependents"},
     ),
     Row(
@@ -321,11 +329,11 @@ ROWS = (
         S.COMPENSATING,
         "reconcile",
         "reconcile retry redeploy rollback destroy",
-        Facts(
+        StepFacts(
             failed_run="R1",
             earlier_run="R0",
             compensates=True,
-            action_doubts={"compensate": "aws_s3_object.this"},
+            hook_doubts={"compensate": "aws_s3_object.this"},
         ),
         codes={"compensate": "module_in_doubt"},
     ),
@@ -335,7 +343,7 @@ ROWS = (
         S.DESTROYING,
         "reconcile",
         "reconcile redeploy",
-        Facts(action_doubts={"before_destroy": "run R1 was interrupted in it"}),
+        StepFacts(hook_doubts={"before_destroy": "run R1 was interrupted in it"}),
         codes={"destroy": "module_in_doubt"},
     ),
     Row(
@@ -352,7 +360,7 @@ ROWS = (
         S.OK,
         None,
         "verify redeploy rollback destroy",
-        Facts(earlier_run="R0", compensates=True),
+        StepFacts(earlier_run="R0", compensates=True),
         codes={"compensate": "compensated"},
     ),
     Row(
@@ -391,10 +399,10 @@ ROWS = (
         S.FAILED,
         "redeploy",
         "reconcile redeploy destroy",
-        Facts(
+        StepFacts(
             failed_run="R1",
             earlier_run="R0",
-            obstacles={Remedy.RETRY: MISSING, Remedy.ROLLBACK: MISSING},
+            blockers={Remedy.RETRY: MISSING, Remedy.ROLLBACK: MISSING},
         ),
         codes={
             "retry": "snapshot_missing",
@@ -408,7 +416,7 @@ ROWS = (
         S.OK,
         None,
         "verify retry redeploy destroy",
-        Facts(failed_run="R1", earlier_run="R0", obstacles={Remedy.ROLLBACK: UNVERIFIED}),
+        StepFacts(failed_run="R1", earlier_run="R0", blockers={Remedy.ROLLBACK: UNVERIFIED}),
         codes={"rollback": "unverified"},
     ),
     Row(
@@ -417,18 +425,18 @@ ROWS = (
         S.FAILED,
         None,
         "reconcile compensate destroy",
-        position=Position(unready={"network": "error"}),
+        position=Neighbours(unready={"network": "error"}),
         codes={"retry": "upstream", "redeploy": "upstream", "rollback": "upstream"},
     ),
 )
 
 
-def subject(row: Row) -> Subject:
-    return Subject(Web(), "compute", row.record, row.position, row.facts)
+def context(row: Row) -> RecoveryContext:
+    return RecoveryContext(Web(), "compute", row.record, row.position, row.facts)
 
 
 def advice(row: Row) -> Advice:
-    return advise(subject(row))
+    return advise(context(row))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.why)
@@ -438,10 +446,10 @@ def test_every_case_has_its_reason(row: Row) -> None:
     recommendation.
     """
     found = advice(row)
-    available = [str(choice.remedy) for choice in found.choices if choice.available]
+    available = [str(choice.remedy) for choice in found.remedies if choice.available]
     assert (found.situation, found.recommended) == (row.situation, row.recommended)
     assert " ".join(available) == row.offers
-    codes = {str(choice.remedy): choice.code for choice in found.choices}
+    codes = {str(choice.remedy): choice.code for choice in found.remedies}
     assert {name: codes[name] for name in row.codes} == row.codes
 
 
@@ -459,7 +467,7 @@ def test_every_action_is_listed_with_a_sentence(row: Row) -> None:
     All nine actions are there, each with a reason; a command is there exactly where the action is
     available.
     """
-    found = offers(subject(row), advice(row))
+    found = offers(context(row), advice(row))
     assert [offer.action for offer in found] == list(Remedy)
     for offer in found:
         assert offer.reason.message and "{" not in offer.reason.message
@@ -473,7 +481,7 @@ def test_every_command_is_about_one_step_on_one_entry(row: Row) -> None:
     A printed command carries the sequence it was offered on; only waiting carries none,
     for what it waits for moves on.
     """
-    for offer in offers(subject(row), advice(row)):
+    for offer in offers(context(row), advice(row)):
         if offer.command is None:
             continue
         words = shlex.split(offer.command)
@@ -491,7 +499,7 @@ def offered(remedy: str, record: OperationRecord | None, **facts: Json) -> tuple
     Sentence and command of an action that must be available.
     """
     filled: dict[str, Json] = {"failed_run": "R1", "earlier_run": "R0", **facts}
-    given = Subject(Web(), "compute", record, facts=Facts(**filled))
+    given = RecoveryContext(Web(), "compute", record, facts=StepFacts(**filled))
     found = next(item for item in offers(given, advise(given)) if item.action == remedy)
     assert found.command is not None
     return found.reason.message, found.command
@@ -546,7 +554,9 @@ def test_a_claim_that_nobody_can_prove_dead_takes_a_reason() -> None:
     """
     Whatever mutates must say why it takes over; what holds the claim is named.
     """
-    said, command = offered("redeploy", failed(), unproven="process 7 of run R9 on runner-7")
+    said, command = offered(
+        "redeploy", failed(), unproven_process="process 7 of run R9 on runner-7"
+    )
     assert "process 7 of run R9 on runner-7" in said
     assert "--takeover" in shlex.split(command)
 
@@ -554,9 +564,14 @@ def test_a_claim_that_nobody_can_prove_dead_takes_a_reason() -> None:
 @pytest.mark.parametrize(
     ("remedy", "record", "facts", "words"),
     [
-        ("reconcile", failed(), {"unsaved": "/w/errored.tfstate"}, "--push-errored-state --reason"),
+        (
+            "reconcile",
+            failed(),
+            {"errored_state": "/w/errored.tfstate"},
+            "--push-errored-state --reason",
+        ),
         ("rollback", failed(), {}, "rollback --to R0 --reason"),
-        ("redeploy", failed(), {"given_inputs": "runs/R1/in.yml"}, "--input-file runs/R1/in.yml"),
+        ("redeploy", failed(), {"rerun_inputs": "runs/R1/in.yml"}, "--input-file runs/R1/in.yml"),
         ("redeploy", None, {}, "apply --at 0"),
         (
             "manual",
@@ -584,7 +599,12 @@ def test_a_claim_that_nobody_can_prove_dead_takes_a_reason() -> None:
             "--adopt --reason WHY",
         ),
         ("wait", running(), {"condition": Condition.LIVE}, "reconcile --wait"),
-        ("reconcile", running(), {"condition": Condition.SILENT, "unproven": "R1"}, "--takeover"),
+        (
+            "reconcile",
+            running(),
+            {"condition": Condition.SILENT, "unproven_process": "R1"},
+            "--takeover",
+        ),
         (
             "destroy",
             entry(resources=Resources(in_doubt=(LEFT,))),
@@ -619,8 +639,8 @@ def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
     """
     What nobody verified is not offered, and the command that insists is told.
     """
-    facts = Facts(earlier_run="R0", obstacles={Remedy.ROLLBACK: UNVERIFIED})
-    given = Subject(Web(), "compute", failed(), facts=facts)
+    facts = StepFacts(earlier_run="R0", blockers={Remedy.ROLLBACK: UNVERIFIED})
+    given = RecoveryContext(Web(), "compute", failed(), facts=facts)
     found = next(item for item in offers(given, advise(given)) if item.action is Remedy.ROLLBACK)
     said = found.reason.message
     assert "`orchestrator rollback web -e prod --step compute --to R0 --at 6" in said
@@ -631,22 +651,22 @@ def test_every_code_has_a_sentence_and_every_sentence_is_used() -> None:
     """
     The catalogue of reasons is exactly that of the table.
     """
-    blocks = {case.blocks for case in CASES if case.blocks}
-    barred = {bar.code for bars in BARS.values() for bar in bars}
-    assert blocks | barred | set(UNCALLED.values()) == set(REFUSED)
-    assert set(OFFERED) == set(Remedy)
-    possible = {(remedy, case.situation) for case in CASES for remedy in case.may}
-    assert set(SPECIAL) <= possible
+    blocks = {case.refused_as for case in CASES if case.refused_as}
+    barred = {bar.code for bars in PRECONDITIONS.values() for bar in bars}
+    assert blocks | barred | set(NOT_CALLED_FOR.values()) == set(REFUSALS)
+    assert set(DESCRIPTIONS) == set(Remedy)
+    possible = {(remedy, case.situation) for case in CASES for remedy in case.allowed}
+    assert set(SITUATION_DESCRIPTIONS) <= possible
 
 
 def test_every_phase_has_a_hint_of_its_own() -> None:
     """
     Each phase of a fault says what to do first, and no two say the same.
     """
-    assert set(HINTS) == set(get_args(Phase))
-    assert len(set(HINTS.values())) == len(HINTS)
+    assert set(PHASE_HINTS) == set(get_args(Phase))
+    assert len(set(PHASE_HINTS.values())) == len(PHASE_HINTS)
     words = ("fix", "wait", "service", "route", "roll back", "unlock", "adopt")
-    assert all(any(word in hint for hint in HINTS.values()) for word in words)
+    assert all(any(word in hint for hint in PHASE_HINTS.values()) for word in words)
 
 
 @pytest.mark.parametrize("code", ["lineage", "stopped"])
@@ -657,8 +677,8 @@ def test_no_hint_of_the_phase_where_the_reason_is_another(code: str) -> None:
     """
     assert hint_of(Fault(code=code, phase="plan", summary="another state")) is None
     plain = Fault(code="engine_failed", phase="apply", summary="x")
-    assert hint_of(plain) == HINTS["apply"]
-    assert hint_of(plain, doubtful=True) == HINTS["readback"]
+    assert hint_of(plain) == PHASE_HINTS["apply"]
+    assert hint_of(plain, doubtful=True) == PHASE_HINTS["readback"]
 
 
 def test_a_destroy_that_waits_for_the_provider_accepts_nothing_as_vanished() -> None:

@@ -14,9 +14,9 @@ from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.record.states import Verdict
 from orchestrator.errors import EXIT_CODES
 from orchestrator.views.errors import error_document, error_text
+from orchestrator.views.formats import STATUS_STYLE, exit_meaning
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
-from orchestrator.views.words import STATUS_STYLE, exit_meaning
 from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
 
 

@@ -9,8 +9,8 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.views.formats import ago, duration
 from orchestrator.views.page import Page, Paper, cells, clean, cut
-from orchestrator.views.words import ago, duration
 from tests.golden.streams import START, at
 
 WORDS = st.lists(st.text("abcß漢", min_size=1, max_size=12), min_size=1, max_size=40)

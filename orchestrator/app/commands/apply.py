@@ -126,8 +126,8 @@ def _divided(runner: StepRunner, selected: Sequence[str], course: ApplyPolicy) -
                 todo.append(step)
             case Skip(why):
                 runner.end_skipped(step, why, **carried_over(runner, step))
-            case Blocker() as obstacle:
-                forbidden.append(obstacle)
+            case Blocker() as blocker:
+                forbidden.append(blocker)
     if forbidden:
         raise refusal(forbidden)
     return todo

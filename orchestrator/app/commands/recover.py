@@ -16,22 +16,22 @@ from orchestrator.app.inspection.read_context import (
 )
 from orchestrator.domain.blueprint.summary import Outline
 from orchestrator.domain.documents.recovery import (
-    Evidence,
     LastRun,
     LateOutcome,
     ManualGap,
-    ProcessSeen,
+    ObjectInDoubt,
+    ProcessLiveness,
     RecoveryDocument,
     RecoveryStep,
-    UncertainObject,
+    StepEvidence,
 )
 from orchestrator.domain.record.record import Fault, NextCommand, OperationRecord, RunRecord
 from orchestrator.domain.record.states import StepStatus, verdict
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.domain.recovery.context import Remedy, Situation, Subject
+from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.hints import hint_of
-from orchestrator.domain.recovery.offers import lock_hint, offers, window_of
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 
 
@@ -68,14 +68,14 @@ def recover(
 
 def _step(survey: Inspection, step: str) -> RecoveryStep:
     record = survey.newest(step)
-    subject = Subject(
-        place=survey.outline,
+    context = RecoveryContext(
+        blueprint=survey.outline,
         step=step,
         record=record,
-        position=survey.position(step),
+        neighbours=survey.position(step),
         facts=survey.facts(step, record),
     )
-    advice = advise(subject)
+    advice = advise(context)
     fault = survey.history.fault(step, record)
     waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
     return RecoveryStep(
@@ -88,25 +88,25 @@ def _step(survey: Inspection, step: str) -> RecoveryStep:
         updated_at=record.updated_at if record else None,
         situation=advice.situation,
         last_error=record.last_error if record else None,
-        hint=_hint(subject, fault) if fault else None,
-        blocked_by=tuple(subject.position.unready) if waits else (),
-        evidence=_evidence(survey, subject),
-        actions=offers(subject, advice),
+        hint=_hint(context, fault) if fault else None,
+        blocked_by=tuple(context.neighbours.unready) if waits else (),
+        evidence=_evidence(survey, context),
+        actions=offers(context, advice),
         recommended=advice.recommended,
     )
 
 
-def _hint(subject: Subject, fault: Fault) -> str | None:
-    if subject.facts.lock is not None:
-        return lock_hint(subject, subject.facts.lock)
-    return hint_of(fault, doubtful=bool(subject.doubts))
+def _hint(context: RecoveryContext, fault: Fault) -> str | None:
+    if context.facts.lock is not None:
+        return lock_hint(context, context.facts.lock)
+    return hint_of(fault, doubtful=bool(context.doubts))
 
 
-def _evidence(survey: Inspection, subject: Subject) -> Evidence:
-    record, facts, step = subject.record, subject.facts, subject.step
+def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
+    record, facts, step = context.record, context.facts, context.step
     found = record.resources if record else None
     signs = survey.signs.get(step)
-    return Evidence(
+    return StepEvidence(
         command=(record.active_command or record.failed_command) if record else None,
         error=record.error if record else None,
         in_doubt=tuple(_uncertain(record)) if record else (),
@@ -118,10 +118,10 @@ def _evidence(survey: Inspection, subject: Subject) -> Evidence:
         last_attempt=record.last_attempt if record else None,
         last_run=_last_run(survey, step),
         lock=facts.lock,
-        errored_state=facts.unsaved,
+        errored_state=facts.errored_state,
         settling=facts.settling,
         processes=tuple(
-            ProcessSeen(role=role, host=identity.host, pid=identity.pid, state=state)
+            ProcessLiveness(role=role, host=identity.host, pid=identity.pid, state=state)
             for role, (identity, state) in (signs.processes.items() if signs else ())
         ),
         heartbeat_age=signs.lease.age if signs and signs.lease else None,
@@ -144,14 +144,14 @@ def _evidence(survey: Inspection, subject: Subject) -> Evidence:
         scope=facts.scope,
         action_roots=survey.hook_targets(step),
         parent=survey.outline.steps[step].owned_by,
-        children=subject.position.children,
+        children=context.neighbours.children,
     )
 
 
-def _uncertain(record: OperationRecord) -> Iterator[UncertainObject]:
+def _uncertain(record: OperationRecord) -> Iterator[ObjectInDoubt]:
     for doubt in record.resources.in_doubt:
         after, before = window_of(record, doubt)
-        yield UncertainObject(
+        yield ObjectInDoubt(
             address=doubt.address,
             action=doubt.action,
             after=after,

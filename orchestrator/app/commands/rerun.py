@@ -2,7 +2,7 @@
 ``retry``, ``redeploy``, ``rollback`` and promotion: new runs that come from an earlier one.
 
 They differ in where snapshots, inputs and steps come from, and in what must hold before: the checks
-of `domain.lineage`, made once more under the claim. The work itself is that of ``apply``.
+of `domain.recovery.rerun_rules`, made again under the claim. The work itself is that of ``apply``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from orchestrator.domain.recovery.rerun_rules import (
     Skip,
     lock_blob,
     lock_file_blob,
-    promotion_obstacle,
-    retry_obstacle,
-    rollback_obstacle,
+    missing_snapshot,
+    promotion_blocker,
+    retry_blocker,
+    rollback_blocker,
     snapshot_blob,
-    without_snapshot,
 )
 from orchestrator.errors import Invalid, Problem, Refused
 
@@ -47,7 +47,7 @@ def retry(
     request = _as_asked(services, request, earlier.record)
 
     def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
-        return retry_obstacle(earlier.record, step, record, stored)
+        return retry_blocker(earlier.record, step, record, stored)
 
     return _repeat(services, deployment, request, earlier, judge)
 
@@ -82,7 +82,7 @@ def rollback(
     stored, unverified = _snapshots(services), request.unverified is not None
 
     def judge(step: str, _: OperationRecord | None) -> Blocker | None:
-        return rollback_obstacle(earlier.record, step, stored, unverified=unverified)
+        return rollback_blocker(earlier.record, step, stored, unverified=unverified)
 
     return _repeat(services, deployment, request, earlier, judge)
 
@@ -113,8 +113,8 @@ def promote(
     stored = _snapshots(services)
 
     def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
-        obstacle = promotion_obstacle(earlier.record, step, stored)
-        return obstacle or (unfinished(step, record) if request.unfinished else None)
+        blocker = promotion_blocker(earlier.record, step, stored)
+        return blocker or (unfinished(step, record) if request.unfinished else None)
 
     request = _with_lineage(services, request, "promotion", earlier.record.run_id)
     course = ApplyPolicy(module_of_run(earlier.record), judge)
@@ -176,7 +176,7 @@ def module_of_run(earlier: RunRecord) -> SourceOf:
         row, store = rows[step.name], steps.services.store
         snapshot = stored_snapshot(steps.services, row.module_digest) if row.module_digest else None
         if snapshot is None:
-            raise refusal([without_snapshot(earlier, row)])
+            raise refusal([missing_snapshot(earlier, row)])
         if row.lock_digest is not None:
             return ModuleSource(snapshot, store.blob(lock_file_blob(row.lock_digest)))
         return ModuleSource(snapshot, store.blob(lock_blob(row.target, snapshot.digest)))

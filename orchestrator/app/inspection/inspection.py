@@ -35,7 +35,7 @@ from orchestrator.domain.record.states import (
     Status,
     StepStatus,
 )
-from orchestrator.domain.recovery.context import Facts, Position, Remedy
+from orchestrator.domain.recovery.context import Neighbours, Remedy, StepFacts
 from orchestrator.domain.target import ActionKind, Target, action_of
 
 _ERRORED = "errored.tfstate"
@@ -85,12 +85,12 @@ class Inspection:
             else self.probe.condition_from(self.signs[step])
         )
 
-    def position(self, step: str) -> Position:
+    def position(self, step: str) -> Neighbours:
         graph = self.outline.graph
         children = self._children(step)
         needs = [up for up in graph.order if up in graph.needs(step)]
         dependents = applied_graph(graph, self.records).dependents(step)
-        return Position(
+        return Neighbours(
             unready={up: _word(self.status(up)) for up in needs if self.status(up) not in READY},
             dependents={
                 name: _word(self.status(name))
@@ -125,7 +125,7 @@ class Inspection:
         record = self.newest(step)
         return record is not None and record.parent == str(self.outline.target(parent))
 
-    def facts(self, step: str, record: OperationRecord | None) -> Facts:
+    def facts(self, step: str, record: OperationRecord | None) -> StepFacts:
         condition = self.condition(step)
         outlined = self.outline.steps[step]
         claimed_by, unproven = self.claim_holder
@@ -135,24 +135,24 @@ class Inspection:
         kept = retention(outlined.retain, record)
         failed, no_retry = self.history.retry(step, record)
         earlier, no_rollback = self.history.rollback(step, record)
-        obstacles = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
-        return Facts(
+        blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
+        return StepFacts(
             condition=condition,
             claimed_by=claimed_by,
-            unproven=unproven,
+            unproven_process=unproven,
             spooled=step in self.spooled,
             settling=self._settling(record),
-            unsaved=self._unsaved(step) if record else None,
-            unanswered=self._unanswered(record),
+            errored_state=self._unsaved(step) if record else None,
+            unanswerable=self._unanswered(record),
             lock=fault.summary if fault is not None and fault.phase == "lock" else None,
             vanished=_code(fault) == "vanished" != _code(record.error if record else None),
             failed_run=failed,
             earlier_run=earlier,
-            obstacles={remedy: found for remedy, found in obstacles.items() if found is not None},
-            given_inputs=self._given_inputs(record),
+            blockers={remedy: found for remedy, found in blockers.items() if found is not None},
+            rerun_inputs=self._given_inputs(record),
             compensates=outlined.compensate,
-            action_doubts=self._action_doubts(step),
-            kept=kept.reason if kept else None,
+            hook_doubts=self._action_doubts(step),
+            retained_because=kept.reason if kept else None,
             scope=_scope(outlined.providers),
         )
 

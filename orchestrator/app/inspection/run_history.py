@@ -18,9 +18,9 @@ from orchestrator.domain.recovery.rerun_rules import (
     Skip,
     deployment_blob,
     failed_run,
-    retry_obstacle,
-    rollback_obstacle,
-    run_obstacle,
+    retry_blocker,
+    rollback_blocker,
+    run_blocker,
     snapshot_blob,
 )
 from orchestrator.errors import StoreUnavailable
@@ -72,9 +72,9 @@ class RunHistory:
         blobs = self._reader.store.blobs
         return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
 
-    def _run_obstacle(self, run_id: str, run: RunRecord | None) -> Blocker | None:
+    def _run_blocker(self, run_id: str, run: RunRecord | None) -> Blocker | None:
         blueprint, environment = self._place
-        return run_obstacle(
+        return run_blocker(
             run_id,
             run,
             self._stored,
@@ -94,10 +94,10 @@ class RunHistory:
         if run_id is None:
             return None, None
         run = self._run(run_id)
-        obstacle = self._run_obstacle(run_id, run)
-        if run is None or obstacle is not None:
-            return run_id, obstacle
-        found = retry_obstacle(run, step, record, self._stored)
+        blocker = self._run_blocker(run_id, run)
+        if run is None or blocker is not None:
+            return run_id, blocker
+        found = retry_blocker(run, step, record, self._stored)
         return (None, None) if isinstance(found, Skip) else (run_id, found)
 
     def _run(self, run_id: str) -> RunRecord | None:
@@ -120,8 +120,8 @@ class RunHistory:
         for run in self.runs:
             if record is None or run.run_id >= record.run_id:
                 continue
-            found = self._run_obstacle(run.run_id, run)
-            found = found or rollback_obstacle(run, step, self._stored, unverified=False)
+            found = self._run_blocker(run.run_id, run)
+            found = found or rollback_blocker(run, step, self._stored, unverified=False)
             if found is None:
                 return run.run_id, None
             if nearest is None and found.reason in ("unverified", "snapshot_missing"):

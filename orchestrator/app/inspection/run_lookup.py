@@ -14,9 +14,9 @@ from orchestrator.domain.recovery.rerun_rules import (
     Blocker,
     deployment_blob,
     failed_run,
-    named_obstacle,
-    promotion_obstacle,
-    run_obstacle,
+    promotion_blocker,
+    run_blocker,
+    run_identity_blocker,
     run_to_follow,
     run_to_repeat,
 )
@@ -82,7 +82,7 @@ def run_to_redeploy(
     """
     if run_id is not None:
         run = find_run(files, store, run_id)
-        stranger = named_obstacle(
+        stranger = run_identity_blocker(
             run_id, run, project=project, blueprint=blueprint, environment=environment
         )
         return _certain(stranger or run_id)
@@ -107,7 +107,7 @@ def read_prior_run(
     environment: str | None,
 ) -> PriorRun:
     """
-    A run that can be done again. Refused where it cannot, as `lineage.run_obstacle` says;
+    A run that can be done again. Refused where it cannot, as `rerun_rules.run_blocker` says;
     StoreUnavailable where what is kept of it cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
@@ -117,12 +117,12 @@ def read_prior_run(
 
     run = find_run(files, store, run_id)
     stored = store.blobs("deployments/")
-    obstacle = run_obstacle(
+    blocker = run_blocker(
         run_id, run, stored, project=project, blueprint=blueprint, environment=environment
     )
-    if obstacle is not None:
-        raise refusal([obstacle])
-    assert run is not None, "an unknown run is an obstacle"
+    if blocker is not None:
+        raise refusal([blocker])
+    assert run is not None, "an unknown run is an blocker"
     assert run.deployment is not None, "so is one without a deployment"
     text = store.blob(deployment_blob(run.deployment)) or b""
     try:
@@ -139,18 +139,18 @@ def check_promotable(store: OperationStore, run: RunRecord, steps: Sequence[str]
     Refused, with all of them, where a step's module cannot be taken from the run.
     """
     stored = store.blobs("snapshots/")
-    found = [promotion_obstacle(run, step, stored) for step in steps]
-    obstacles = [item for item in found if item is not None]
-    if obstacles:
-        raise refusal(obstacles)
+    found = [promotion_blocker(run, step, stored) for step in steps]
+    blockers = [item for item in found if item is not None]
+    if blockers:
+        raise refusal(blockers)
 
 
-def refusal(obstacles: Sequence[Blocker]) -> Refused:
+def refusal(blockers: Sequence[Blocker]) -> Refused:
     """
-    The error that says all obstacles; reason and hint are those of the first.
+    The error that says all blockers; reason and hint are those of the first.
     """
-    first = obstacles[0]
-    return Refused(first.reason, "\n".join(item.message for item in obstacles), hint=first.hint)
+    first = blockers[0]
+    return Refused(first.reason, "\n".join(item.message for item in blockers), hint=first.hint)
 
 
 def _matches(record: OperationRecord, patterns: Sequence[str]) -> bool:

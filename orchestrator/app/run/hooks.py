@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from orchestrator.app.run.prepared_steps import current_module
-from orchestrator.app.run.run_summary import codes_of
+from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.pipeline import StepPipeline, StepResult
 from orchestrator.app.steps.preparation import stopped
@@ -278,7 +278,7 @@ def hook_exit_codes(done: StepResult, kind: ActionKind, stopped: int) -> list[in
     """
     last = last_hook_result(done.record, kind)
     unknown = done.mutated and last is not None and last.verdict == "unknown"
-    codes = codes_of(done.fault, (), stopped)
+    codes = exit_codes_of(done.fault, (), stopped)
     return [InDoubt.exit_code, *codes] if unknown else codes
 
 

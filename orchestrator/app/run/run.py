@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from orchestrator.app.run.request import RunRequest, check_approval, select_steps
-from orchestrator.app.run.run_summary import close
+from orchestrator.app.run.run_summary import finish_run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.session import open_session
@@ -76,7 +76,7 @@ def run(
                 services.files.sweep(run_id)
     except OrchestratorError as exc:
         error = exc
-    return close(session, error, started=started)
+    return finish_run(session, error, started=started)
 
 
 def _note_changed_secrets(services: Services, deployment: Deployment) -> None:

@@ -23,7 +23,7 @@ from orchestrator.domain.record.record import (
     StepRun,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict, verdict
-from orchestrator.domain.recovery.command_line import command_line, naming
+from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.errors import (
     Busy,
@@ -50,7 +50,7 @@ EXIT_BY_CODE = {
 }
 
 
-def codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list[int]:
+def exit_codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list[int]:
     """
     The exit codes that a step's outcome stands for; ``stopped`` is the run's own of a signal.
     """
@@ -91,7 +91,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     )
 
 
-def close(session: Session, error: OrchestratorError | None, *, started: float) -> int:
+def finish_run(session: Session, error: OrchestratorError | None, *, started: float) -> int:
     """
     Finish the run record and tell the whole story; returns the exit code.
     """
@@ -102,7 +102,7 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
         session.fail(services.stop.exit_code)
     exit_code = worst(session.codes)
     fault = fault_of(error, services.masker) if error else None
-    found = _records(session)
+    found = _recorded_outcome(session)
     if found and session.run.command == "destroy":
         left = {r.target.step: r for r in found.records if r.status not in NOTHING_THERE}
         session.set_remaining(left, found.orphaned)
@@ -128,7 +128,7 @@ def close(session: Session, error: OrchestratorError | None, *, started: float) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _RecordedOutcome:
     """
     What is recorded at the end of a run: of the blueprint's steps, their verdict, and the targets
     that are alive and not in the blueprint.
@@ -139,7 +139,7 @@ class _Found:
     orphaned: Sequence[str]
 
 
-def _records(session: Session) -> _Found | None:
+def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
     services, deployment = session.services, session.deployment
     watch = LivenessProbe(
         services.store, services.files, services.processes, services.limits.silence
@@ -156,7 +156,7 @@ def _records(session: Session) -> _Found | None:
             rows.append((record.status, watch.condition(record)) if record else (None, None))
     except StoreUnavailable:
         return None
-    return _Found(
+    return _RecordedOutcome(
         records=[records[root] for root in deployment.roots() if root in records],
         verdict=verdict(rows),
         orphaned=[
@@ -280,7 +280,7 @@ def _is_unsaved(row: StepRun) -> bool:
 def _push(deployment: Deployment, step: str) -> NextCommand:
     return NextCommand(
         command=command_line(
-            deployment, "reconcile", *naming(deployment, step), "--push-errored-state"
+            deployment, "reconcile", *step_options(deployment, step), "--push-errored-state"
         ),
         why="save the provider state that the engine could not save",
     )
@@ -297,7 +297,7 @@ def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextComm
     found = []
     for row in rows:
         for options, why in choices(row.in_doubt):
-            words = (*naming(deployment, row.step), *options, "--reason", "WHY")
+            words = (*step_options(deployment, row.step), *options, "--reason", "WHY")
             command = command_line(deployment, "reconcile", *words)
             found.append(NextCommand(command=command, why=why))
     return found

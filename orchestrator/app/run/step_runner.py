@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.app.run.hook_settling import settle_hook
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
 from orchestrator.app.run.request import RunRequest, match_steps
-from orchestrator.app.run.run_summary import codes_of, fault_of
+from orchestrator.app.run.run_summary import exit_codes_of, fault_of
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
@@ -22,7 +22,7 @@ from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.record import Resources, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
-from orchestrator.domain.recovery.command_line import command_line, naming
+from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.target import action_kind, action_name, action_of, shown_root
 from orchestrator.errors import (
     ApprovalMissing,
@@ -182,7 +182,7 @@ class StepRunner:
         """
         record, found = done.record, done.record.resources
         fault, restored = done.fault, done.fault is not None and done.fault != record.error
-        for code in codes_of(fault, found.in_doubt, self.services.stop.exit_code):
+        for code in exit_codes_of(fault, found.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
         self.end(
             name,
@@ -245,7 +245,7 @@ class StepRunner:
                 + command_line(
                     self.deployment,
                     "reconcile",
-                    *naming(self.deployment, name),
+                    *step_options(self.deployment, name),
                     "--push-errored-state",
                 )
                 + "; if the saved state is sound without it, --dismiss-errored-state REASON",

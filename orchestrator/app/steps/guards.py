@@ -18,7 +18,7 @@ from orchestrator.domain.record.doubts import StateObservation, missing_from_sta
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.domain.recovery.command_line import Place, command_line
+from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
 
@@ -177,7 +177,9 @@ def check_created_again(
     )
 
 
-def check_not_moved(place: Place, step: str, record: OperationRecord | None, at: int) -> None:
+def check_not_moved(
+    place: BlueprintAddress, step: str, record: OperationRecord | None, at: int
+) -> None:
     """
     Refused where the newest entry of a step is not the one that the command was offered on (law
     17); 0 stands for no record.

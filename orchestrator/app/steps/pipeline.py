@@ -50,7 +50,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.state_operations import adopted_unapplied
-from orchestrator.domain.recovery.command_line import command_line, naming
+from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,
@@ -435,7 +435,7 @@ class StepPipeline:
                 hint=command_line(
                     self.session.deployment,
                     "reconcile",
-                    *naming(self.session.deployment, self.step.name),
+                    *step_options(self.session.deployment, self.step.name),
                     "--push-errored-state",
                 ),
                 level="error",

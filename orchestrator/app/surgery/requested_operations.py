@@ -17,7 +17,7 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
 from orchestrator.domain.record.state_operations import managing_address, same_content
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.recovery.command_line import command_line, naming
+from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports.engine import Import, Push, Unlock, Untaint
 
@@ -134,7 +134,8 @@ def _check_found(runner: StepRunner, name: str, address: str, object_id: str) ->
         if doubt.address != address or found is None or found.verdict != "exists":
             continue
         if object_id not in found.ids:
-            forget = (*naming(runner.deployment, name), "--forget", address, "--reason", "WHY")
+            options = step_options(runner.deployment, name)
+            forget = (*options, "--forget", address, "--reason", "WHY")
             raise Refused(
                 "not_the_one_found",
                 f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "

@@ -26,7 +26,7 @@ from orchestrator.domain.record.states import Condition, Liveness, Status, StepS
 from orchestrator.domain.recovery.context import Remedy, Situation
 
 
-class OfferReason(JsonModel):
+class RemedyReason(JsonModel):
     """
     Why an action can or cannot be taken: a stable code, and a sentence.
     """
@@ -35,7 +35,7 @@ class OfferReason(JsonModel):
     message: str
 
 
-class OfferedAction(JsonModel):
+class RemedyDocument(JsonModel):
     """
     An action with the exact command for it, quoted for a shell; words in capitals are the reader's
     to fill in. ``command`` is None where the action is not available.
@@ -43,11 +43,11 @@ class OfferedAction(JsonModel):
 
     action: Remedy
     available: bool
-    reason: OfferReason
+    reason: RemedyReason
     command: str | None = None
 
 
-class UncertainObject(JsonModel):
+class ObjectInDoubt(JsonModel):
     """
     An object in doubt. What was done to it was done between ``after`` (None: nothing tells) and
     ``before``; ``id`` is known where the engine or an earlier state told it; ``readback`` is what
@@ -63,7 +63,7 @@ class UncertainObject(JsonModel):
     readback: Readback | None = None
 
 
-class ProcessSeen(JsonModel):
+class ProcessLiveness(JsonModel):
     """
     The run's own process, or its engine's, and what can be told of it from here.
     """
@@ -97,7 +97,7 @@ class LateOutcome(JsonModel):
     file: str
 
 
-class Evidence(JsonModel):
+class StepEvidence(JsonModel):
     """
     The facts about a step, as far as they are known here.
 
@@ -109,7 +109,7 @@ class Evidence(JsonModel):
 
     command: Command | None = None
     error: Fault | None = None
-    in_doubt: tuple[UncertainObject, ...] = ()
+    in_doubt: tuple[ObjectInDoubt, ...] = ()
     journal: Literal["complete", "partial", "missing"] | None = None
     objects: int = 0
     tainted: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Evidence(JsonModel):
     lock: str | None = None
     errored_state: str | None = None
     settling: float = 0.0
-    processes: tuple[ProcessSeen, ...] = ()
+    processes: tuple[ProcessLiveness, ...] = ()
     heartbeat_age: float | None = None
     in_flight: tuple[InFlight, ...] = ()
     spooled: bool = False
@@ -153,8 +153,8 @@ class RecoveryStep(JsonModel):
     last_error: str | None = None
     hint: str | None = None
     blocked_by: tuple[str, ...] = ()
-    evidence: Evidence
-    actions: tuple[OfferedAction, ...]
+    evidence: StepEvidence
+    actions: tuple[RemedyDocument, ...]
     recommended: Remedy | None = None
 
 

@@ -45,7 +45,7 @@ class AttemptEvidence(JsonModel):
     files: tuple[EvidenceFile, ...] = ()
 
 
-class GoneTarget(JsonModel):
+class ConfirmedTarget(JsonModel):
     """
     A target that is confirmed gone: by which method, when, and for which objects. ``now`` tells
     that this run established it, not an earlier one.
@@ -57,7 +57,7 @@ class GoneTarget(JsonModel):
     absence: Absence
 
 
-class KeptTarget(JsonModel):
+class RetainedTarget(JsonModel):
     """
     A target that is kept: ``retained`` on purpose, or (None) because something retained needs it.
     """
@@ -70,7 +70,7 @@ class KeptTarget(JsonModel):
     objects: tuple[ObjectRef, ...] = ()
 
 
-class LeftTarget(JsonModel):
+class RemainingTarget(JsonModel):
     """
     A target that was to go and is not confirmed gone, with what may be alive of it.
     """
@@ -90,9 +90,9 @@ class TeardownReport(JsonModel):
     of which nothing is recorded, ``orphaned`` those alive that are no longer in the blueprint.
     """
 
-    gone: tuple[GoneTarget, ...] = ()
-    retained: tuple[KeptTarget, ...] = ()
-    left: tuple[LeftTarget, ...] = ()
+    gone: tuple[ConfirmedTarget, ...] = ()
+    retained: tuple[RetainedTarget, ...] = ()
+    left: tuple[RemainingTarget, ...] = ()
     untouched: tuple[str, ...] = ()
     orphaned: tuple[str, ...] = ()
 
@@ -121,12 +121,14 @@ def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | No
     for row in run.steps:
         if row.absence is not None and row.absence.verdict == "confirmed":
             now = row.status in GONE
-            gone.append(GoneTarget(step=row.step, target=row.target, now=now, absence=row.absence))
+            gone.append(
+                ConfirmedTarget(step=row.step, target=row.target, now=now, absence=row.absence)
+            )
         elif row.status is not StepStatus.SKIPPED:
-            left.append(_left(row))
+            left.append(_remaining(row))
         elif row.sequence is not None:
             kept.append(
-                KeptTarget(
+                RetainedTarget(
                     step=row.step,
                     target=row.target,
                     reason=row.reason,
@@ -146,8 +148,8 @@ def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | No
     )
 
 
-def _left(row: StepRun) -> LeftTarget:
-    return LeftTarget(
+def _remaining(row: StepRun) -> RemainingTarget:
+    return RemainingTarget(
         step=row.step,
         target=row.target,
         status=row.status,

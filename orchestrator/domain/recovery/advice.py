@@ -1,9 +1,9 @@
 """
 What may be done about a step now, as data.
 
-``CASES`` is the table: which situation a step is in, which remedies may be taken there, which is
-recommended. ``BARS`` are further conditions of single remedies; what stands against doing a run
-again comes from `domain.lineage`, so that an action is offered and refused by the same rules.
+``CASES`` is the table: which situation a step is in, which remedies are allowed there, and which is
+recommended. ``PRECONDITIONS`` are further conditions of single remedies. What forbids to repeat a
+run comes from `domain.recovery.rerun_rules`: a remedy is offered and refused by the same rules.
 `advise` is the only reader of these tables; those in docs/ are made from them. Nothing here reads
 or writes anything.
 """
@@ -20,39 +20,39 @@ from orchestrator.domain.record.hook_status import (
     is_compensation_unknown,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
-from orchestrator.domain.recovery.context import Remedy, Situation, Subject
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """
-    A row of the table: in the ``situation``, which ``holds`` tells and ``when`` says, the remedies
-    ``may`` be taken; the first of ``prefers`` that can be is recommended. ``blocks`` is the reason
-    why all others may not, where there is one for all of them.
+    A row of the table. ``holds`` recognises the ``situation``, ``when`` describes it. Remedies in
+    ``allowed`` can be taken, the first of ``prefers`` that is available is recommended.
+    ``refused_as`` is the reason code of all others, where there is one for all of them.
     """
 
     situation: Situation
     when: str
-    holds: Callable[[Subject], bool]
-    may: tuple[Remedy, ...]
+    holds: Callable[[RecoveryContext], bool]
+    allowed: tuple[Remedy, ...]
     prefers: tuple[Remedy, ...] = ()
-    blocks: str | None = None
+    refused_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Precondition:
     """
-    What keeps a remedy from being taken although the situation allows it.
+    A precondition of a remedy that the situation allows: where it ``fails``, ``code`` says why.
     """
 
     code: str
-    holds: Callable[[Subject], bool]
+    fails: Callable[[RecoveryContext], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RemedyAdvice:
     """
-    A remedy as it is offered: whether it can be taken, and the code of the reason why or why not.
+    A remedy, whether it can be taken, and the code of the reason why or why not.
     """
 
     remedy: Remedy
@@ -68,34 +68,34 @@ class Advice:
     """
 
     situation: Situation
-    choices: tuple[Choice, ...]
+    remedies: tuple[RemedyAdvice, ...]
     recommended: Remedy | None
 
 
-def _recorded(status: Status) -> Callable[[Subject], bool]:
-    return lambda subject: subject.status is status
+def _has_status(status: Status) -> Callable[[RecoveryContext], bool]:
+    return lambda context: context.status is status
 
 
-def _seen(condition: Condition) -> Callable[[Subject], bool]:
-    return lambda subject: subject.facts.condition is condition
+def _has_condition(condition: Condition) -> Callable[[RecoveryContext], bool]:
+    return lambda context: context.facts.condition is condition
 
 
-def _failed(*commands: str) -> Callable[[Subject], bool]:
-    return lambda subject: bool(subject.record and subject.record.failed_command in commands)
+def _has_failed_command(*commands: str) -> Callable[[RecoveryContext], bool]:
+    return lambda context: bool(context.record and context.record.failed_command in commands)
 
 
-def _phase(phase: str) -> Callable[[Subject], bool]:
-    return lambda subject: bool(
-        subject.record and subject.record.error and subject.record.error.phase == phase
+def _has_error_phase(phase: str) -> Callable[[RecoveryContext], bool]:
+    return lambda context: bool(
+        context.record and context.record.error and context.record.error.phase == phase
     )
 
 
-def _is_kept(subject: Subject) -> bool:
-    return subject.facts.kept is not None or subject.status is Status.RETAINED
+def _is_retained(context: RecoveryContext) -> bool:
+    return context.facts.retained_because is not None or context.status is Status.RETAINED
 
 
-def _cut_short(subject: Subject) -> bool:
-    record = subject.record
+def _is_hook_cut_short(context: RecoveryContext) -> bool:
+    record = context.record
     if record is None:
         return False
     if record.failed_command == "compensate":
@@ -103,8 +103,8 @@ def _cut_short(subject: Subject) -> bool:
     return record.failed_command == "before_destroy" and is_before_destroy_unknown(record)
 
 
-def _has_work(subject: Subject) -> bool:
-    return subject.record is not None and has_completed_work(subject.record)
+def _has_completed_work(context: RecoveryContext) -> bool:
+    return context.record is not None and has_completed_work(context.record)
 
 
 _R = Remedy
@@ -115,196 +115,198 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.LIVE,
         "its run or its engine is alive",
-        _seen(Condition.LIVE),
-        may=(_R.WAIT,),
+        _has_condition(Condition.LIVE),
+        allowed=(_R.WAIT,),
         prefers=(_R.WAIT,),
-        blocks="live",
+        refused_as="live",
     ),
     Case(
         Situation.CLAIMED,
         "a live run works on the blueprint in this environment",
-        lambda subject: subject.facts.claimed_by is not None,
-        may=(_R.WAIT,),
+        lambda context: context.facts.claimed_by is not None,
+        allowed=(_R.WAIT,),
         prefers=(_R.WAIT,),
-        blocks="claimed",
+        refused_as="claimed",
     ),
     Case(
         Situation.SILENT,
         "no heartbeat, and from here it cannot be proven that its run is dead",
-        _seen(Condition.SILENT),
-        may=(_R.RECONCILE, _R.MANUAL),
+        _has_condition(Condition.SILENT),
+        allowed=(_R.RECONCILE, _R.MANUAL),
         prefers=(_R.MANUAL,),
-        blocks="silent",
+        refused_as="silent",
     ),
     Case(
         Situation.SPOOLED,
         "its outcome waits on disk to be recorded",
-        lambda subject: subject.facts.spooled,
-        may=(_R.RECONCILE,),
+        lambda context: context.facts.spooled,
+        allowed=(_R.RECONCILE,),
         prefers=(_R.RECONCILE,),
-        blocks="spooled",
+        refused_as="spooled",
     ),
     Case(
         Situation.UNSAVED,
         "the engine could not save its provider state (`errored.tfstate`)",
-        lambda subject: subject.facts.unsaved is not None,
-        may=(_R.RECONCILE, _R.MANUAL),
+        lambda context: context.facts.errored_state is not None,
+        allowed=(_R.RECONCILE, _R.MANUAL),
         prefers=(_R.RECONCILE,),
-        blocks="errored_state",
+        refused_as="errored_state",
     ),
     Case(
         Situation.INTERRUPTED,
         "it says `running`, and its run and engine are gone",
-        _recorded(Status.RUNNING),
-        may=(_R.RECONCILE, _R.DESTROY),
+        _has_status(Status.RUNNING),
+        allowed=(_R.RECONCILE, _R.DESTROY),
         prefers=(_R.RECONCILE,),
-        blocks="interrupted",
+        refused_as="interrupted",
     ),
     Case(
         Situation.FOUND,
         "objects are in doubt, and the provider has one of them",
-        lambda subject: subject.found,
-        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        lambda context: context.is_adoptable,
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.RECONCILE,),
-        blocks="in_doubt",
+        refused_as="in_doubt",
     ),
     Case(
         Situation.IN_DOUBT,
         "objects are in doubt, and evidence can still tell",
-        lambda subject: subject.answerable,
-        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        lambda context: context.is_answerable,
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.RECONCILE,),
-        blocks="in_doubt",
+        refused_as="in_doubt",
     ),
     Case(
         Situation.LEFT,
         "objects have left the provider state, and not by a delete of this tool",
-        lambda subject: bool(subject.doubts) and all(d.action == "forget" for d in subject.doubts),
-        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        lambda context: bool(context.doubts) and all(d.action == "forget" for d in context.doubts),
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL,),
-        blocks="in_doubt",
+        refused_as="in_doubt",
     ),
     Case(
         Situation.UNANSWERABLE,
         "objects are in doubt, and nothing but a person can tell",
-        lambda subject: bool(subject.doubts),
-        may=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        lambda context: bool(context.doubts),
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL,),
-        blocks="in_doubt",
+        refused_as="in_doubt",
     ),
     Case(
         Situation.NEVER,
         "it has no record",
-        lambda subject: subject.record is None,
-        may=(_R.RETRY, _R.REDEPLOY),
+        lambda context: context.record is None,
+        allowed=(_R.RETRY, _R.REDEPLOY),
         prefers=(_R.REDEPLOY,),
-        blocks="nothing_there",
+        refused_as="nothing_there",
     ),
     Case(
         Situation.GONE,
         "it is `absent` or `destroyed`",
-        lambda subject: subject.status in NOTHING_THERE,
-        may=(_R.REDEPLOY, _R.ROLLBACK),
-        blocks="nothing_there",
+        lambda context: context.status in NOTHING_THERE,
+        allowed=(_R.REDEPLOY, _R.ROLLBACK),
+        refused_as="nothing_there",
     ),
     Case(
         Situation.RETAINED,
         "it is `retained`",
-        _recorded(Status.RETAINED),
-        may=(_R.VERIFY, _R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE),
+        _has_status(Status.RETAINED),
+        allowed=(_R.VERIFY, _R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE),
     ),
     Case(
         Situation.OK,
         "it is `ok`",
-        _recorded(Status.OK),
-        may=(_R.VERIFY, *_AGAIN),
+        _has_status(Status.OK),
+        allowed=(_R.VERIFY, *_AGAIN),
     ),
     Case(
         Situation.CHECKS,
         "it was applied, and a check does not hold",
-        _phase("verify"),
-        may=(_R.RECONCILE, _R.VERIFY, *_AGAIN),
+        _has_error_phase("verify"),
+        allowed=(_R.RECONCILE, _R.VERIFY, *_AGAIN),
         prefers=(_R.VERIFY,),
     ),
     Case(
         Situation.CUT_SHORT,
         "its compensation, or the work before its destroy, was cut short: nobody can tell what it "
         "did",
-        _cut_short,
-        may=(_R.RECONCILE, *_AGAIN, _R.MANUAL),
+        _is_hook_cut_short,
+        allowed=(_R.RECONCILE, *_AGAIN, _R.MANUAL),
         prefers=(_R.MANUAL,),
     ),
     Case(
         Situation.COMPENSATING,
         "its compensation failed",
-        _failed("compensate"),
-        may=(_R.RECONCILE, *_AGAIN),
+        _has_failed_command("compensate"),
+        allowed=(_R.RECONCILE, *_AGAIN),
         prefers=(_R.COMPENSATE, _R.RECONCILE),
     ),
     Case(
         Situation.DESTROYING,
         "its destroy failed",
-        _failed("destroy", "before_destroy"),
-        may=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
+        _has_failed_command("destroy", "before_destroy"),
+        allowed=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
         prefers=(_R.DESTROY, _R.RECONCILE),
     ),
     Case(
         Situation.TARGETED,
         "a targeted apply left a part undone",
-        lambda subject: bool(subject.record and subject.record.targets),
-        may=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
+        lambda context: bool(context.record and context.record.targets),
+        allowed=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
         prefers=(_R.REDEPLOY,),
     ),
     Case(
         Situation.SURGERY,
         "its provider state was changed by hand, and nothing was applied since",
-        _phase("surgery"),
-        may=(_R.RECONCILE, *_AGAIN),
+        _has_error_phase("surgery"),
+        allowed=(_R.RECONCILE, *_AGAIN),
         prefers=(_R.RECONCILE,),
     ),
     Case(
         Situation.FAILED,
         "its apply failed, and nothing is in doubt",
         lambda _: True,
-        may=(_R.RECONCILE, *_AGAIN),
+        allowed=(_R.RECONCILE, *_AGAIN),
         prefers=(_R.RETRY, _R.REDEPLOY),
     ),
 )
 
-_UNREADY = Bar("upstream", lambda subject: bool(subject.position.unready))
-_CHILD_LEFT = Bar(
+_UNREADY = Precondition("upstream", lambda context: bool(context.neighbours.unready))
+_CHILD_LEFT = Precondition(
     "child_left",
-    lambda subject: subject.status in NOTHING_THERE and bool(subject.position.children),
+    lambda context: context.status in NOTHING_THERE and bool(context.neighbours.children),
 )
 
-BARS: Mapping[Remedy, tuple[Bar, ...]] = {
+PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
     Remedy.RETRY: (
-        Bar("not_failed", lambda subject: not subject.facts.failed_run),
+        Precondition("not_failed", lambda context: not context.facts.failed_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
     Remedy.REDEPLOY: (_UNREADY, _CHILD_LEFT),
     Remedy.ROLLBACK: (
-        Bar("unknown_run", lambda subject: not subject.facts.earlier_run),
+        Precondition("unknown_run", lambda context: not context.facts.earlier_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
     Remedy.COMPENSATE: (
-        Bar("none_declared", lambda subject: not subject.facts.compensates),
-        Bar("nothing_done", lambda subject: not _has_work(subject)),
-        Bar("compensated", lambda subject: is_compensated(subject.record)),
-        Bar("module_in_doubt", lambda subject: "compensate" in subject.facts.action_doubts),
+        Precondition("none_declared", lambda context: not context.facts.compensates),
+        Precondition("nothing_done", lambda context: not _has_completed_work(context)),
+        Precondition("compensated", lambda context: is_compensated(context.record)),
+        Precondition("module_in_doubt", lambda context: "compensate" in context.facts.hook_doubts),
     ),
     Remedy.DESTROY: (
-        Bar("retained", _is_kept),
-        Bar("nothing_there", lambda subject: subject.status in NOTHING_THERE),
-        Bar("module_in_doubt", lambda subject: "before_destroy" in subject.facts.action_doubts),
-        Bar("dependents", lambda subject: bool(subject.position.dependents)),
+        Precondition("retained", _is_retained),
+        Precondition("nothing_there", lambda context: context.status in NOTHING_THERE),
+        Precondition(
+            "module_in_doubt", lambda context: "before_destroy" in context.facts.hook_doubts
+        ),
+        Precondition("dependents", lambda context: bool(context.neighbours.dependents)),
     ),
 }
 
 #: Why a remedy is not for a situation that does not block all.
-UNCALLED: Mapping[Remedy, str] = {
+NOT_CALLED_FOR: Mapping[Remedy, str] = {
     Remedy.WAIT: "not_running",
     Remedy.RECONCILE: "nothing_uncertain",
     Remedy.VERIFY: "not_applied",
@@ -314,25 +316,31 @@ UNCALLED: Mapping[Remedy, str] = {
 }
 
 
-def advise(subject: Subject) -> Advice:
+def advise(context: RecoveryContext) -> Advice:
     """
     Every remedy for the step, and the one that is recommended.
     """
-    case = next(case for case in CASES if case.holds(subject))
-    choices = tuple(_choice(case, remedy, subject) for remedy in Remedy)
+    case = next(case for case in CASES if case.holds(context))
+    choices = tuple(_remedy_advice(case, remedy, context) for remedy in Remedy)
     available = {choice.remedy for choice in choices if choice.available}
     return Advice(
         situation=case.situation,
-        choices=choices,
+        remedies=choices,
         recommended=next((remedy for remedy in case.prefers if remedy in available), None),
     )
 
 
-def _choice(case: Case, remedy: Remedy, subject: Subject) -> Choice:
-    if remedy not in case.may:
-        alone = case.blocks is None or remedy in (Remedy.WAIT, Remedy.MANUAL)
-        return Choice(remedy, available=False, code=UNCALLED[remedy] if alone else str(case.blocks))
-    barred = next((bar.code for bar in BARS.get(remedy, ()) if bar.holds(subject)), None)
-    if barred is None and remedy in subject.facts.obstacles:
-        barred = subject.facts.obstacles[remedy].reason
-    return Choice(remedy, available=barred is None, code=barred or str(case.situation))
+def _remedy_advice(case: Case, remedy: Remedy, context: RecoveryContext) -> RemedyAdvice:
+    if remedy not in case.allowed:
+        own_reason = case.refused_as is None or remedy in (Remedy.WAIT, Remedy.MANUAL)
+        return RemedyAdvice(
+            remedy,
+            available=False,
+            code=NOT_CALLED_FOR[remedy] if own_reason else str(case.refused_as),
+        )
+    failed = next(
+        (item.code for item in PRECONDITIONS.get(remedy, ()) if item.fails(context)), None
+    )
+    if failed is None and remedy in context.facts.blockers:
+        failed = context.facts.blockers[remedy].reason
+    return RemedyAdvice(remedy, available=failed is None, code=failed or str(case.situation))

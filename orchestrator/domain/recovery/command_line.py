@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
 
 
-class Place(Protocol):
+class BlueprintAddress(Protocol):
     """
     What a command names: a blueprint, its file relative to the project, and the environment.
     """
@@ -26,19 +26,19 @@ class Place(Protocol):
     def environment(self) -> str: ...
 
 
-def command_line(place: Place, verb: str, *options: str) -> str:
+def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     """
     The command: by name where that finds the blueprint from anywhere in the project, quoted for a
     shell.
     """
-    inside = place.path.startswith("blueprints/")
-    words = ["orchestrator", verb, place.blueprint if inside else place.path]
-    if place.environment != "default":
-        words += ["-e", place.environment]
+    inside = blueprint.path.startswith("blueprints/")
+    words = ["orchestrator", verb, blueprint.blueprint if inside else blueprint.path]
+    if blueprint.environment != "default":
+        words += ["-e", blueprint.environment]
     return shlex.join([*words, *options])
 
 
-def naming(deployment: Deployment, step: str) -> tuple[str, ...]:
+def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
     """
     The options of a command that name one step, also one that left the blueprint.
     """

@@ -1,5 +1,5 @@
 """
-A step that may need recovery: the situation it is in, and all that is known of it.
+A step that may need recovery: its situation, its record, and what can be observed of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
-from orchestrator.domain.recovery.command_line import Place
+from orchestrator.domain.recovery.command_line import BlueprintAddress
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import ActionKind
 
@@ -60,10 +60,10 @@ class Situation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class Neighbours:
     """
-    Where a step stands among the others: upstreams that are not ready and dependents that are
-    alive, each with its status in words; ``children`` live and die with it.
+    Upstream steps that are not ready and dependents that are alive, each with its status as text;
+    ``children`` are the steps that it owns.
     """
 
     unready: Mapping[str, str] = field(default_factory=dict)
@@ -72,56 +72,55 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StepFacts:
     """
-    What is known of a step beside its record.
+    Observations of a step besides its record.
 
-    ``claimed_by`` names the live run that works on other steps of the blueprint; ``unproven`` the
-    process of which nobody can tell from here whether it is dead, and that holds the claim or runs
-    the step. ``settling`` are the seconds for which a request of a dead engine may still be under
-    way. ``unanswered`` are the addresses in doubt of which the provider was asked after that time
-    and could not tell. ``unsaved`` is the provider state that the engine could not save. ``lock``
-    is what was said of a state lock, where the newest attempt met one; ``vanished`` whether it was
-    refused because no recorded object was found any more.
+    ``claimed_by`` names the live run that works on other steps of the blueprint;
+    ``unproven_process`` the process that holds the claim or runs the step and cannot be proven dead
+    from here. ``settling`` are the seconds for which a request of a dead engine may still be under
+    way. ``unanswerable`` are the addresses in doubt that the provider was asked about after that
+    time and could not tell. ``errored_state`` is the file with provider state that the engine could
+    not save. ``lock`` describes the state lock that the newest attempt met; ``vanished`` whether it
+    was refused because no recorded object was found any more.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
-    ``obstacles`` say what stands against that. ``given_inputs`` is the file with the inputs that
-    the command line of the record's run named, ``action_doubts`` what is uncertain
-    in the modules of its actions, ``kept`` the reason for which no destroy touches the
-    step, ``scope`` the provider configuration that the
-    blueprint gives the step, with its references as they are written.
+    ``blockers`` forbid these. ``rerun_inputs`` is the file with the inputs that the command line of
+    the record's run named, ``hook_doubts`` what is uncertain in the modules of its hooks,
+    ``retained_because`` the reason for which no destroy touches the step, ``scope`` the provider
+    configuration that the blueprint gives the step, with its references as they are written.
     """
 
     condition: Condition | None = None
     claimed_by: str | None = None
-    unproven: str | None = None
+    unproven_process: str | None = None
     spooled: bool = False
     settling: float = 0.0
-    unanswered: frozenset[str] = frozenset()
-    unsaved: str | None = None
+    unanswerable: frozenset[str] = frozenset()
+    errored_state: str | None = None
     lock: str | None = None
     vanished: bool = False
     failed_run: str | None = None
     earlier_run: str | None = None
-    obstacles: Mapping[Remedy, Blocker] = field(default_factory=dict)
-    given_inputs: str | None = None
+    blockers: Mapping[Remedy, Blocker] = field(default_factory=dict)
+    rerun_inputs: str | None = None
     compensates: bool = False
-    action_doubts: Mapping[ActionKind, str] = field(default_factory=dict)
-    kept: str | None = None
+    hook_doubts: Mapping[ActionKind, str] = field(default_factory=dict)
+    retained_because: str | None = None
     scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RecoveryContext:
     """
-    A step with all that is known of it: its newest record, its neighbours, what can be seen.
+    A step with its newest record, its neighbours and its facts: all that advice depends on.
     """
 
-    place: Place
+    blueprint: BlueprintAddress
     step: str
     record: OperationRecord | None
-    position: Position = field(default_factory=Position)
-    facts: Facts = field(default_factory=Facts)
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    facts: StepFacts = field(default_factory=StepFacts)
 
     @property
     def status(self) -> Status | None:
@@ -132,20 +131,20 @@ class Subject:
         return self.record.resources.in_doubt if self.record else ()
 
     @property
-    def found(self) -> bool:
+    def is_adoptable(self) -> bool:
         """
         Whether the provider has an object that is in doubt: it can be adopted.
         """
         return any(doubt.readback and doubt.readback.adopts for doubt in self.doubts)
 
     @property
-    def answerable(self) -> bool:
+    def is_answerable(self) -> bool:
         """
         Whether evidence can still settle one of its doubts: not what left the provider state (but
         for what was kept to be confirmed), and not what the provider was asked for in vain.
         """
         return any(
             (doubt.action != "forget" or doubt.saved is not None)
-            and doubt.address not in self.facts.unanswered
+            and doubt.address not in self.facts.unanswerable
             for doubt in self.doubts
         )

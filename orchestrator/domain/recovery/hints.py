@@ -10,7 +10,7 @@ from typing import get_args
 from orchestrator.domain.record.record import Fault, Phase
 from orchestrator.errors import Reason
 
-HINTS: Mapping[Phase, str] = {
+PHASE_HINTS: Mapping[Phase, str] = {
     "settings": "fix the settings: orchestrator.yaml, environment variables, options; nothing was "
     "changed",
     "blueprint": "fix the blueprint or the input at the place named; nothing was changed",
@@ -37,15 +37,15 @@ HINTS: Mapping[Phase, str] = {
 }
 
 
-_AGAIN = "look at what it did. If it may be done again, `{} WHY` does it"
+_REPEAT = "look at what it did. If it may be done again, `{} WHY` does it"
 #: Faults that the hint of their phase does not fit.
-BY_CODE: Mapping[str, str] = {
+CODE_HINTS: Mapping[str, str] = {
     "compensation_failed": "read what it said and fix the cause; the same command goes on here",
-    "compensation_unknown": _AGAIN.format("compensate --repeat"),
+    "compensation_unknown": _REPEAT.format("compensate --repeat"),
     "before_destroy_failed": "nothing of the step was destroyed: fix the cause and destroy again, "
     "or go without by `destroy --skip-before-destroy WHY`",
     "before_destroy_unknown": "nothing of the step was destroyed: "
-    + _AGAIN.format("destroy --repeat-before-destroy"),
+    + _REPEAT.format("destroy --repeat-before-destroy"),
     "unapplied": "look at what an apply would change (`plan`); apply it, or reconcile if that is "
     "nothing",
     "other_object": "take it out again with `exec TARGET -- state rm ADDRESS`, then adopt the one "
@@ -64,7 +64,7 @@ def hint_of(fault: Fault, *, doubtful: bool = False) -> str | None:
     person stopped it.
     """
     if doubtful and fault.code != "errored_state":
-        return HINTS["readback"]
+        return PHASE_HINTS["readback"]
     if fault.code in (*get_args(Reason), "stopped"):
         return None
-    return BY_CODE.get(fault.code) or HINTS[fault.phase]
+    return CODE_HINTS.get(fault.code) or PHASE_HINTS[fault.phase]

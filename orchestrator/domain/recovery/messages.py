@@ -1,6 +1,6 @@
 """
 What is said of the actions that `recover` lists: what they do, and why they cannot be taken. Words
-in braces are filled in (`domain.offers`).
+in braces are filled in (`domain.recovery.commands`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from orchestrator.domain.recovery.context import Remedy, Situation
 _DOUBTFUL = (Situation.FOUND, Situation.IN_DOUBT, Situation.LEFT, Situation.UNANSWERABLE)
 
 #: What a remedy does, where it can be taken; `SPECIAL` where a situation makes it special.
-OFFERED: Mapping[Remedy, str] = {
+DESCRIPTIONS: Mapping[Remedy, str] = {
     Remedy.WAIT: "{working}: wait for it, then look again",
-    Remedy.RECONCILE: "looks again: `ok` where a plan with the inputs of then is empty and the "
-    "checks hold; only the record changes",
+    Remedy.RECONCILE: "checks again: `ok` where a plan with the recorded inputs is empty and the "
+    "checks pass; only the record changes",
     Remedy.VERIFY: "runs the checks and records their verdict; nothing else changes",
-    Remedy.RETRY: "applies again what run {failed} meant to: its module snapshot and its inputs, "
-    "with the secrets of today",
-    Remedy.REDEPLOY: "applies the module, blueprint and inputs of today: a new attempt",
+    Remedy.RETRY: "re-applies run {failed}: its module snapshot and inputs, with current secrets",
+    Remedy.REDEPLOY: "applies the current module, blueprint and inputs: a new attempt",
     Remedy.ROLLBACK: "applies what run {earlier} applied, the newest in which the step was "
     "verified, and checks it again",
     Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
@@ -28,7 +27,7 @@ OFFERED: Mapping[Remedy, str] = {
     "{window}, with the inputs in {inputs}. Once you know, adopt what exists (`--adopt "
     "ADDRESS=ID`); the command forgets what does not",
 }
-SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
+SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
     "once you know that {unproven} is dead",
     (Remedy.RECONCILE, Situation.INTERRUPTED): "settles run {run} from what it left: answer, "
@@ -85,7 +84,7 @@ SPECIAL: Mapping[tuple[Remedy, Situation], str] = {
 }
 
 #: Why a remedy cannot be taken, by the code of the reason.
-REFUSED: Mapping[str, str] = {
+REFUSALS: Mapping[str, str] = {
     "live": "{working}",
     "claimed": "{working}",
     "silent": "{unproven} may be alive",

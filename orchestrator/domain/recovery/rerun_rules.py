@@ -1,8 +1,8 @@
 """
-What stands against doing a run again: retry, rollback and promotion judged by records alone.
+Rules for repeating a run: retry, rollback and promotion, judged by records alone.
 
-Each function is asked before the action is offered and again when it is carried out, so
-both say the same. `Blocker` is the answer that forbids; nothing here reads or writes anything.
+Each function is asked before the remedy is offered and again when it is carried out, so both say
+the same. A `Blocker` forbids it. Nothing here reads or writes anything.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ class Blocker:
 @dataclass(frozen=True, slots=True)
 class Skip:
     """
-    A step that a retry leaves alone, and why.
+    A retry skips the step, for this reason.
     """
 
-    why: str
+    reason: str
 
 
 def deployment_blob(deployment: str) -> str:
     """
-    Where what a run meant to do lies in the operation store, by its digest.
+    Blob name of a deployment, by its digest.
     """
     return f"deployments/{deployment}"
 
 
 def snapshot_blob(digest: str) -> str:
     """
-    Where a module snapshot lies in the operation store.
+    Blob name of a module snapshot, by its digest.
     """
     return f"snapshots/{digest}"
 
 
 def lock_blob(target: str, snapshot: str) -> str:
     """
-    Where the lock file lies that a target used last with a snapshot.
+    Blob name of the lock file that a target used last with a snapshot.
     """
     return f"locks/{target}/{snapshot}"
 
 
 def lock_file_blob(digest: str) -> str:
     """
-    Where a lock file lies by its content: that of a certain run, whatever was used since.
+    Blob name of a lock file, by content digest.
     """
     return f"lockfiles/{digest}"
 
@@ -91,7 +91,7 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     """
     failed = {record.target.step: failed_run(record) for record in records}
     named = {step: run for step, run in failed.items() if run is not None}
-    return _only(named, "failed", known={record.run_id for record in records})
+    return _single_run(named, "failed", known={record.run_id for record in records})
 
 
 def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
@@ -103,10 +103,10 @@ def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
         return Blocker("unknown_run", "nothing of it has ever been run", first)
     if any(failed_run(record) for record in records):
         return run_to_repeat(records)
-    return _only({record.target.step: record.run_id for record in records}, "were run")
+    return _single_run({record.target.step: record.run_id for record in records}, "were run")
 
 
-def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Blocker:
+def _single_run(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Blocker:
     """
     The one run among those of the steps; ``known`` are runs that may be meant where there is none.
     """
@@ -128,7 +128,7 @@ def _only(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> s
     )
 
 
-def run_obstacle(
+def run_blocker(
     run_id: str,
     run: RunRecord | None,
     stored: Collection[str],
@@ -138,10 +138,10 @@ def run_obstacle(
     environment: str | None,
 ) -> Blocker | None:
     """
-    What forbids to do a run again, whichever step it is about. ``stored`` are the names of the
+    What forbids to repeat a run, whichever step it is about. ``stored`` are the names of the
     blobs in the operation store; ``environment`` is None where that of the run may be any.
     """
-    stranger = named_obstacle(
+    stranger = run_identity_blocker(
         run_id, run, project=project, blueprint=blueprint, environment=environment
     )
     if run is None or stranger is not None:
@@ -162,7 +162,7 @@ def run_obstacle(
     return None
 
 
-def named_obstacle(
+def run_identity_blocker(
     run_id: str,
     run: RunRecord | None,
     *,
@@ -191,12 +191,12 @@ def named_obstacle(
     return None
 
 
-def retry_obstacle(
+def retry_blocker(
     run: RunRecord, step: str, record: OperationRecord | None, stored: Collection[str]
 ) -> Blocker | Skip | None:
     """
     What forbids to retry a step of a failed run, or why there is nothing to retry. The run itself
-    has passed `run_obstacle`; doubts are judged where the provider state can be read.
+    has passed `run_blocker`; doubts are judged where the provider state can be read.
     """
     row = step_of(run, step)
     if row is None:
@@ -213,20 +213,20 @@ def retry_obstacle(
             f"{step} has been worked on since, by run {record.run_id}: it is `{record.status}`",
             "retry that run instead, or name the one to go back to with `orchestrator rollback`",
         )
-    return _snapshot_obstacle(run, row, stored)
+    return _snapshot_blocker(run, row, stored)
 
 
-def rollback_obstacle(
+def rollback_blocker(
     run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
 ) -> Blocker | None:
     """
     What forbids to roll a step back to a run; ``unverified`` accepts one whose checks did not run.
-    The run itself has passed `run_obstacle`.
+    The run itself has passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
         return _not_in_run(run, step)
-    if not _done(row):
+    if not _reached_goal(row):
         return _not_ok(run, row)
     verdict = row.verification.verdict if row.verification else "unverified"
     if verdict != "verified" and not unverified:
@@ -235,23 +235,23 @@ def rollback_obstacle(
             f"{step} was not verified in run {run.run_id}: it has no checks",
             "go back to it all the same with --unverified REASON",
         )
-    return _snapshot_obstacle(run, row, stored)
+    return _snapshot_blocker(run, row, stored)
 
 
-def promotion_obstacle(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
+def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
     """
-    What forbids to take the module of a step from a run. The run itself has passed `run_obstacle`.
+    What forbids to take the module of a step from a run. The run itself has passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
         return _not_in_run(run, step)
-    return _snapshot_obstacle(run, row, stored) if _done(row) else _not_ok(run, row)
+    return _snapshot_blocker(run, row, stored) if _reached_goal(row) else _not_ok(run, row)
 
 
-def _done(row: StepRun) -> bool:
+def _reached_goal(row: StepRun) -> bool:
     """
-    Whether the run brought the step to its goal, or found that it had been, from the same
-    deployment.
+    Whether the step ended ok in the run, or was skipped because the same deployment had been
+    applied.
     """
     if row.status is StepStatus.SKIPPED:
         return row.module_digest is not None
@@ -271,15 +271,15 @@ def _not_ok(run: RunRecord, row: StepRun) -> Blocker:
     return Blocker("not_ok", f"{row.step} is `{row.status}` in run {run.run_id}{why}, not ok", hint)
 
 
-def _snapshot_obstacle(run: RunRecord, row: StepRun, stored: Collection[str]) -> Blocker | None:
+def _snapshot_blocker(run: RunRecord, row: StepRun, stored: Collection[str]) -> Blocker | None:
     if row.module_digest is not None and snapshot_blob(row.module_digest) in stored:
         return None
-    return without_snapshot(run, row)
+    return missing_snapshot(run, row)
 
 
-def without_snapshot(run: RunRecord, row: StepRun) -> Blocker:
+def missing_snapshot(run: RunRecord, row: StepRun) -> Blocker:
     """
-    That the module of a step as it was in a run is not to be had.
+    Blocker: the run's module snapshot is missing.
     """
     return Blocker(
         "snapshot_missing",

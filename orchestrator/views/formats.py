@@ -138,7 +138,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def kept_words(retained: Retention) -> str:
+def retained_text(retained: Retention) -> str:
     """
     Why something is kept, who answers for it, and when it is looked at again.
     """
@@ -156,7 +156,7 @@ def planned(actions: Iterable[PlannedAction]) -> str:
     return ", ".join(f"{numbers[action]} to {action}" for action in order) or "no changes"
 
 
-def lineage_words(lineage: Lineage) -> str:
+def lineage_text(lineage: Lineage) -> str:
     """
     Where a run comes from: "retry of run ... (why)".
     """
