@@ -43,7 +43,7 @@ def documents() -> dict[Path, str]:
     for name, model in DOCUMENTS.items():
         schema = model.model_json_schema(by_alias=True)
         found[Path(f"docs/schemas/{name}.json")] = json.dumps(schema, indent=2) + "\n"
-    for name in ("README.md", "docs/records.md", "docs/recovery.md"):
+    for name in ("README.md", "docs/design.md", "docs/recovery.md"):
         found[Path(name)] = _filled((ROOT / name).read_text(encoding="utf-8"))
     return found
 
