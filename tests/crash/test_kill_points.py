@@ -152,7 +152,8 @@ def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
 
 def test_the_first_apply_killed_at_any_call_is_settled(rounds: Rounds) -> None:
     """
-    Law 7 where there is no record yet: no record stays none or becomes `running`, and an apply as
+    Law: an outlived run is settled from evidence.
+    Where there is no record yet: no record stays none or becomes `running`, and an apply as
     well as a destroy finds its way from there.
     """
     first = rounds.fresh()
@@ -174,7 +175,8 @@ def test_the_first_apply_killed_at_any_call_is_settled(rounds: Rounds) -> None:
 )
 def test_a_killed_recovery_is_recovered_from(rounds: Rounds, verb: str, first: Point) -> None:
     """
-    Law 7 applies to settling as well: killed at any of its calls, it is settled the next time.
+    Law: an outlived run is settled from evidence.
+    Applies to settling as well: killed at any of its calls, it is settled the next time.
     """
     pair, _, _ = rounds.seasoned()
     if verb == "destroy":
@@ -201,7 +203,8 @@ def is_free(pair: Pair, verb: str) -> bool:
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_it_goes_on(rounds: Rounds, seed: int) -> None:
     """
-    Law 7 between the calls as well: killed at random moments, in the middle of engine calls and of
+    Law: an outlived run is settled from evidence.
+    Between the calls as well: killed at random moments, in the middle of engine calls and of
     their beginning, it is live until the engine has ended, and then settled.
     """
     pair, _, _ = rounds.seasoned()

@@ -100,7 +100,8 @@ def test_the_engine_goes_on_without_the_tool(tmp_path: Path, each_engine: str) -
 
 def test_the_engine_ends_a_destroy_without_the_tool(tmp_path: Path, an_engine: str) -> None:
     """
-    Law 7 for a destroy: killed during a delete, the record is `running` whatever it was before,
+    Law: an outlived run is settled from evidence.
+    For a destroy: killed during a delete, the record is `running` whatever it was before,
     and the next destroy waits and finds from the answer that it is done.
     """
     pair = Pair(tmp_path, an_engine)

@@ -32,7 +32,8 @@ def applied(pair: Pair) -> None:
 
 def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path, tool: Driver) -> None:
     """
-    Laws 7 and 12: wherever it is killed the child is never gone before its parent and its engine is
+    Laws: an outlived run is settled from evidence; children follow parents.
+    Wherever it is killed the child is never gone before its parent and its engine is
     never asked to delete it; the next destroy ends with both destroyed, the child by its parent.
     """
     pair = Pair(tmp_path / "project", str(STANDIN), tool)

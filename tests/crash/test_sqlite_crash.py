@@ -480,7 +480,8 @@ print(*(record.sequence for record in store.history(entry().target.target)))
 
 def test_a_disk_that_takes_no_more_leaves_the_entry_before(path: Path) -> None:
     """
-    Law 2, where nothing may be mounted: a limit on file sizes stands for the full disk.
+    Law: no record, no mutation.
+    Where nothing may be mounted: a limit on file sizes stands for the full disk.
     """
     with start(LIMITED, str(path)) as child:
         said = child.communicate()[0].split()

@@ -40,7 +40,8 @@ IMPORT = {"steps": ["one"], "adopt": [f"{OBJECT}=by-hand"]}
 
 def test_an_import_killed_at_any_call_is_settled(tmp_path: Path, tool: Driver) -> None:
     """
-    Laws 1, 4 and 7: killed anywhere, the record never says more than there is, and nothing is
+    Laws: intent first; only success makes ok; an outlived run is settled from evidence.
+    Killed anywhere, the record never says more than there is, and nothing is
     guessed: the same command again either imports or is told that it has been. Then the apply makes
     it `ok`, with that one object.
     """
@@ -76,7 +77,8 @@ def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
     tmp_path: Path, tool: Driver
 ) -> None:
     """
-    Laws 4 and 7: whatever the killed call did, the status from before is back, and the object that
+    Laws: only success makes ok; an outlived run is settled from evidence.
+    Whatever the killed call did, the status from before is back, and the object that
     it may have taken out of the provider state is known: it is `ok` if the state holds it, else in
     doubt. The object itself is untouched.
     """
@@ -150,7 +152,8 @@ def test_a_push_killed_at_any_call_loses_no_state(tmp_path: Path, tool: Driver) 
 
 def test_an_import_whose_marker_is_not_durable_does_not_start(tmp_path: Path, tool: Driver) -> None:
     """
-    Law 2 for surgery: exit 22, no engine call, no record.
+    Law: no record, no mutation.
+    For surgery: exit 22, no engine call, no record.
     """
     pair = made_by_hand(tmp_path / "unmarked", tool)
 
@@ -164,7 +167,8 @@ def test_an_import_whose_outcome_cannot_be_recorded_is_spooled(
     tmp_path: Path, tool: Driver
 ) -> None:
     """
-    Law 8 for surgery: exit 23, the record stays `running`, and the next command records what lies
+    Law: spooled outcome.
+    For surgery: exit 23, the record stays `running`, and the next command records what lies
     in the spool before it does anything else.
     """
     pair = made_by_hand(tmp_path / "spooled", tool)

@@ -291,7 +291,8 @@ def lied(tmp_path: Path) -> Iterator[Lied]:
 
 def test_a_signal_ends_the_waiting(lied: Lied) -> None:
     """
-    Law 6 while absence is confirmed: exit 130, `stopped`, and what is known is kept; the next
+    Law: signals.
+    While absence is confirmed: exit 130, `stopped`, and what is known is kept; the next
     destroy goes on from there, by the same method.
     """
     tool = lied.waiting()
@@ -354,7 +355,8 @@ def test_on_another_machine_nothing_is_made_up(lied: Lied) -> None:
 
 def test_in_another_scope_a_missing_object_proves_nothing(lied: Lied) -> None:
     """
-    Law 21 for what is asked later: where the provider's environment or configuration differs from
+    Law: state moved without us.
+    For what is asked later: where the provider's environment or configuration differs from
     that of the destroy, an object that is not found is not gone. It is said what differs.
     """
     tool = lied.waiting()

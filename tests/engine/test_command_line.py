@@ -201,7 +201,7 @@ def test_stdout_holds_the_result_only(project: Project) -> None:
     assert apply.events[-1]["exit_code"] == apply.code == 0
 
 
-# Law 16
+# Reading changes nothing
 
 
 def test_reading_commands_change_nothing(project: Project) -> None:

@@ -167,7 +167,8 @@ def test_a_signal_during_a_destroy_keeps_what_is_known(pair: Pair) -> None:
 
 def test_tool_and_engine_killed_during_a_destroy(pair: Pair) -> None:
     """
-    Law 7 where nobody is left to finish: what was deleted before is not forgotten, what remains is
+    Law: an outlived run is settled from evidence.
+    Where nobody is left to finish: what was deleted before is not forgotten, what remains is
     destroyed by the next one.
     """
     name = pair.applied("lost")

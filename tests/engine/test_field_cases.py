@@ -529,7 +529,8 @@ def test_no_other_surgery_comes_before_the_unsaved_state(unsaved: Unsaved) -> No
 
 def test_a_pushed_state_settles_the_doubts(unsaved: Unsaved) -> None:
     """
-    Laws 1 and 4: pushed under the marker, the error stays and the object in doubt is in the state;
+    Laws: intent first; only success makes ok.
+    Pushed under the marker, the error stays and the object in doubt is in the state;
     then the reconcile makes it `ok`, and the next apply makes no second object. The file is kept
     with the run, for its owner only.
     """

@@ -1,5 +1,6 @@
 """
-Law 2 at its narrowest: the store fails after the plan was made and before the marker is durable.
+Law: no record, no mutation.
+At its narrowest: the store fails after the plan was made and before the marker is durable.
 
 The engine is Terraform behind a script that does something to the store when a plan is done.
 """

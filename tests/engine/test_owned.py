@@ -222,7 +222,8 @@ def test_a_parent_that_only_says_it_is_gone_keeps_its_children(
     project: Project, nested: Cloud
 ) -> None:
     """
-    Law 12 with the provider asked: the engine and the provider state say that the parent is gone,
+    Law: children follow parents.
+    With the provider asked: the engine and the provider state say that the parent is gone,
     the provider still has it, so the child's record stays as it is; it goes once the parent is
     confirmed gone.
     """

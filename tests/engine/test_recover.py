@@ -226,7 +226,8 @@ def test_a_killed_run_is_waited_for_and_settled(
 
 def test_a_failed_check_is_verified_and_reading_changes_nothing(project: Project) -> None:
     """
-    Laws 16 and 19: what is applied and fails its check is verified again; `recover` leaves every
+    Laws: reading changes nothing; failed checks.
+    What is applied and fails its check is verified again; `recover` leaves every
     file of the project as it is.
     """
     project.write(

@@ -49,7 +49,8 @@ def project(tmp_path: Path) -> Project:
 
 def test_outputs_of_a_foreign_upstream_are_not_used(project: Project) -> None:
     """
-    Law 21 holds for an upstream outside the selection too: its state has another lineage, so its
+    Law: state moved without us.
+    Holds for an upstream outside the selection too: its state has another lineage, so its
     outputs are another's; exit 4, nothing recorded of the step that wanted them.
     """
     project.ok("apply", "chain", "--yes", "--step", "up")

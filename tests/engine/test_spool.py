@@ -67,7 +67,8 @@ def test_without_an_intent_nothing_is_mutated(pair: Pair) -> None:
 
 def test_without_an_intent_the_earlier_entry_stays(pair: Pair) -> None:
     """
-    Law 2 over an earlier record: it is the same to the byte, and the objects are untouched.
+    Law: no record, no mutation.
+    Over an earlier record: it is the same to the byte, and the objects are untouched.
     """
     assert pair.call("apply", "pair", "--yes") == 0, pair.said
     before, deeds = (pair.entries("one"), pair.entries("two")), pair.log()
@@ -181,7 +182,8 @@ def test_a_spooled_outcome_that_comes_too_late_overwrites_nothing(spooled: Pair)
 
 def test_neither_recorded_nor_spooled_the_answer_remains(pair: Pair) -> None:
     """
-    Law 8 at its worst: the spool fails as well. Exit 23, and the next run settles the target from
+    Law: spooled outcome.
+    At its worst: the spool fails as well. Exit 23, and the next run settles the target from
     what the engine left on disk.
     """
     assert pair.meddled("apply", fail={"store.append": (2, EVER), "spool.put": (1, EVER)}) == 23, (
@@ -206,7 +208,8 @@ resource.prlimit(json.loads(text)["owner"]["pid"], resource.RLIMIT_FSIZE, (16384
 @pytest.mark.parametrize("cause", ["moved away", "no room"])
 def test_a_store_that_fails_during_the_mutation(tmp_path: Path, cause: str) -> None:
     """
-    Law 8 on a real store: while the engine is at work the database is moved away, or cannot grow
+    Law: spooled outcome.
+    On a real store: while the engine is at work the database is moved away, or cannot grow
     any more. Exit 23 and no further step; once the store is in order, the outcome comes out of the
     spool and the run goes on.
     """

@@ -67,7 +67,8 @@ def lost_create(project: Project, cloud: Cloud) -> None:
 @both_engines
 def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     """
-    Laws 1 and 4: a marker with what is imported, then the status and error from before with the
+    Laws: intent first; only success makes ok.
+    A marker with what is imported, then the status and error from before with the
     doubt settled as adopted; only the reconcile that follows, by an empty plan, makes `ok`. The
     next apply has nothing to do, and there is one object each.
     """
@@ -158,7 +159,8 @@ def test_an_engine_killed_in_an_import_is_settled(
     project: Project, cloud: Cloud, tmp_path: Path
 ) -> None:
     """
-    Laws 4 and 7: tool and engine are gone; the next command finds that nothing was imported, the
+    Laws: only success makes ok; an outlived run is settled from evidence.
+    Tool and engine are gone; the next command finds that nothing was imported, the
     error from before is back with the attempt beside it, and the adoption can be done again.
     """
     lost_create(project, cloud)

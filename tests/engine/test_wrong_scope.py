@@ -1,5 +1,6 @@
 """
-Law 21 in another region, account or with other credentials than the objects were made with: nothing
+Law: state moved without us.
+In another region, account or with other credentials than the objects were made with: nothing
 is mutated and nothing is forgotten, whatever else of the target can still be seen.
 """
 

@@ -266,7 +266,8 @@ def test_state_still_holding_an_object_is_told_with_the_answers() -> None:
 
 def test_the_next_marker_does_not_lose_sight_of_what_is_not_confirmed() -> None:
     """
-    Law 1 over an unconfirmed destroy: the marker holds what state does and what it no longer does.
+    Law: intent first.
+    Over an unconfirmed destroy: the marker holds what state does and what it no longer does.
     """
     before = unsure()
     found = mark(

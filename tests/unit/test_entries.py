@@ -207,7 +207,8 @@ def test_an_incomplete_journal_never_proves_that_nothing_began() -> None:
 
 def test_a_clean_answer_without_a_provider_state_is_no_success() -> None:
     """
-    Law 11 and 4: what cannot be read back is not ok.
+    Laws: destroyed means confirmed; only success makes ok.
+    What cannot be read back is not ok.
     """
     blind = MutationEvidence(
         exit_code=0, journal=journal(*CREATED), state=None, state_error="timeout"
@@ -260,7 +261,8 @@ OUTPUTS = {"url": "u"}
 
 def test_a_confirmed_destroy_is_destroyed_and_forgets_the_outputs() -> None:
     """
-    Law 11 with ``--verify state``: a completed delete for every object, and an empty state.
+    Law: destroyed means confirmed.
+    With ``--verify state``: a completed delete for every object, and an empty state.
     """
     before = entry(outputs=OUTPUTS)
     first = marker(before, "delete s.a", command="destroy", held=state(["s.a id-1"]))
@@ -369,7 +371,8 @@ def test_a_plan_without_changes_is_ok_over_error_and_keeps_origins() -> None:
 
 def test_a_plan_without_changes_and_a_failing_check_is_an_error() -> None:
     """
-    Law 19 without a mutation.
+    Law: failed checks.
+    Without a mutation.
     """
     found = unchanged(entry(), facts(), state(), STAMP, verification=FAILED_CHECK)
     assert (found.status, found.failed_command) == (Status.ERROR, "verify")

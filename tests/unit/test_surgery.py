@@ -125,7 +125,8 @@ def test_surgery_restores_status_error_and_what_was_applied() -> None:
 )
 def test_every_status_of_objects_is_restored(status: Status, command: Command) -> None:
     """
-    Law 4 over `ok` and `retained` too.
+    Law: only success makes ok.
+    Over `ok` and `retained` too.
     """
     before = failed(status=status, resources=Resources(inventory=refs("s.a 1")))
 
