@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.aws.cloud import Aws, Shop, configuration
-from tests.engine.watched import Watched, watched
+from tests.engine.watched_engine import Watched, watched
 from tests.project import Ended
 
 pytestmark = pytest.mark.engine

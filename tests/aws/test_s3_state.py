@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
 from tests.aws.cloud import Aws
-from tests.engine.watched import kill, kill_with_engine, wait_for_answers, watched
+from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
 from tests.project import ENGINES, Ended, Project, finish, require_engine
 
 pytestmark = pytest.mark.engine

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_every_phase_stands_in_the_design() -> None:
     """
     section = DESIGN.split("\n## Phases\n", 1)[1].split("\n## ", 1)[0]
     named = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]+)\|", section, re.MULTILINE)))
-    assert sorted(named) == sorted(Phase.__args__)
+    assert sorted(named) == sorted(get_args(Phase))
 
 
 def test_the_architecture_names_what_is_there() -> None:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.watched import wait_for_answers
+from tests.engine.watched_engine import wait_for_answers
 from tests.project import ENGINES, PATIENCE, Ended, Project, eventually, finish, require_engine
 
 pytestmark = pytest.mark.engine

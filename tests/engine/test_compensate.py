@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.watched import kill, watched
+from tests.engine.watched_engine import kill, watched
 from tests.project import Project, eventually, finish, require_engine
 from tests.terminal import Terminal
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.asked import REQUIRED
+from tests.engine.readback_project import REQUIRED
 from tests.project import Project, require_engine
 
 pytestmark = pytest.mark.engine

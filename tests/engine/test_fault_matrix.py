@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.asked import Place
-from tests.engine.watched import kill_with_engine
+from tests.engine.readback_project import Place
+from tests.engine.watched_engine import kill_with_engine
 from tests.project import ENGINES, eventually
 
 pytestmark = pytest.mark.engine

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.stateserver import state_server
+from tests.engine.state_server import state_server
 from tests.project import Ended, Project, require_engine
 
 pytestmark = pytest.mark.engine

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
-from tests.engine.watched import kill
+from tests.engine.watched_engine import kill
 from tests.project import Ended, Project, eventually, finish, require_engine
 
 pytestmark = pytest.mark.engine

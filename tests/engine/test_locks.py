@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.counted import LOCK, counted
-from tests.engine.stateserver import drop_lock, state_server, take_lock
-from tests.engine.watched import kill_with_engine, watched
+from tests.engine.signal_counter import LOCK, counted
+from tests.engine.state_server import drop_lock, state_server, take_lock
+from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import ENGINES, Project, require_engine
 
 pytestmark = pytest.mark.engine

@@ -14,7 +14,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.postgres import Postgres, postgres_server
-from tests.engine.watched import kill_with_engine
+from tests.engine.watched_engine import kill_with_engine
 from tests.project import ENGINES, Project, finish, require_engine
 
 pytestmark = pytest.mark.engine

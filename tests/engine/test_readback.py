@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.asked import REQUIRED, Place
-from tests.engine.watched import kill_with_engine, watched
+from tests.engine.readback_project import REQUIRED, Place
+from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import ENGINES, finish
 
 pytestmark = pytest.mark.engine

@@ -1,6 +1,6 @@
 """
 Law: secrets travel with values.
-    No secret in a record, report, log or terminal, at any level of verbosity, however printed.
+No secret in a record, report, log or terminal, at any level of verbosity, however printed.
 
 Every file of the tool is searched for every form of every secret, but those that the law names.
 """

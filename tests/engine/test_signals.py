@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.counted import DEAF, HOLD, Counted, counted
+from tests.engine.signal_counter import DEAF, HOLD, Counted, counted
 from tests.project import ENGINES, Project, eventually, finish
 from tests.terminal import CTRL_C, Terminal
 

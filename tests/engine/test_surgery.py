@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.watched import kill_with_engine, watched
+from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import ENGINES, Ended, Project, eventually, finish, require_engine
 from tests.terminal import Terminal
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
-from tests.engine.watched import kill_with_engine, watched
+from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import Project, finish, require_engine
 
 pytestmark = pytest.mark.engine

@@ -62,7 +62,7 @@ from orchestrator.views.plan import plan_text
 from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text
-from tests.golden.recoveries import recovery
+from tests.golden.recovery_documents import recovery
 from tests.golden.streams import CAPACITY, DIRECTORY, RUN, START, at, failed_apply
 
 NOW = START + timedelta(minutes=3)

@@ -20,15 +20,15 @@ from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
-from tests.golden import actions, streams
+from tests.golden import streams
 from tests.golden.samples import NOW, PLAIN
 from tests.golden.samples import TEXTS as SAMPLES
 from tests.golden.streams import START
 
-STREAMS = {**streams.STREAMS, **actions.STREAMS}
+STREAMS = {**streams.STREAMS, **hook_streams.STREAMS}
 TEXTS: Mapping[str, Callable[[Paper], str]] = {
     **SAMPLES,
-    "status-undone": partial(status_text, actions.undone()),
+    "status-undone": partial(status_text, hook_streams.undone()),
 }
 HERE = Path(__file__).parent
 WIDTHS = (60, 100, 160)

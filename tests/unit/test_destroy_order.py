@@ -23,7 +23,7 @@ from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports.engine import Apply, Push
 from tests.fakes.engine import Fault
-from tests.fakes.premises import Premises
+from tests.fakes.services import Premises
 
 GONE = {str(status) for status in NOTHING_THERE}
 RETAINED = Retention(reason="audit", owner="ops", review_by="2999-01-01", was=Status.OK)

@@ -37,9 +37,9 @@ from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.engine.process.identity import SystemProcesses
 from tests.fakes.clock import START
-from tests.fakes.desk import NEEDS, Desk, outline
 from tests.fakes.entries import ACTOR, OWNER, claim, entry
 from tests.fakes.journals import refs
+from tests.fakes.read_context import NEEDS, Desk, outline
 
 NOW = START + timedelta(minutes=3)
 FIRST, SECOND, THIRD = (f"2030010{n}T000000000Z-aaaaaa" for n in (1, 2, 3))

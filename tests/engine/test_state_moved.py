@@ -1,6 +1,6 @@
 """
 Law: state moved without us.
-    Provider state that changed without us, told on one target whose state and objects are
+Provider state that changed without us, told on one target whose state and objects are
 moved behind the tool's back.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.watched import kill, kill_with_engine, wait_for_answers, watched
+from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
 from tests.project import Ended, Project, require_engine
 
 pytestmark = pytest.mark.engine

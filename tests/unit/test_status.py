@@ -16,8 +16,8 @@ from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Refused
 from tests.fakes.clock import START
-from tests.fakes.desk import NEEDS, Desk, outline
 from tests.fakes.entries import entry
+from tests.fakes.read_context import NEEDS, Desk, outline
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from orchestrator.domain.record.states import Status
 from orchestrator.ports.engine import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry
-from tests.fakes.premises import Premises, Told
+from tests.fakes.services import Premises, Told
 
 FULL = PulledState("lineage", 3, (StateObject("a_disk.this", "a_disk", "a", "d-1"),), {})
 EMPTY = PulledState("lineage", 4, (), {})

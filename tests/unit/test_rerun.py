@@ -28,7 +28,7 @@ from orchestrator.errors import Refused
 from orchestrator.loading.restore import Present, thaw
 from orchestrator.ports.engine import Apply
 from tests.fakes.engine import Fault
-from tests.fakes.premises import Premises
+from tests.fakes.services import Premises
 
 YES = PlanOptions(approved=True)
 CHAIN: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
