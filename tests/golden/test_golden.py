@@ -20,7 +20,7 @@ from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
-from tests.golden import streams
+from tests.golden import hook_streams, streams
 from tests.golden.samples import NOW, PLAIN
 from tests.golden.samples import TEXTS as SAMPLES
 from tests.golden.streams import START
