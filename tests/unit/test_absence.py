@@ -7,12 +7,12 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.domain.destroy.absence import (
-    Finding,
+    AbsenceFinding,
     absence,
+    absence_method,
     answers,
     has_remote_side,
-    method,
-    weigh,
+    update_doubts,
 )
 from orchestrator.domain.events.engine_messages import Message, RefreshComplete, ResourceDrift
 from orchestrator.domain.record.conclusion import conclude
@@ -107,25 +107,30 @@ def test_the_command_says_first_how_absence_is_confirmed() -> None:
     Command, then blueprint, then what was declared when it was applied.
     """
     before = entry(verify_absence="provider")
-    assert method("state", "provider", before) == "state"
-    assert method(None, "state", before) == "state"
-    assert (method(None, None, before), method(None, None, None)) == ("provider", "state")
+    assert absence_method("state", "provider", before) == "state"
+    assert absence_method(None, "state", before) == "state"
+    assert (absence_method(None, None, before), absence_method(None, None, None)) == (
+        "provider",
+        "state",
+    )
 
 
-def finding(address: str, found: CheckedState, *, why: str = "", kept: bool = True) -> Finding:
+def finding(
+    address: str, found: CheckedState, *, why: str = "", kept: bool = True
+) -> AbsenceFinding:
     (ref,) = refs(f"{address} id-{address[-1]}")
-    return Finding(ref, found, why, SAVED if kept else None)
+    return AbsenceFinding(ref, found, why, SAVED if kept else None)
 
 
 def test_a_doubt_is_replaced_by_what_was_found() -> None:
     """
     One doubt per object, with today's words and the time of the first; gone settles it.
     """
-    first, _ = weigh(
+    first, _ = update_doubts(
         (), [finding("s.a", "requested"), finding("s.b", "requested")], run_id="r", at=START
     )
     found = [finding("s.a", "remaining", why="still there"), finding("s.b", "gone")]
-    doubts, settled = weigh(first, found, run_id="r", at=START)
+    doubts, settled = update_doubts(first, found, run_id="r", at=START)
     assert [(d.address, d.why, d.saved) for d in doubts] == [("s.a", "still there", SAVED)]
     assert [(s.doubt.address, s.how) for s in settled] == [("s.b", "gone")]
 
@@ -135,7 +140,7 @@ def test_a_doubt_about_another_object_at_the_address_stays() -> None:
     What was found is about the object with that id only.
     """
     other = Doubt(address="s.a", action="forget", id="another", why="it left")
-    doubts, settled = weigh((other,), [finding("s.a", "gone")], run_id="r", at=START)
+    doubts, settled = update_doubts((other,), [finding("s.a", "gone")], run_id="r", at=START)
     assert (doubts, settled) == ((other,), ())
 
 
@@ -153,7 +158,7 @@ def destroying(*, by: str = "provider") -> OperationRecord:
 DELETED = ["began delete s.a", "done delete s.a", "began delete s.b", "done delete s.b"]
 
 
-def ended(*found: Finding, exit_code: int = 0, stopped: bool = False) -> MutationEvidence:
+def ended(*found: AbsenceFinding, exit_code: int = 0, stopped: bool = False) -> MutationEvidence:
     return MutationEvidence(
         exit_code=exit_code,
         journal=journal(*DELETED),

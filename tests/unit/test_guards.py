@@ -17,7 +17,7 @@ from orchestrator.app.steps.guards import (
     check_vanished,
 )
 from orchestrator.domain.events.engine_messages import PulledState, ResourceDrift
-from orchestrator.domain.provider_query.refresh import sight
+from orchestrator.domain.provider_query.refresh import refresh_result
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
@@ -84,7 +84,7 @@ def looked(
         "t",
         record,
         found,
-        sight(journal, found, destroying=bool(how.get("destroying")), targeted=False),
+        refresh_result(journal, found, destroying=bool(how.get("destroying")), targeted=False),
         accepted=str(how["accepted"]) if "accepted" in how else None,
     )
 

@@ -14,11 +14,16 @@ from orchestrator.domain.events.engine_messages import (
     PlannedChange,
     RefreshComplete,
 )
-from orchestrator.domain.provider_query.query_plan import Answers, Questions, Search, read_answers
+from orchestrator.domain.provider_query.query_plan import (
+    ProviderQuery,
+    QueryResult,
+    Search,
+    read_result,
+)
 from orchestrator.domain.record.record import Diagnostic
 
 SEARCH = Search("aws_instances", {"tags": {"${k}": "%{v}"}}, "ids", "aws.west")
-ASKED = Questions({"a_b.c": "id-1", 'a_b.d["x"]': "id-2"}, (SEARCH,))
+ASKED = ProviderQuery({"a_b.c": "id-1", 'a_b.d["x"]': "id-2"}, (SEARCH,))
 DATA = "data.aws_instances.orchestrator_search_0"
 
 
@@ -31,15 +36,15 @@ def missing(quoted: str) -> DiagnosticMessage:
     return error("Cannot import non-existent remote object", said)
 
 
-def answered(*messages: Message) -> Answers:
-    return read_answers(ASKED, messages)
+def answered(*messages: Message) -> QueryResult:
+    return read_result(ASKED, messages)
 
 
 def test_nothing_in_a_question_is_interpreted() -> None:
     """
     Ids and arguments are literal: what looks like a template in them stays text.
     """
-    files = Questions({"a_b.c": "${x}%{y}"}, (SEARCH,)).files({})
+    files = ProviderQuery({"a_b.c": "${x}%{y}"}, (SEARCH,)).files({})
     content = json.loads(files["orchestrator_readback.tf.json"])
     block = content["data"]["aws_instances"]["orchestrator_search_0"]
     assert content["import"] == [{"to": "a_b.c", "id": "$${x}%%{y}"}]

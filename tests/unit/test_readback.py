@@ -11,9 +11,14 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
 from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
-from orchestrator.domain.provider_query.query import inquire
-from orchestrator.domain.provider_query.query_plan import Answers
-from orchestrator.domain.provider_query.readback import Moment, choices, judge, known_of
+from orchestrator.domain.provider_query.query import doubt_queries
+from orchestrator.domain.provider_query.query_plan import QueryResult
+from orchestrator.domain.provider_query.readback import (
+    Moment,
+    doubt_options,
+    known_objects,
+    read_back,
+)
 from orchestrator.domain.record.record import (
     Doubt,
     Json,
@@ -240,14 +245,14 @@ CASES = [
 def read(case: Case) -> Readback:
     doubts = [Doubt(address=a, action="create", id=case.id, why="x") for a in case.asked]
     held = state(case.held)
-    questions, inquiries = inquire(step(case.identity, case.search), doubts, lookup, held)
-    known = known_of(entry(resources=Resources(in_doubt=tuple(doubts))), (), held)
-    answers = Answers(case.found, case.missing, case.listed, case.failed)
-    judged = judge(
+    questions, inquiries = doubt_queries(step(case.identity, case.search), doubts, lookup, held)
+    known = known_objects(entry(resources=Resources(in_doubt=tuple(doubts))), (), held)
+    answers = QueryResult(case.found, case.missing, case.listed, case.failed)
+    judged = read_back(
         inquiries,
         questions,
         answers,
-        replace(known, managed={**known.managed, **case.managed}, adopted=case.adopted),
+        replace(known, managed={**known.managed, **case.managed}, adopted_methods=case.adopted),
         Moment(START, lambda _: case.left),
         named=lambda _: case.named,
         astray=lambda name: "it moved" if name in case.astray else None,
@@ -284,7 +289,7 @@ def test_only_creates_are_asked_for() -> None:
     """
     doubts = [Doubt.model_validate({"address": THIS, "action": action, "why": "x"})
               for action in ("update", "delete", "forget")]  # fmt: skip
-    assert inquire(step(BY_NAME, {}), doubts, lookup, state())[1] == ()
+    assert doubt_queries(step(BY_NAME, {}), doubts, lookup, state())[1] == ()
 
 
 def test_a_resource_is_searched_for_once() -> None:
@@ -292,7 +297,7 @@ def test_a_resource_is_searched_for_once() -> None:
     Two instances share the search of their resource; one of their own is another search.
     """
     doubts = [Doubt(address=address, action="create", why="x") for address in (ONE, TWO, THIS)]
-    asked, inquiries = inquire(step({}, {**MANY, THIS: SEARCH}), doubts, lookup, state())
+    asked, inquiries = doubt_queries(step({}, {**MANY, THIS: SEARCH}), doubts, lookup, state())
     assert len(asked.searches) == 2
     assert [inquiry.search for inquiry in inquiries] == [0, 0, 1]
 
@@ -305,7 +310,7 @@ def test_what_other_steps_have_is_managed() -> None:
     doubt = Doubt(address=THIS, action="create", why="x")
     resources = Resources(in_doubt=(doubt,), inventory=refs("s.a mine", "s.left gone"))
     own = entry(resources=resources)
-    found = known_of(own, [entry(resources=Resources(inventory=refs("s.b theirs")))], state())
+    found = known_objects(own, [entry(resources=Resources(inventory=refs("s.b theirs")))], state())
     assert set(found.managed) == {("s", "gone"), ("s", "theirs")}
 
 
@@ -320,7 +325,9 @@ def test_an_adoption_proves_the_way_by_which_the_object_was_found() -> None:
         SettledDoubt(doubt=doubt.model_copy(update={"address": "s.x"}), how="forgotten", run_id="r",
                 at=START),
     ]  # fmt: skip
-    assert known_of(entry(settled=tuple(rows)), (), state()).adopted == {("s.m", "search")}
+    assert known_objects(entry(settled=tuple(rows)), (), state()).adopted_methods == {
+        ("s.m", "search")
+    }
 
 
 def doubt(address: str, verdict: str, ids: Iterable[str], *, adoptable: bool = True) -> Doubt:
@@ -344,7 +351,7 @@ def test_choices() -> None:
     by hand, then forgotten. An object in doubt twice is offered once; what is in the state already
     cannot be adopted.
     """
-    found = choices(
+    found = doubt_options(
         [
             doubt("s.a", "exists", ["1"]),
             doubt("s.b", "exists", ["2"]),

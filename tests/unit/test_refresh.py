@@ -5,24 +5,26 @@ What a refresh saw: the provider configurations that found nothing are not belie
 from __future__ import annotations
 
 from orchestrator.domain.events.engine_messages import PulledState, RefreshComplete, ResourceDrift
-from orchestrator.domain.provider_query.refresh import Sight, sight
+from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
 from orchestrator.domain.record.journal import Journal
 from tests.fakes.journals import journal, state
 
 
-def applying(held: PulledState, *lost: str, targeted: bool = False, seen: str = "") -> Sight:
+def applying(
+    held: PulledState, *lost: str, targeted: bool = False, seen: str = ""
+) -> RefreshResult:
     found = [RefreshComplete(address, "1") for address in seen.split()]
     drift = [ResourceDrift(address, "delete", "s") for address in lost]
     told = Journal.of([*found, *drift], whole=True)
-    return sight(told, held, destroying=False, targeted=targeted)
+    return refresh_result(told, held, destroying=False, targeted=targeted)
 
 
-def destroying(held: PulledState, *plan: str) -> Sight:
-    return sight(journal(*plan), held, destroying=True, targeted=False)
+def destroying(held: PulledState, *plan: str) -> RefreshResult:
+    return refresh_result(journal(*plan), held, destroying=True, targeted=False)
 
 
-def names(seen: Sight) -> tuple[list[str], list[str]]:
-    return [item.address for item in seen.vanished], [item.address for item in seen.unseen]
+def names(seen: RefreshResult) -> tuple[list[str], list[str]]:
+    return [item.address for item in seen.missing], [item.address for item in seen.unexplained]
 
 
 def test_a_configuration_that_sees_others_is_believed() -> None:

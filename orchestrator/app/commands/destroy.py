@@ -56,7 +56,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
         return
     skipped = runner.request.skip_before_destroy is not None
     plan = teardown(deployment, steps.records, selected, skip_before_destroy=skipped)
-    kept = plan.kept
+    kept = plan.skipped
     statuses = {name: known.status for name, known in steps.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
@@ -110,7 +110,7 @@ def _by_engine(plan: Teardown) -> list[str]:
     """
     The steps that are taken down by themselves: the others go with their parent.
     """
-    return [step for step in plan.todo if step not in plan.follows]
+    return [step for step in plan.todo if step not in plan.removed_with]
 
 
 def _prepare(
@@ -121,7 +121,7 @@ def _prepare(
 
     What goes with its parent needs its provider state only, unless its own run was interrupted.
     """
-    light = [step for step in plan.follows if runner.steps.status(step) is not Status.RUNNING]
+    light = [step for step in plan.removed_with if runner.steps.status(step) is not Status.RUNNING]
     heavy = [step for step in steps if step not in light]
     return runner.steps.prepare_all(heavy, recorded_module) | runner.steps.prepare_all(
         light, backend_only
@@ -149,7 +149,7 @@ def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
     """
     Say, before anything is destroyed, what goes with its parent.
     """
-    for step, parent in plan.follows.items():
+    for step, parent in plan.removed_with.items():
         waiting = () if runner.steps.status(parent) in NOTHING_THERE else (parent,)
         when = f"once {parent} is confirmed gone" if waiting else f"because {parent} is gone"
         runner.row(step, blocked_by=waiting)
@@ -263,9 +263,9 @@ def _destroy_step(
     started = runner.services.clock.monotonic()
     try:
         runner.check_saved(name)  # it may know objects that nothing else does
-        if name in plan.follows:
+        if name in plan.removed_with:
             runner.row(name, blocked_by=())
-            done = OwnedStep(runner, name, asked=plan.follows[name] in plan.todo).run()
+            done = OwnedStep(runner, name, asked=plan.removed_with[name] in plan.todo).run()
         else:
             done = _run_pipeline(runner, name, inputs[name])
         runner.steps.update(name, done.record, done.state)

@@ -154,14 +154,14 @@ class _Planner:
         if status is Status.RUNNING:
             return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
         if self.teardown is not None:
-            if name in self.teardown.kept:
-                return self._row(name, "unchanged", reason=self.teardown.kept[name])
+            if name in self.teardown.skipped:
+                return self._row(name, "unchanged", reason=self.teardown.skipped[name])
             if status in (None, *NOTHING_THERE):
                 return self._row(
                     name, "unchanged", reason=f"already {status}" if status else "never applied"
                 )
-            if name in self.teardown.follows:
-                return self._forgotten(name, self.teardown.follows[name])
+            if name in self.teardown.removed_with:
+                return self._forgotten(name, self.teardown.removed_with[name])
         else:
             waits_for = self._unknown_upstreams(step)
             if waits_for:

@@ -20,11 +20,11 @@ from orchestrator.app.run.run_summary import fault_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.absence import awaited, drop_saved, recheck
+from orchestrator.app.steps.absence import awaiting_confirmation, drop_saved_states, recheck_absence
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep, pull, stopped
-from orchestrator.app.steps.provider_query import Asker
+from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_entry as write
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.app.surgery.readback import Readback
@@ -33,7 +33,7 @@ from orchestrator.app.surgery.state_locks import way_out
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.destroy.absence import Finding
+from orchestrator.domain.destroy.absence import AbsenceFinding
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import StateObservation, open_doubts, settle_doubts
 from orchestrator.domain.record.entries import next_entry, reconciled
@@ -109,7 +109,7 @@ def _reconcile_step(runner: StepRunner, name: str) -> Outcome:
             runner.end_settled(name)
             return Outcome(ready=True)
         entry = write(services, _evidence(runner, name, prepared, record))
-        drop_saved(services, entry)
+        drop_saved_states(services, entry)
     except StateLocked as exc:
         return runner.end_with_error(name, started, _locked(runner, name, exc), 1)
     except OrchestratorError as exc:
@@ -220,12 +220,12 @@ def _evidence(
 
 def _findings(
     runner: StepRunner, prepared: PreparedStep, record: OperationRecord
-) -> tuple[Finding, ...]:
+) -> tuple[AbsenceFinding, ...]:
     """
     What the provider says, once, of what an earlier destroy removed and it has not confirmed.
     """
     forgotten = runner.request.forget
-    if not awaited(record, forgotten=forgotten):
+    if not awaiting_confirmation(record, forgotten=forgotten):
         return ()
     inputs: StepInputs | None = None
     why = ""
@@ -234,8 +234,8 @@ def _findings(
     except Invalid as exc:
         why = exc.message.splitlines()[0]
     place = runner.steps.evidence(prepared.step.name)
-    asker = Asker(runner.services, prepared, inputs, place, why)
-    return recheck(asker, record, forgotten=forgotten, patience=0.0)
+    asker = QueryContext(runner.services, prepared, inputs, place, why)
+    return recheck_absence(asker, record, forgotten=forgotten, patience=0.0)
 
 
 def _checks(

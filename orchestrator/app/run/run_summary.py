@@ -291,12 +291,12 @@ def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextComm
     How a person settles what evidence cannot: by commands that name each object of a step.
     """
     from orchestrator.domain.provider_query.readback import (
-        choices,  # only where something is in doubt
+        doubt_options,  # only where something is in doubt
     )
 
     found = []
     for row in rows:
-        for options, why in choices(row.in_doubt):
+        for options, why in doubt_options(row.in_doubt):
             words = (*step_options(deployment, row.step), *options, "--reason", "WHY")
             command = command_line(deployment, "reconcile", *words)
             found.append(NextCommand(command=command, why=why))

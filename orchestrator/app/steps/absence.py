@@ -16,10 +16,20 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_vanished
 from orchestrator.app.steps.planned_step import PlanOptions, StepPlan
-from orchestrator.app.steps.provider_query import Asker, Wanted, confirm, unasked
-from orchestrator.domain.destroy.absence import Finding, Key, has_remote_side, method
+from orchestrator.app.steps.provider_query import (
+    QueryContext,
+    SavedObjects,
+    confirm_absence,
+    unasked_findings,
+)
+from orchestrator.domain.destroy.absence import (
+    AbsenceFinding,
+    ObjectKey,
+    absence_method,
+    has_remote_side,
+)
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.refresh import Sight, unseen
+from orchestrator.domain.provider_query.refresh import RefreshResult, unexplained
 from orchestrator.domain.record.assessment import inventory, not_deleted
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.faults import MutationEvidence
@@ -29,7 +39,7 @@ from orchestrator.domain.record.record import AbsenceMethod, Doubt, OperationRec
 BEFORE = "before.tfstate"
 
 
-def look(asker: Asker, proposal: StepPlan, wishes: PlanOptions) -> StepPlan:
+def check_objects_visible(asker: QueryContext, proposal: StepPlan, wishes: PlanOptions) -> StepPlan:
     """
     A proposal that was planned without a refresh, once the provider was asked all the same whether
     it sees the objects: no plan has noticed that the scope is a wrong one.
@@ -40,18 +50,18 @@ def look(asker: Asker, proposal: StepPlan, wishes: PlanOptions) -> StepPlan:
     step, record, before = asker.prepared.step, asker.prepared.record, proposal.before
     refs = inventory(before)
     here = SavedState(run_id="", host="", scope=asker.scope(refs))
-    found = confirm(asker, [Wanted(here, before.raw, refs)], patience=0.0)
+    found = confirm_absence(asker, [SavedObjects(here, before.raw, refs)], patience=0.0)
     state_of = {finding.key: finding for finding in found}
     remote = [item for item in before.objects if has_remote_side(item.provider)]
     states = {item: state_of[item.address, item.id] for item in remote}
     gone = tuple(item for item in remote if states[item].state == "gone")
     there = [item for item in remote if states[item].state == "remaining"]
     target = f"{record.target.target}" if record else step.name
-    seen = Sight(gone, unseen(gone, there))
+    seen = RefreshResult(gone, unexplained(gone, there))
     check_vanished(target, record, before, seen, accepted=wishes.accept_vanished)
-    if method(wishes.verify_absence, step.verify_absence, record) != "provider":
+    if absence_method(wishes.verify_absence, step.verify_absence, record) != "provider":
         return proposal
-    unsure = unseen([item for item in remote if states[item].state == "unknown"], there)
+    unsure = unexplained([item for item in remote if states[item].state == "unknown"], there)
     doubts = (
         Doubt(
             address=item.address,
@@ -64,15 +74,15 @@ def look(asker: Asker, proposal: StepPlan, wishes: PlanOptions) -> StepPlan:
     return replace(proposal, doubts=(*proposal.doubts, *doubts))
 
 
-def wanted_absence(
-    asker: Asker, wishes: PlanOptions, before: PulledState, *, run_id: str, attempt: int
+def absence_facts(
+    asker: QueryContext, wishes: PlanOptions, before: PulledState, *, run_id: str, attempt: int
 ) -> dict[str, AbsenceMethod | SavedState]:
     """
     What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
     asked, the provider state that the destroy is about to empty is kept, durably.
     """
     step, record = asker.prepared.step, asker.prepared.record
-    wanted = method(wishes.verify_absence, step.verify_absence, record)
+    wanted = absence_method(wishes.verify_absence, step.verify_absence, record)
     if wanted == "state":
         return {"verify_absence": wanted}
     asker.services.files.write(asker.place / BEFORE, before.raw.decode())
@@ -85,8 +95,8 @@ def wanted_absence(
     return {"verify_absence": wanted, "saved_state": saved}
 
 
-def after_destroy(
-    asker: Asker, marker: OperationRecord, evidence: MutationEvidence
+def with_absence_findings(
+    asker: QueryContext, marker: OperationRecord, evidence: MutationEvidence
 ) -> MutationEvidence:
     """
     The evidence of a destroy with what the provider says of the objects that it removed, where that
@@ -103,30 +113,34 @@ def after_destroy(
     if marker.saved_state is not None:
         wanted.append(_removed(services, marker, marker.saved_state, evidence))
     if services.stop.stopping or evidence.stopped or evidence.state is None:
-        findings = unasked(wanted)
+        findings = unasked_findings(wanted)
     else:
-        findings = confirm(asker, wanted, patience=asker.patience if evidence.clean else 0.0)
+        findings = confirm_absence(
+            asker, wanted, patience=asker.patience if evidence.clean else 0.0
+        )
     return replace(
         evidence, absence_findings=findings, stopped=evidence.stopped or services.stop.stopping
     )
 
 
-def recheck(
-    asker: Asker,
+def recheck_absence(
+    asker: QueryContext,
     record: OperationRecord,
     *,
     patience: float,
     forgotten: Collection[str] = (),
-) -> tuple[Finding, ...]:
+) -> tuple[AbsenceFinding, ...]:
     """
     What the provider says now of what earlier destroys removed and it has not confirmed, as
     `confirm` does; nothing of ``forgotten`` addresses.
     """
     wanted = _unconfirmed(asker.services, record, forgotten=forgotten)
-    return confirm(asker, wanted, patience=patience)
+    return confirm_absence(asker, wanted, patience=patience)
 
 
-def awaited(record: OperationRecord, *, forgotten: Collection[str] = ()) -> list[Doubt]:
+def awaiting_confirmation(
+    record: OperationRecord, *, forgotten: Collection[str] = ()
+) -> list[Doubt]:
     """
     The doubts that a kept provider state could answer, but for ``forgotten`` addresses.
     """
@@ -136,13 +150,13 @@ def awaited(record: OperationRecord, *, forgotten: Collection[str] = ()) -> list
 
 def _unconfirmed(
     services: Services, record: OperationRecord, *, forgotten: Collection[str] = ()
-) -> list[Wanted]:
-    by_state: dict[SavedState, set[Key]] = {}
-    for doubt in awaited(record, forgotten=forgotten):
+) -> list[SavedObjects]:
+    by_state: dict[SavedState, set[ObjectKey]] = {}
+    for doubt in awaiting_confirmation(record, forgotten=forgotten):
         if doubt.saved is not None:
             by_state.setdefault(doubt.saved, set()).add((doubt.address, doubt.id))
     return [
-        Wanted(
+        SavedObjects(
             saved,
             _read(services, record.target.step, saved),
             tuple(ref for ref in record.resources.inventory if (ref.address, ref.id) in keys),
@@ -153,7 +167,7 @@ def _unconfirmed(
 
 def _removed(
     services: Services, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
-) -> Wanted:
+) -> SavedObjects:
     """
     What the destroy of a marker has removed from provider state and nobody has doubted before.
     """
@@ -166,7 +180,7 @@ def _removed(
         held = {(ref.address, ref.id) for ref in left}
     held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
     removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
-    return Wanted(saved, _read(services, marker.target.step, saved), removed)
+    return SavedObjects(saved, _read(services, marker.target.step, saved), removed)
 
 
 def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
@@ -185,7 +199,7 @@ def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | N
     return attempts[attempt] / BEFORE if attempt in attempts else None
 
 
-def drop_saved(
+def drop_saved_states(
     services: Services, entry: OperationRecord, *, marker: OperationRecord | None = None
 ) -> None:
     """

@@ -13,7 +13,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.destroy.order import owners
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.refresh import Sight
+from orchestrator.domain.provider_query.refresh import RefreshResult
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import Doubt, OperationRecord
@@ -117,7 +117,7 @@ def check_vanished(
     target: str,
     record: OperationRecord | None,
     state: PulledState,
-    seen: Sight,
+    seen: RefreshResult,
     *,
     accepted: str | None,
 ) -> None:
@@ -137,18 +137,18 @@ def check_vanished(
         "wrong region, account or credentials, or an emptied state? If they are really gone, "
         "say so: apply and destroy take --accept-vanished REASON"
     )
-    if known and len(seen.vanished) == len(state.objects):
+    if known and len(seen.missing) == len(state.objects):
         raise Refused(
             "vanished",
             f"{target}: every recorded object has vanished: {_some(known)}",
             hint=hint,
         )
-    if seen.unseen:
-        blind = ", ".join(sorted({item.configuration for item in seen.unseen}))
+    if seen.unexplained:
+        blind = ", ".join(sorted({item.configuration for item in seen.unexplained}))
         raise Refused(
             "vanished",
             f"{target}: {blind} finds these no more, nor any other of their types: "
-            f"{_some(item.address for item in seen.unseen)}",
+            f"{_some(item.address for item in seen.unexplained)}",
             hint=hint,
         )
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from orchestrator.app.event_relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
-    after_destroy,
-    drop_saved,
-    look,
-    recheck,
-    wanted_absence,
+    absence_facts,
+    check_objects_visible,
+    drop_saved_states,
+    recheck_absence,
+    with_absence_findings,
 )
 from orchestrator.app.steps.entry_facts import EntryFacts
 from orchestrator.app.steps.guards import check_created_again, check_state
@@ -32,7 +32,7 @@ from orchestrator.app.steps.planned_step import (
     write_variables,
 )
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, pull_after, stopped
-from orchestrator.app.steps.provider_query import Asker
+from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_entry, record_outcome, write_events
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -126,7 +126,7 @@ class StepPipeline:
             if proposal.empty:
                 return self._record_unchanged(proposal)
             if not self.options.refresh:
-                proposal = look(self._query, proposal, self.options)
+                proposal = check_objects_visible(self._query, proposal, self.options)
             if self.verb == "apply":
                 check_created_again(
                     self.target,
@@ -261,7 +261,7 @@ class StepPipeline:
             entry = gone_without_mutation(
                 known,
                 services.stamp(),
-                recheck(self._query, known, patience=self._query.patience),
+                recheck_absence(self._query, known, patience=self._query.patience),
                 run_id=self.session.run_id,
             )
         else:
@@ -287,7 +287,7 @@ class StepPipeline:
                 settled=proposal.settled,
             )
         entry = record_entry(services, entry)
-        drop_saved(services, entry)
+        drop_saved_states(services, entry)
         return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
 
     def _check(self, state: PulledState) -> Verification:
@@ -303,7 +303,7 @@ class StepPipeline:
         services, known = self.services, self.prepared.record
         facts = self.facts.of(proposal.before)
         if self.verb == "destroy":
-            facts |= wanted_absence(
+            facts |= absence_facts(
                 self._query,
                 self.options,
                 proposal.before,
@@ -326,7 +326,7 @@ class StepPipeline:
             self.session.check_claim()
             marker = record_entry(services, marker)
         except OrchestratorError:
-            drop_saved(services, marker)
+            drop_saved_states(services, marker)
             raise
         self._phase(self.verb)
         spec = call_spec(
@@ -366,7 +366,7 @@ class StepPipeline:
             checks = self._check(evidence.state)
             left = self._left_undone()
             evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
-        evidence = after_destroy(self._query, marker, evidence)
+        evidence = with_absence_findings(self._query, marker, evidence)
         outcome = conclude(
             marker,
             known,
@@ -377,7 +377,7 @@ class StepPipeline:
             left=left,
         )
         outcome = record_outcome(services, outcome)
-        drop_saved(services, outcome, marker=marker)
+        drop_saved_states(services, outcome, marker=marker)
         services.engine.discard(spec)
         mutated = not evidence.touched_nothing
         fault = outcome.error
@@ -386,8 +386,8 @@ class StepPipeline:
         return StepResult(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
 
     @property
-    def _query(self) -> Asker:
-        return Asker(self.services, self.prepared, self.inputs, self.evidence)
+    def _query(self) -> QueryContext:
+        return QueryContext(self.services, self.prepared, self.inputs, self.evidence)
 
     def _left_undone(self) -> tuple[PlannedAction, ...]:
         """

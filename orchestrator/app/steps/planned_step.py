@@ -23,7 +23,7 @@ from orchestrator.app.steps.preparation import (
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.provider_query.refresh import sight
+from orchestrator.domain.provider_query.refresh import refresh_result
 from orchestrator.domain.record.doubts import (
     StateObservation,
     missing_from_state,
@@ -207,7 +207,7 @@ def _judged(
         moved = exc.message
     if moved is not None:
         services.note(moved, level="warning", step=step)
-    seen = sight(journal, before, destroying=destroying, targeted=bool(wishes.targets))
+    seen = refresh_result(journal, before, destroying=destroying, targeted=bool(wishes.targets))
     check_vanished(made.target, record, before, seen, accepted=accepted)
     look = StateObservation(
         at=services.clock.now(),

@@ -18,13 +18,13 @@ from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, pa
 from orchestrator.app.steps.scratch_root import private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.destroy.absence import (
-    PATIENCE,
-    Finding,
-    Key,
+    ABSENCE_TIMEOUT,
+    AbsenceFinding,
+    ObjectKey,
     answers,
-    explained,
+    describe_remaining,
     has_remote_side,
-    still_there,
+    with_explanation,
 )
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.scope import Scope, differing, scope
@@ -38,7 +38,7 @@ _LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SavedObjects:
     """
     Objects whose absence is to be confirmed, and the provider state that knows them; ``raw`` is
     None where that is not to be had.
@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class QueryContext:
     """
     What it takes to ask: the step as it was applied and its inputs, None where they cannot be had,
     and ``why``. ``place`` is the directory of an attempt, for the evidence.
@@ -67,7 +67,7 @@ class Asker:
         """
         Seconds in which a delete may still be under way.
         """
-        return self.prepared.step.absence_timeout or PATIENCE
+        return self.prepared.step.absence_timeout or ABSENCE_TIMEOUT
 
     def scope(self, objects: Iterable[ObjectRef]) -> Scope:
         """
@@ -82,13 +82,19 @@ class Asker:
         )
 
 
-def confirm(asker: Asker, wanted: Sequence[Wanted], *, patience: float) -> tuple[Finding, ...]:
+def confirm_absence(
+    asker: QueryContext, wanted: Sequence[SavedObjects], *, patience: float
+) -> tuple[AbsenceFinding, ...]:
     """
     What the provider says of each object. What it still has it is asked for again with growing
     pauses, for ``patience`` seconds; a signal ends that.
     """
     services, step = asker.services, asker.prepared.step.name
-    found = {(item.saved, finding.key): finding for item in wanted for finding in unasked([item])}
+    found = {
+        (item.saved, finding.key): finding
+        for item in wanted
+        for finding in unasked_findings([item])
+    }
     if all(item.state == "gone" for item in found.values()):
         return tuple(found.values())
     services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="readback"))
@@ -99,7 +105,7 @@ def confirm(asker: Asker, wanted: Sequence[Wanted], *, patience: float) -> tuple
             for question in questions:
                 found |= question.ask(found)
             waited = services.clock.monotonic() - began
-            there = still_there(found.values())
+            there = describe_remaining(found.values())
             if not there or waited >= patience or services.stop.stopping:
                 break
             pause = max(1.0, min(pause, patience - waited))
@@ -108,29 +114,29 @@ def confirm(asker: Asker, wanted: Sequence[Wanted], *, patience: float) -> tuple
             pause = min(pause * 2, _LONGEST_PAUSE)
     over: CheckedState = "terminating" if services.stop.stopping else "remaining"
     return tuple(
-        explained(replace(item, state=over) if item.state == "terminating" else item)
+        with_explanation(replace(item, state=over) if item.state == "terminating" else item)
         for item in found.values()
     )
 
 
-def unasked(wanted: Iterable[Wanted]) -> tuple[Finding, ...]:
+def unasked_findings(wanted: Iterable[SavedObjects]) -> tuple[AbsenceFinding, ...]:
     """
     What can be said of objects without asking: only those that live in provider state are gone.
     """
     return tuple(
-        explained(Finding(ref, "requested", saved=item.saved))
+        with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))
         if has_remote_side(ref.provider)
-        else Finding(ref, "gone", "it existed in provider state only", item.saved)
+        else AbsenceFinding(ref, "gone", "it existed in provider state only", item.saved)
         for item in wanted
         for ref in item.objects
     )
 
 
-_Found = Mapping[tuple[SavedState, Key], Finding]
+_Found = Mapping[tuple[SavedState, ObjectKey], AbsenceFinding]
 
 
 @contextlib.contextmanager
-def _question(asker: Asker, wanted: Wanted) -> Iterator[_Question]:
+def _question(asker: QueryContext, wanted: SavedObjects) -> Iterator[_Question]:
     services = asker.services
     place = services.files.inside(asker.place, f"absence-{services.ids.entry_id()[:8]}")
     with contextlib.ExitStack() as stack:
@@ -151,7 +157,7 @@ def _question(asker: Asker, wanted: Wanted) -> Iterator[_Question]:
         yield _Question(asker, wanted, place, root, why)
 
 
-def _moved(asker: Asker, wanted: Wanted) -> list[str]:
+def _moved(asker: QueryContext, wanted: SavedObjects) -> list[str]:
     """
     What makes this another scope than the one the objects were destroyed in.
     """
@@ -166,7 +172,7 @@ class _Question:
     """
 
     def __init__(
-        self, asker: Asker, wanted: Wanted, place: Path, root: WorkDir | None, why: str
+        self, asker: QueryContext, wanted: SavedObjects, place: Path, root: WorkDir | None, why: str
     ) -> None:
         self._asker = asker
         self._wanted = wanted
@@ -175,7 +181,7 @@ class _Question:
         self._why = why
         self._count = 0
 
-    def ask(self, found: _Found) -> dict[tuple[SavedState, Key], Finding]:
+    def ask(self, found: _Found) -> dict[tuple[SavedState, ObjectKey], AbsenceFinding]:
         """
         What the provider says now of those objects that are not known to be gone.
         """
@@ -183,7 +189,7 @@ class _Question:
         open_ = {
             key: item for (of, key), item in found.items() if of == saved and item.state != "gone"
         }
-        told: Mapping[Key, tuple[CheckedState, str]] = {}
+        told: Mapping[ObjectKey, tuple[CheckedState, str]] = {}
         why = self._why
         if self._root is not None and self._wanted.raw is not None and open_:
             try:
@@ -195,12 +201,12 @@ class _Question:
             state, said = told.get(key, ("unknown", why or "the saved provider state lacks it"))
             if state == "unknown" and self._asker.services.stop.stopping:
                 continue  # a signal cut it short: what was known before still is
-            fresh[saved, key] = Finding(item.ref, state, said, saved)
+            fresh[saved, key] = AbsenceFinding(item.ref, state, said, saved)
         return fresh
 
     def _answers(
-        self, root: WorkDir, raw: bytes, keys: Collection[Key]
-    ) -> dict[Key, tuple[CheckedState, str]]:
+        self, root: WorkDir, raw: bytes, keys: Collection[ObjectKey]
+    ) -> dict[ObjectKey, tuple[CheckedState, str]]:
         asker, services, place = self._asker, self._asker.services, self._place
         assert asker.inputs is not None, "without inputs there is no root"
         state, names = services.engine.isolated_state(raw, keys)

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.absence import drop_saved
+from orchestrator.app.steps.absence import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message
 from orchestrator.domain.record.record import Json, OperationRecord
@@ -121,7 +121,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
             continue
         try:
             services.store.append(outcome)
-            drop_saved(services, outcome)
+            drop_saved_states(services, outcome)
             services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")
         except Fenced:
             write_late_outcome(services, outcome)

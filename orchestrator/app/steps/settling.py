@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
-from orchestrator.app.steps.absence import after_destroy, drop_saved
+from orchestrator.app.steps.absence import drop_saved_states, with_absence_findings
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
-from orchestrator.app.steps.provider_query import Asker
+from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_outcome, write_events
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -105,7 +105,7 @@ def settle(
     assert marker is not None, "only a record can be settled"
     spec = _spec(services, prepared, marker, recalled)
     outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, spec))
-    drop_saved(services, outcome, marker=marker)
+    drop_saved_states(services, outcome, marker=marker)
     services.engine.discard(spec)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
@@ -167,8 +167,8 @@ def _outcome(
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         checks = _checks(services, deployment, prepared, recalled, evidence.state)
         evidence = replace(evidence, stopped=services.stop.stopping)
-    asker = Asker(services, prepared, recalled.inputs, spec.evidence, recalled.why)
-    evidence = after_destroy(asker, marker, evidence)
+    asker = QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why)
+    evidence = with_absence_findings(asker, marker, evidence)
     left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
     return conclude(
         marker,

@@ -22,9 +22,9 @@ from orchestrator.domain.blueprint.recorded_inputs import recall
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.provider_query.query import Inquiry, declared, import_id, inquire
-from orchestrator.domain.provider_query.query_plan import Answers, Questions, read_answers
-from orchestrator.domain.provider_query.readback import Moment, judge, known_of
+from orchestrator.domain.provider_query.query import DoubtQuery, declared, doubt_queries, import_id
+from orchestrator.domain.provider_query.query_plan import ProviderQuery, QueryResult, read_result
+from orchestrator.domain.provider_query.readback import Moment, known_objects, read_back
 from orchestrator.domain.provider_query.scope import (
     differing,
     fingerprint,
@@ -59,10 +59,10 @@ class Readback:
         where a signal came.
         """
         services, step = self.steps.services, self.prepared.step
-        questions, inquiries = inquire(step, doubts, self._lookup, self.state)
+        questions, inquiries = doubt_queries(step, doubts, self._lookup, self.state)
         if not inquiries:
             return self.record
-        answers = Answers()
+        answers = QueryResult()
         if questions.targets:
             services.sink.emit(
                 PhaseStarted(at=services.clock.now(), step=step.name, phase="readback")
@@ -70,13 +70,13 @@ class Readback:
             try:
                 answers = self._answers(questions)
             except (EngineFailed, Invalid) as exc:
-                answers = Answers(other=(services.masker.mask(exc.message).splitlines()[0],))
+                answers = QueryResult(other=(services.masker.mask(exc.message).splitlines()[0],))
         at = services.clock.now()
-        asked = judge(
+        asked = read_back(
             inquiries,
             questions,
             answers,
-            known_of(self.record, self._others(), self.state),
+            known_objects(self.record, self._others(), self.state),
             Moment(at, lambda d: settling_seconds_left(d, self.record, at, services.limits.settle)),
             named=self._named,
             astray=self._astray,
@@ -84,7 +84,7 @@ class Readback:
         )
         return self._with(asked)
 
-    def _answers(self, questions: Questions) -> Answers:
+    def _answers(self, questions: ProviderQuery) -> QueryResult:
         services, prepared = self.steps.services, self.prepared
         snapshot = prepared.snapshot
         sources = {
@@ -116,7 +116,7 @@ class Readback:
             result = patiently(services, prepared.step.name, "readback", attempt)
         if services.stop.stopping:
             raise stopped(services.stop)
-        return read_answers(questions, result.messages)
+        return read_result(questions, result.messages)
 
     @cached_property
     def _lookup(self) -> Lookup:
@@ -133,7 +133,7 @@ class Readback:
         records = self.steps.services.store.records()
         return [item for item in records if item.target != self.record.target]
 
-    def _named(self, inquiry: Inquiry) -> bool:
+    def _named(self, inquiry: DoubtQuery) -> bool:
         """
         Whether the same identity has been the id of an object of this target, with the inputs that
         it had then.

@@ -27,16 +27,16 @@ from orchestrator.domain.record.record import (
 )
 
 #: Seconds in which an accepted delete may still be under way, where a step does not say.
-PATIENCE = 300.0
+ABSENCE_TIMEOUT = 300.0
 
 #: Providers whose objects live in provider state only: nobody else could be asked for them.
 _LOCAL = re.compile(r"(?:^|/)(?:builtin/terraform|hashicorp/(?:null|random|time|tls))$")
 
 #: States of objects that nobody needs to be asked for again.
-OVER: tuple[CheckedState, ...] = ("gone", "forgotten")
+FINISHED: tuple[CheckedState, ...] = ("gone", "forgotten")
 
 #: An object: its address and its id. A deposed one and its successor share the address.
-Key = tuple[str, str | None]
+ObjectKey = tuple[str, str | None]
 
 
 def has_remote_side(provider: str) -> bool:
@@ -49,7 +49,7 @@ def has_remote_side(provider: str) -> bool:
     return _LOCAL.search(provider) is None
 
 
-def method(
+def absence_method(
     asked: AbsenceMethod | None, declared: AbsenceMethod | None, record: OperationRecord | None
 ) -> AbsenceMethod:
     """
@@ -60,7 +60,7 @@ def method(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AbsenceFinding:
     """
     What is known of the absence of one object, and ``why`` it is no more. ``saved`` is the provider
     state that knows it.
@@ -72,7 +72,7 @@ class Finding:
     saved: SavedState | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ObjectKey:
         return self.ref.address, self.ref.id
 
 
@@ -82,7 +82,7 @@ def answers(
     *,
     ended_well: bool,
     blind: Collection[str] = (),
-) -> dict[Key, tuple[CheckedState, str]]:
+) -> dict[ObjectKey, tuple[CheckedState, str]]:
     """
     What a refresh says of each object, asked for under a name of its own: gone; terminating where
     the provider still has it; unknown, and why.
@@ -91,7 +91,7 @@ def answers(
     those are gone proves nothing.
     """
     lost = {item.address for item in journal.drifted if item.action == "delete"}
-    found: dict[Key, tuple[CheckedState, str]] = {}
+    found: dict[ObjectKey, tuple[CheckedState, str]] = {}
     for name, item in names.items():
         key = (item.address, item.id)
         if item.configuration in blind:
@@ -117,7 +117,7 @@ def _error(journal: Journal, name: str, configuration: str) -> str:
     return journal.errors[0].summary if journal.errors else "the engine did not ask for it"
 
 
-def explained(finding: Finding) -> Finding:
+def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
     """
     The finding in its final words.
     """
@@ -135,8 +135,8 @@ def explained(finding: Finding) -> Finding:
     return replace(finding, why=why)
 
 
-def weigh(
-    doubts: Sequence[Doubt], findings: Iterable[Finding], *, run_id: str, at: datetime
+def update_doubts(
+    doubts: Sequence[Doubt], findings: Iterable[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
     The doubts with what was found in their place, and those that are none any more.
@@ -166,7 +166,7 @@ def weigh(
 
 
 def absence(
-    findings: Sequence[Finding],
+    findings: Sequence[AbsenceFinding],
     remaining: Iterable[ObjectRef],
     at: datetime,
     *,
@@ -178,7 +178,7 @@ def absence(
     """
     asked = {item.key for item in findings}
     before = earlier.checked if earlier and earlier.method == "provider" else ()
-    checked = [c for c in before if c.state in OVER and (c.address, c.id) not in asked]
+    checked = [c for c in before if c.state in FINISHED and (c.address, c.id) not in asked]
     checked += [
         CheckedObject(
             address=item.ref.address, id=item.ref.id, state=item.state, why=item.why or None
@@ -190,7 +190,7 @@ def absence(
         for ref in remaining
         if (ref.address, ref.id) not in asked
     ]
-    sure = all(item.state in OVER for item in checked)
+    sure = all(item.state in FINISHED for item in checked)
     return Absence(
         verdict="confirmed" if sure else "unconfirmed",
         method="provider",
@@ -199,7 +199,7 @@ def absence(
     )
 
 
-def without_forgotten(
+def absence_with_forgotten(
     earlier: Absence | None, settled: Iterable[SettledDoubt], at: datetime
 ) -> Absence | None:
     """
@@ -222,7 +222,7 @@ def without_forgotten(
     )
 
 
-def still_there(findings: Iterable[Finding]) -> str:
+def describe_remaining(findings: Iterable[AbsenceFinding]) -> str:
     """
     What the provider still has, with ids; empty for nothing.
     """
@@ -233,7 +233,9 @@ def still_there(findings: Iterable[Finding]) -> str:
     )
 
 
-def kept_in_sight(record: OperationRecord | None, doubts: Iterable[Doubt]) -> tuple[ObjectRef, ...]:
+def unconfirmed_objects(
+    record: OperationRecord | None, doubts: Iterable[Doubt]
+) -> tuple[ObjectRef, ...]:
     """
     The objects of a record that a destroy removed from provider state and that the provider has not
     confirmed: the record must not lose sight of them.

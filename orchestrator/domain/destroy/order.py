@@ -28,9 +28,9 @@ class Teardown:
     the graph of ``todo``: each step needs what must be confirmed gone before it.
     """
 
-    kept: Mapping[str, str]
+    skipped: Mapping[str, str]
     todo: tuple[str, ...]
-    follows: Mapping[str, str]
+    removed_with: Mapping[str, str]
     order: Graph
 
 
@@ -48,7 +48,7 @@ def teardown(
     there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
     """
     deployment = replace(deployment, graph=applied_graph(deployment.graph, records))
-    kept = kept_steps(deployment, records, selected)
+    kept = retained_steps(deployment, records, selected)
     alive = {name for name in selected if _exists(records.get(name))}
     todo = [name for name in selected if name in alive and name not in kept]
     gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
@@ -57,11 +57,11 @@ def teardown(
         for child, parent in owners(deployment, records).items()
         if parent in gone or skip_before_destroy or deployment.steps[child].before_destroy is None
     }
-    follows = going_along(deployment.graph, parents, todo, gone)
-    return Teardown(kept, tuple(todo), follows, down(deployment.graph, follows, todo))
+    follows = removed_with_parent(deployment.graph, parents, todo, gone)
+    return Teardown(kept, tuple(todo), follows, destroy_graph(deployment.graph, follows, todo))
 
 
-def kept_steps(
+def retained_steps(
     deployment: Deployment, records: Records, selected: Collection[str]
 ) -> dict[str, str]:
     """
@@ -97,7 +97,7 @@ def owners(deployment: Deployment, records: Records) -> dict[str, str]:
     return found
 
 
-def going_along(
+def removed_with_parent(
     graph: Graph, parents: Mapping[str, str], todo: Collection[str], gone: Collection[str]
 ) -> dict[str, str]:
     """
@@ -117,12 +117,12 @@ def going_along(
             continue
         with_it = {**follows, step: parent}
         with contextlib.suppress(CycleFound):
-            down(graph, with_it, todo)
+            destroy_graph(graph, with_it, todo)
             follows = with_it
     return follows
 
 
-def lineage(follows: Mapping[str, str], step: str) -> list[str]:
+def ancestors(follows: Mapping[str, str], step: str) -> list[str]:
     """
     The steps with which ``step`` goes, the nearest first.
     """
@@ -133,7 +133,7 @@ def lineage(follows: Mapping[str, str], step: str) -> list[str]:
     return found
 
 
-def down(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Graph:
+def destroy_graph(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Graph:
     """
     The graph for taking down: each step needs its dependents to be gone, but for those that go
     with it, and what goes with a parent needs that parent to be gone.
@@ -146,7 +146,7 @@ def down(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Gra
         needs[step] = {
             dependent
             for dependent in graph.dependents(step) & wanted
-            if step not in lineage(follows, dependent)
+            if step not in ancestors(follows, dependent)
         }
         parent = follows.get(step)
         if parent in wanted:

@@ -18,7 +18,7 @@ from orchestrator.domain.blueprint.references import (
     Unresolvable,
 )
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.query_plan import Questions, Search
+from orchestrator.domain.provider_query.query_plan import ProviderQuery, Search
 from orchestrator.domain.record.record import Doubt
 
 #: A type whose objects have no remote side: any id "exists".
@@ -30,7 +30,7 @@ Searches = dict[tuple[str, str | None], Search]
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class DoubtQuery:
     """
     One object in doubt and the ways to ask for it: its import id with its origin, and the number
     of a search. Where that is the instance's own, ``control`` is the number of the same search for
@@ -46,9 +46,9 @@ class Inquiry:
     obstacles: tuple[str, ...] = ()
 
 
-def inquire(
+def doubt_queries(
     step: Step, doubts: Iterable[Doubt], lookup: Lookup, state: PulledState
-) -> tuple[Questions, tuple[Inquiry, ...]]:
+) -> tuple[ProviderQuery, tuple[DoubtQuery, ...]]:
     """
     What to ask for the creates among ``doubts``, on the provider state as it is now. ``lookup``
     resolves what the step's identity and search refer to.
@@ -58,7 +58,7 @@ def inquire(
     for doubt in doubts:
         if doubt.action != "create":
             continue
-        inquiry = Inquiry(doubt, parse_address(doubt.address))
+        inquiry = DoubtQuery(doubt, parse_address(doubt.address))
         for way in (_by_import, _by_search):
             try:
                 inquiry = way(inquiry, step, lookup, state, searches)
@@ -66,7 +66,7 @@ def inquire(
                 inquiry = replace(inquiry, obstacles=(*inquiry.obstacles, str(exc)))
         inquiries.append(inquiry)
     imports = {i.doubt.address: i.import_id for i in inquiries if i.import_id is not None}
-    return Questions(imports, tuple(searches.values())), tuple(inquiries)
+    return ProviderQuery(imports, tuple(searches.values())), tuple(inquiries)
 
 
 def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
@@ -91,12 +91,12 @@ def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
 
 
 def _by_import(
-    inquiry: Inquiry,
+    inquiry: DoubtQuery,
     step: Step,
     lookup: Lookup,
     state: PulledState,
     _: Searches,
-) -> Inquiry:
+) -> DoubtQuery:
     doubt, address = inquiry.doubt, inquiry.address
     if doubt.id is None and declared(step.identity, address) is None:
         return inquiry
@@ -111,12 +111,12 @@ def _by_import(
 
 
 def _by_search(
-    inquiry: Inquiry,
+    inquiry: DoubtQuery,
     step: Step,
     lookup: Lookup,
     state: PulledState,
     searches: Searches,
-) -> Inquiry:
+) -> DoubtQuery:
     key = declared(step.search, inquiry.address)
     if key is None:
         return inquiry

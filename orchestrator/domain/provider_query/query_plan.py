@@ -49,7 +49,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Questions:
+class ProviderQuery:
     """
     Import ids by address, and searches; a search is known by its place in the list.
     """
@@ -88,7 +88,7 @@ class Questions:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class QueryResult:
     """
     What one plan answered. ``found`` and ``missing`` are addresses whose import id was asked for;
     ``listed`` the ids by search; ``failed`` the errors that name an address or a search's;
@@ -116,7 +116,7 @@ class Answers:
         return self.trouble(_data_address(number, search))
 
 
-def read_answers(questions: Questions, messages: Iterable[Message]) -> Answers:
+def read_result(questions: ProviderQuery, messages: Iterable[Message]) -> QueryResult:
     """
     The answers in the messages of the plan; whether it ended well decides nothing.
     """
@@ -142,7 +142,7 @@ def read_answers(questions: Questions, messages: Iterable[Message]) -> Answers:
             case _:
                 pass
     asked = questions.imports.keys()
-    return Answers(
+    return QueryResult(
         found=frozenset(found & asked - missing),
         missing=frozenset(missing & asked),
         listed=listed,

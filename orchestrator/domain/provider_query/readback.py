@@ -15,8 +15,8 @@ from typing import Literal
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.query import Inquiry
-from orchestrator.domain.provider_query.query_plan import Answers, Questions
+from orchestrator.domain.provider_query.query import DoubtQuery
+from orchestrator.domain.provider_query.query_plan import ProviderQuery, QueryResult
 from orchestrator.domain.record.record import (
     Doubt,
     ManualSearch,
@@ -33,7 +33,7 @@ OCCUPIED = "its address holds another object, so it cannot be adopted there"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownObjects:
     """
     What is known of objects that are not in doubt. ``managed`` tells under which target and address
     an object of a type with an id is; ``held`` are the ids in the step's provider state by
@@ -42,12 +42,14 @@ class Known:
     """
 
     managed: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    held: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    adopted: frozenset[tuple[str, str]] = frozenset()
-    occupied: frozenset[str] = frozenset()
+    ids_in_state: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    adopted_methods: frozenset[tuple[str, str]] = frozenset()
+    occupied_addresses: frozenset[str] = frozenset()
 
 
-def known_of(own: OperationRecord, others: Iterable[OperationRecord], state: PulledState) -> Known:
+def known_objects(
+    own: OperationRecord, others: Iterable[OperationRecord], state: PulledState
+) -> KnownObjects:
     """
     What records and the step's provider state tell.
     """
@@ -63,7 +65,7 @@ def known_of(own: OperationRecord, others: Iterable[OperationRecord], state: Pul
         if item.id is not None:
             held.setdefault(parse_address(item.address).resource, set()).add(item.id)
             managed[item.type, item.id] = f"{item.address} of {own.target.target}"
-    return Known(
+    return KnownObjects(
         managed,
         {resource: frozenset(ids) for resource, ids in held.items()},
         frozenset(_adoptions(own.settled)),
@@ -93,14 +95,14 @@ class _Finding:
     ids: tuple[str, ...] = ()
 
 
-def judge(
-    inquiries: Sequence[Inquiry],
-    questions: Questions,
-    answers: Answers,
-    known: Known,
+def read_back(
+    inquiries: Sequence[DoubtQuery],
+    questions: ProviderQuery,
+    answers: QueryResult,
+    known: KnownObjects,
     moment: Moment,
     *,
-    named: Callable[[Inquiry], bool],
+    named: Callable[[DoubtQuery], bool],
     astray: Callable[[str], str | None],
     look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
@@ -124,7 +126,7 @@ def judge(
             verdict: Verdict = "unknown" if finding.verdict == "absent" else finding.verdict
             why = f"{finding.why}; but {elsewhere}: it may have asked elsewhere"
             finding = replace(finding, verdict=verdict, why=why)
-        adoptable = inquiry.address.text not in known.occupied
+        adoptable = inquiry.address.text not in known.occupied_addresses
         blocked = finding.ids and not adoptable
         readback = Readback(
             verdict=finding.verdict,
@@ -142,7 +144,10 @@ def judge(
 
 
 def _imported(
-    inquiry: Inquiry, answers: Answers, known: Known, named: Callable[[Inquiry], bool]
+    inquiry: DoubtQuery,
+    answers: QueryResult,
+    known: KnownObjects,
+    named: Callable[[DoubtQuery], bool],
 ) -> _Finding:
     address, asked, method = inquiry.address, inquiry.import_id, inquiry.origin
     assert asked is not None, "only what has an import id is asked for by it"
@@ -156,7 +161,9 @@ def _imported(
     if address.text not in answers.missing:
         why = f"asked for {asked}, and got no answer: {answers.trouble(address.text)}"
         return _Finding("unknown", method, why)
-    if (address.resource, method) in known.adopted or (method == "identity" and named(inquiry)):
+    if (address.resource, method) in known.adopted_methods or (
+        method == "identity" and named(inquiry)
+    ):
         return _Finding("absent", method, f"the provider has no object with the id {asked}")
     return _Finding(
         "unknown",
@@ -167,7 +174,11 @@ def _imported(
 
 
 def _searched(
-    inquiry: Inquiry, questions: Questions, answers: Answers, known: Known, sharing: int
+    inquiry: DoubtQuery,
+    questions: ProviderQuery,
+    answers: QueryResult,
+    known: KnownObjects,
+    sharing: int,
 ) -> _Finding:
     number, address = inquiry.search, inquiry.address
     assert number is not None, "only what has a search is searched for"
@@ -183,8 +194,8 @@ def _searched(
         why = f"the search found {len(fresh)} that no step has, for {sharing} in doubt"
         return _Finding(verdict, "search", f"{why}: attributes tell which is which", fresh)
     control = answers.listed.get(inquiry.control, ()) if inquiry.control is not None else ()
-    seen = known.held.get(address.resource, frozenset()).intersection((*listed, *control))
-    if seen or (address.resource, "search") in known.adopted:
+    seen = known.ids_in_state.get(address.resource, frozenset()).intersection((*listed, *control))
+    if seen or (address.resource, "search") in known.adopted_methods:
         why = f"the search finds {len(seen)} others of {address.resource}, and not this one"
         return _Finding("absent", "search", why)
     return _Finding(
@@ -192,7 +203,7 @@ def _searched(
     )
 
 
-def _weigh(inquiry: Inquiry, ways: Sequence[_Finding], moment: Moment) -> _Finding:
+def _weigh(inquiry: DoubtQuery, ways: Sequence[_Finding], moment: Moment) -> _Finding:
     """
     What all ways together say: one that found it is believed before one that proves it absent.
     """
@@ -220,7 +231,7 @@ def _adoptions(settled: Iterable[SettledDoubt]) -> Iterable[tuple[str, str]]:
             yield parse_address(item.doubt.address).resource, readback.method
 
 
-def choices(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
+def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     """
     What a person may say of objects that evidence does not settle: options of ``reconcile``, and
     what for.

@@ -14,17 +14,19 @@ from orchestrator.domain.record.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RefreshResult:
     """
     What a refresh made of the objects of a state. ``vanished`` are those that it could not find;
     ``unseen`` are those among them that nobody vouches for: the scope may be the wrong one.
     """
 
-    vanished: tuple[StateObject, ...] = ()
-    unseen: tuple[StateObject, ...] = ()
+    missing: tuple[StateObject, ...] = ()
+    unexplained: tuple[StateObject, ...] = ()
 
 
-def sight(journal: Journal, state: PulledState, *, destroying: bool, targeted: bool) -> Sight:
+def refresh_result(
+    journal: Journal, state: PulledState, *, destroying: bool, targeted: bool
+) -> RefreshResult:
     """
     What the plan of a step saw of ``state``, the one before its refresh.
 
@@ -43,10 +45,10 @@ def sight(journal: Journal, state: PulledState, *, destroying: bool, targeted: b
             gone.append(item)
         elif not targeted or item.address in journal.refreshed:
             found.append(item)
-    return Sight(tuple(gone), unseen(gone, found))
+    return RefreshResult(tuple(gone), unexplained(gone, found))
 
 
-def unseen(
+def unexplained(
     gone: Collection[StateObject], found: Collection[StateObject]
 ) -> tuple[StateObject, ...]:
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.domain.destroy.absence import absence, weigh
+from orchestrator.domain.destroy.absence import absence, update_doubts
 from orchestrator.domain.record.assessment import assess, not_deleted
 from orchestrator.domain.record.entries import (
     CLEARED_FIELDS,
@@ -208,7 +208,7 @@ def _end_destroy(
     if evidence.state is None:
         ended_well = evidence.exit_code == 0
         remaining = not_deleted(remaining, evidence.journal, ended_well=ended_well)
-    doubts, settled = weigh(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
+    doubts, settled = update_doubts(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
     held = {(ref.address, ref.id) for ref in remaining}
     unconfirmed = (f.ref for f in findings if f.state != "gone" and f.key not in held)
     resources = resources.model_copy(

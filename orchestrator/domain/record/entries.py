@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from orchestrator.domain.destroy.absence import (
-    OVER,
-    Finding,
+    FINISHED,
+    AbsenceFinding,
     absence,
-    kept_in_sight,
-    still_there,
-    weigh,
-    without_forgotten,
+    absence_with_forgotten,
+    describe_remaining,
+    unconfirmed_objects,
+    update_doubts,
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import inventory
@@ -132,7 +132,7 @@ def mark(
         **(_CLEARED_HOOKS if command == "apply" else {}),
         resources=Resources(
             planned=tuple(planned),
-            inventory=(*inventory(state), *kept_in_sight(before, doubts)),
+            inventory=(*inventory(state), *unconfirmed_objects(before, doubts)),
             in_doubt=tuple(doubts),
         ),
         settled=(*(before.settled if before else ()), *settled),
@@ -219,7 +219,7 @@ def reconciled(
     stamp: EntryStamp,
     *,
     sound: Verification | None,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[AbsenceFinding] = (),
     run_id: str = "",
 ) -> OperationRecord:
     """
@@ -240,7 +240,7 @@ def reconciled(
     doubts = (*kept, *fresh)
     resources = before.resources.model_copy(
         update={
-            "inventory": (*inventory(state), *kept_in_sight(before, kept)),
+            "inventory": (*inventory(state), *unconfirmed_objects(before, kept)),
             "tainted": tuple(item.address for item in state.objects if item.tainted),
             "in_doubt": doubts,
         }
@@ -254,7 +254,7 @@ def reconciled(
     )
     empty = not state.objects and not state.outputs
     if before.absence is not None or (empty and before.status is Status.ERROR):
-        told = without_forgotten(before.absence, settled, stamp.at)
+        told = absence_with_forgotten(before.absence, settled, stamp.at)
         base = base.model_copy(update={"absence": told})
     if empty and before.status is Status.ERROR and (findings or not doubts):
         return gone_without_mutation(base, stamp, findings, run_id=run_id)
@@ -281,7 +281,7 @@ def reconciled(
 def gone_without_mutation(
     before: OperationRecord,
     stamp: EntryStamp,
-    findings: Sequence[Finding] = (),
+    findings: Sequence[AbsenceFinding] = (),
     *,
     run_id: str = "",
 ) -> OperationRecord:
@@ -319,7 +319,7 @@ def gone_without_mutation(
 
 
 def _with_findings(
-    before: OperationRecord, findings: Sequence[Finding], stamp: EntryStamp, *, run_id: str
+    before: OperationRecord, findings: Sequence[AbsenceFinding], stamp: EntryStamp, *, run_id: str
 ) -> OperationRecord:
     """
     The record with what the provider says now of objects that an earlier destroy removed.
@@ -327,7 +327,7 @@ def _with_findings(
     if not findings:
         return before
     resources = before.resources
-    doubts, settled = weigh(resources.in_doubt, findings, run_id=run_id, at=stamp.at)
+    doubts, settled = update_doubts(resources.in_doubt, findings, run_id=run_id, at=stamp.at)
     gone = {item.key for item in findings if item.state == "gone"}
     inventory = (ref for ref in resources.inventory if (ref.address, ref.id) not in gone)
     return before.model_copy(
@@ -358,12 +358,14 @@ def never_applied(facts: Mapping[str, Any], stamp: EntryStamp) -> OperationRecor
     return follow_over(None, facts, stamp, Trigger.MISSING, absence=absence)
 
 
-def unconfirmed_reason(resources: Resources, findings: Sequence[Finding] = ()) -> tuple[str, str]:
+def unconfirmed_reason(
+    resources: Resources, findings: Sequence[AbsenceFinding] = ()
+) -> tuple[str, str]:
     """
     Code and words for an absence that is not confirmed: ``remaining`` where the provider still has
     an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
     """
-    there = still_there(findings)
+    there = describe_remaining(findings)
     if there:
         return "remaining", f"the provider still has {there}"
     without_us = all(
@@ -388,7 +390,9 @@ def confirmed(
     The absence of everything that ``record`` knew of, and of what was known ``earlier`` to be gone;
     where that is all, it was established by the earlier method.
     """
-    known = {(c.address, c.id): c for c in earlier.checked if c.state in OVER} if earlier else {}
+    known = (
+        {(c.address, c.id): c for c in earlier.checked if c.state in FINISHED} if earlier else {}
+    )
     checked = [
         CheckedObject(address=ref.address, id=ref.id, state="gone")
         for ref in record.resources.inventory

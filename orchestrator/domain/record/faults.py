@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.destroy.absence import Finding
+from orchestrator.domain.destroy.absence import AbsenceFinding
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
@@ -52,7 +52,7 @@ class MutationEvidence:
     errored_state: str | None = None
     not_started: str | None = None
     stderr: str = ""
-    absence_findings: tuple[Finding, ...] = ()
+    absence_findings: tuple[AbsenceFinding, ...] = ()
 
     @property
     def touched_nothing(self) -> bool:
