@@ -19,7 +19,8 @@ from orchestrator.app.run.stored_deployment import carried_over, store_deploymen
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_children
-from orchestrator.app.steps.pipeline import StepPipeline, StepResult
+from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.events.events import StepRetried
 from orchestrator.domain.record.record import OperationRecord

@@ -26,7 +26,8 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents
-from orchestrator.app.steps.pipeline import StepPipeline, StepResult
+from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph

@@ -104,7 +104,7 @@ def _reconcile_step(runner: StepRunner, name: str) -> Outcome:
         record = prepared.record
         assert record is not None, "only recorded steps are reconciled"
         if done is not None and done.fault is not None:
-            return runner.end_with_record(name, started, done.told, 1)
+            return runner.end_with_record(name, started, done.step_result, 1)
         if record.status in NOTHING_THERE:
             runner.end_settled(name)
             return Outcome(ready=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.pipeline import StepResult
+from orchestrator.app.steps.mutation import StepResult
 from orchestrator.domain.blueprint.blueprint import ModuleAction
 from orchestrator.domain.record.hook_entries import (
     completed_before_destroy,

@@ -6,18 +6,19 @@ its objects cannot be reached any more.
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.pipeline import StepResult
+from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import (
     PreparedStep,
     call_spec,
     ignore_message,
     pull,
-    pull_after,
     stopped,
 )
-from orchestrator.app.steps.recording import record_entry, record_outcome
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.record.conclusion import conclude
@@ -25,8 +26,8 @@ from orchestrator.domain.record.entries import mark_with_parent, with_serial_of
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import EngineRef, OperationRecord, PlannedAction
-from orchestrator.errors import ApprovalMissing, EngineFailed, StoreUnavailable
-from orchestrator.ports.engine import Push
+from orchestrator.errors import ApprovalMissing
+from orchestrator.ports.engine import CallSpec, Push
 
 #: The provider state as it was, kept beside the run: it holds secrets.
 SAVED = "saved.tfstate"
@@ -64,12 +65,17 @@ class OwnedStep:
         if state.raw:
             services.files.write(self.evidence / SAVED, state.raw.decode())
         marker = mark_with_parent(known, self._facts(known, state), services.stamp(), state=state)
-        self.runner.session.check_claim()
-        marker = record_entry(services, marker)
-        evidence = self._empty(state)
-        outcome = conclude(marker, known, evidence, services.stamp())
-        outcome = record_outcome(services, outcome)
-        services.engine.discard(call_spec(services, self.prepared.work_dir, self.evidence, "apply"))
+        empty = self.evidence / "empty.tfstate"
+        spec = call_spec(
+            services, self.prepared.work_dir, self.evidence, "apply", delete_after=(empty,)
+        )
+        mutation = Mutation(
+            marker,
+            partial(self._empty, state, empty, spec),
+            lambda written, found: conclude(written, known, found, services.stamp()),
+            spec,
+        )
+        outcome, evidence = mutate(self.runner.session, mutation)
         fault = outcome.error
         if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
             fault = outcome.last_attempt.error
@@ -106,31 +112,23 @@ class OwnedStep:
             "lineage": run.lineage,
         }
 
-    def _empty(self, state: PulledState) -> MutationEvidence:
+    def _empty(self, state: PulledState, file: Path, spec: CallSpec) -> MutationEvidence:
         """
         Push the empty provider state, and read back what is there. One that holds nothing is left.
         """
-        services, root = self.services, self.prepared.work_dir
-        nothing_said = Journal.of((), whole=True)
+        services = self.services
         if not state.objects:
-            return MutationEvidence(exit_code=0, journal=nothing_said, state=state)
-        empty = self.evidence / "empty.tfstate"
-        try:
-            services.files.write(empty, services.engine.emptied_state(state))
-            spec = call_spec(services, root, self.evidence, "apply", delete_after=(empty,))
-            request = Push(state=empty, lock_timeout=self.runner.request.plan_options.lock_timeout)
-            result = services.engine.call(request, spec, stop=services.stop, observe=ignore_message)
-        except (EngineFailed, StoreUnavailable) as exc:
-            return MutationEvidence(
-                exit_code=None, journal=nothing_said, state=state, not_started=exc.message
-            )
-        after, why = pull_after(services, root, self.evidence)
-        return MutationEvidence(
-            exit_code=result.exit_code,
-            journal=Journal.of(result.messages, whole=result.complete),
-            state=after,
-            stopped=result.stopped,
-            timed_out=result.timed_out,
-            lock=result.lock,
-            state_error=why,
+            return MutationEvidence(exit_code=0, journal=Journal.of((), whole=True), state=state)
+
+        def request() -> Push:
+            services.files.write(file, services.engine.emptied_state(state))
+            return Push(state=file, lock_timeout=self.runner.request.plan_options.lock_timeout)
+
+        return call_engine(
+            self.runner.session,
+            self.prepared,
+            request,
+            spec,
+            before=state,
+            observe=ignore_message,
         )

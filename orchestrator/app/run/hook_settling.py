@@ -1,65 +1,69 @@
 """
-A step whose action was interrupted: settled from what the action left, never guessed.
+A step whose hook was interrupted: settled from what the hook left, never guessed.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from orchestrator.app.run.prepared_steps import PreparedSteps
+from orchestrator.app.services import Services
+from orchestrator.app.steps.mutation import end_mutation
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.recording import record_outcome
 from orchestrator.app.steps.settling import NOT_SHOWN, RecalledInputs
-from orchestrator.domain.record.conclusion import revert
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.hook_entries import (
-    HookOutcome,
-    command_outcome,
+    conclude_command,
     hook_ended,
     hook_fault,
+    hook_reverted,
     last_hook_result,
     module_outcome,
 )
-from orchestrator.domain.record.record import Attempt, HookResult, OperationRecord
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, Liveness, Status
 from orchestrator.domain.target import ActionKind, action_name
 from orchestrator.errors import Busy, OrchestratorError
-from orchestrator.ports.engine import CallSpec
+from orchestrator.ports.engine import CallResult, CallSpec
 
 
 def settle_hook(
     steps: PreparedSteps, prepared: PreparedStep, kind: ActionKind, recalled: RecalledInputs
 ) -> OperationRecord:
     """
-    Conclude a step that is ``running`` one of its actions, owner and action gone, and say what was
+    Conclude a step that is ``running`` one of its hooks, owner and hook gone, and say what was
     concluded. The record of a module's root is settled before.
     """
     services, marker = steps.services, prepared.record
     assert marker is not None, "only a record can be settled"
-    action = last_hook_result(marker, kind)
-    assert action is not None, "the marker tells of the action"
+    hook = last_hook_result(marker, kind)
+    assert hook is not None, "the marker tells of the hook"
     entries = services.store.history(marker.target.target)
     before = next(entry for entry in entries if entry.sequence == marker.sequence - 1)
     spec = _spec(steps, marker, kind)
-    how = (
-        _command(steps, marker, kind, action, spec, recalled)
-        if action.target is None
-        else _module(steps.records.get(action_name(marker.target.step, kind)), marker, kind)
-    )
-    if how is None:
-        fault = hook_fault(kind, "the run was killed before it began", code="never_started")
-        stamp = services.stamp()
-        attempt = Attempt(command=kind, run_id=marker.run_id, at=stamp.at, error=fault)
-        entry = revert(marker, before, stamp, attempt)
+    if hook.target is None:
+        evidence = _command(steps, marker, kind, spec, recalled)
+        outcome = (
+            conclude_command(marker, before, services.stamp(), kind, evidence)
+            if evidence is not None
+            else _never_started(services, marker, before, kind)
+        )
     else:
-        entry = hook_ended(marker, before, services.stamp(), kind, how)
-    entry = record_outcome(services, entry)
-    services.engine.discard(spec)
-    told = how.fault.summary if how and how.fault else "it was done" if how else "it never began"
+        root = steps.records.get(action_name(marker.target.step, kind))
+        outcome = _conclude_module(services, root, marker, before, kind)
+    outcome = end_mutation(services, marker, outcome, spec)
+    last = outcome.last_attempt
+    said = outcome.last_error or "it was done"
+    if last is not None and last.run_id == marker.run_id and last.error is not None:
+        said = last.error.summary
     services.note(
-        f"run {marker.run_id} was interrupted during {kind}: {told}; "
-        f"from what it left this is `{entry.status}`",
+        f"run {marker.run_id} was interrupted during {kind}: {said}; "
+        f"from what it left this is `{outcome.status}`",
         level="warning",
         step=marker.target.step,
     )
-    return entry
+    return outcome
 
 
 def _spec(steps: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> CallSpec:
@@ -76,21 +80,15 @@ def _command(
     steps: PreparedSteps,
     marker: OperationRecord,
     kind: ActionKind,
-    action: HookResult,
     spec: CallSpec,
     recalled: RecalledInputs,
-) -> HookOutcome | None:
+) -> MutationEvidence | None:
     """
-    How the command ended; None where it is certain that it never began.
+    What the command left on disk; None where it is certain that it never began.
     """
     services, target = steps.services, marker.target.target
     known = recalled.secrets_known and _knows_outputs(steps, target.step)
-    masked = CallSpec(
-        directory=spec.directory,
-        evidence=spec.evidence,
-        name=spec.name,
-        mask=services.masker.mask if known else lambda _: NOT_SHOWN,
-    )
+    masked = replace(spec, mask=services.masker.mask if known else lambda _: NOT_SHOWN)
     found = services.engine.recover_call(masked, complete_log=known)
     if found.liveness is Liveness.ALIVE:
         raise Busy(
@@ -98,8 +96,14 @@ def _command(
         )
     if not found.started and services.files.read_run(marker.run_id) is not None:
         return None
-    exit_code = found.result.exit_code if found.started else None
-    return command_outcome(kind, action.by, exit_code)
+    result = (
+        found.result if found.started else CallResult(exit_code=None, messages=(), complete=False)
+    )
+    # Without an exit code nobody can tell what it did, whatever else is complete.
+    whole = result.complete and result.exit_code is not None
+    return MutationEvidence(
+        exit_code=result.exit_code, journal=Journal.of(result.messages, whole=whole), state=None
+    )
 
 
 def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
@@ -113,14 +117,28 @@ def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
     return True
 
 
-def _module(
-    root: OperationRecord | None, marker: OperationRecord, kind: ActionKind
-) -> HookOutcome | None:
+def _conclude_module(
+    services: Services,
+    root: OperationRecord | None,
+    marker: OperationRecord,
+    before: OperationRecord,
+    kind: ActionKind,
+) -> OperationRecord:
     """
-    How the module's own root stands; None where that run has changed nothing in it.
+    How the module's own root stands says how the hook ended, where that run has changed it.
     """
-    if root is None or root.run_id != marker.run_id:
-        return None
-    if root.status in READY:
-        return module_outcome(kind, root, None)
-    return module_outcome(kind, root, root.error) if root.status is Status.ERROR else None
+    if root is not None and root.run_id == marker.run_id:
+        if root.status in READY:
+            how = module_outcome(kind, root, None)
+            return hook_ended(marker, before, services.stamp(), kind, how)
+        if root.status is Status.ERROR:
+            how = module_outcome(kind, root, root.error)
+            return hook_ended(marker, before, services.stamp(), kind, how)
+    return _never_started(services, marker, before, kind)
+
+
+def _never_started(
+    services: Services, marker: OperationRecord, before: OperationRecord, kind: ActionKind
+) -> OperationRecord:
+    fault = hook_fault(kind, "the run was killed before it began", code="never_started")
+    return hook_reverted(marker, before, services.stamp(), kind, fault)

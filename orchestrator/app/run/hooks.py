@@ -1,7 +1,7 @@
 """
-A declared action of a step under the marker contract: intent, deed, answer.
+The hooks of a step, ``compensate`` and ``before_destroy``: each run is a mutation of the step.
 
-``compensate`` and ``before_destroy`` are carried out alike. A command runs under the wrapper that
+A command runs under the wrapper that
 engines run under; a module goes through the ordinary pipeline in a root of its own, whose record
 tells all of it, while that of the step tells that it was done.
 """
@@ -9,33 +9,42 @@ tells all of it, while that of the step tells that it was done.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.pipeline import StepPipeline, StepResult
+from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.preparation import stopped
-from orchestrator.app.steps.recording import record_entry, record_outcome
 from orchestrator.domain.blueprint.blueprint import Action, CommandAction, ModuleAction
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
-from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, PhaseStarted
-from orchestrator.domain.record.conclusion import revert
+from orchestrator.domain.events.events import EngineDiagnostic, EngineLine
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.hook_entries import (
-    HookOutcome,
-    command_outcome,
+    conclude_command,
     hook_begun,
     hook_description,
     hook_ended,
-    hook_fault,
+    hook_reverted,
     last_hook_result,
     module_outcome,
 )
-from orchestrator.domain.record.record import Attempt, Fault, HookResult, Json, OperationRecord
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import HookResult, Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import ActionKind, action_name, shown_root
-from orchestrator.errors import ApprovalMissing, EngineFailed, InDoubt, Invalid, Problem, Refused
+from orchestrator.errors import (
+    ApprovalMissing,
+    EngineFailed,
+    InDoubt,
+    Invalid,
+    Problem,
+    Refused,
+    StoreUnavailable,
+)
 from orchestrator.ports.engine import CallSpec, Program
 
 
@@ -60,7 +69,6 @@ class HookRun:
         known = runner.steps.records[name]
         assert known is not None, "actions are of recorded steps"
         self.before: OperationRecord = known
-        self.marker: OperationRecord | None = None
 
     def run(self) -> StepResult:
         """
@@ -81,17 +89,30 @@ class HookRun:
         argv = tuple(map(scalar_text, self._resolved(action.argv)))
         variables = self._resolved(action.environment)
         self._approve(argv)
-        place = services.files.attempt(session.run_id, action_name(self.name, self.kind), 1)
         spec = CallSpec(
             directory=services.root,
-            evidence=place,
+            evidence=services.files.attempt(session.run_id, action_name(self.name, self.kind), 1),
             name="apply",
             mask=services.masker.mask,
-            environment=self._environment() | {key: scalar_text(v) for key, v in variables.items()},
+            environment=self._environment()
+            | {key: scalar_text(value) for key, value in variables.items()},
             timeout=action.timeout or services.limits.timeout,
             grace=services.limits.grace,
         )
-        self._mark()
+        mutation = Mutation(
+            self._marker(target=None),
+            partial(self._call, argv, spec),
+            self._conclude_command,
+            spec,
+        )
+        entry, evidence = mutate(session, mutation)
+        return self._result(entry, mutated=not evidence.never_began)
+
+    def _call(self, argv: tuple[str, ...], spec: CallSpec) -> MutationEvidence:
+        """
+        Run the program; its last line tells most of why it failed.
+        """
+        services = self.services
         said: list[str] = []
 
         def observe(message: Message) -> None:
@@ -110,23 +131,21 @@ class HookRun:
 
         try:
             result = services.engine.call(Program(argv), spec, stop=services.stop, observe=observe)
-        except EngineFailed as exc:
-            return self._end_untouched(hook_fault(self.kind, exc.message, code="not_started"))
-        if result.exit_code is None and result.complete:
-            summary = "stopped by a signal before it began"
-            return self._end_untouched(hook_fault(self.kind, summary, code="stopped"))
-        done = self._end(
-            command_outcome(
-                self.kind,
-                self.by,
-                result.exit_code,
-                said=said[-1] if said else "",
-                stopped=result.stopped,
-                timed_out=result.timed_out,
-            )
+        except (EngineFailed, StoreUnavailable) as exc:
+            return not_started(exc.message)
+        return MutationEvidence(
+            exit_code=result.exit_code,
+            journal=Journal.of(result.messages, whole=result.complete),
+            state=None,
+            stopped=result.stopped,
+            timed_out=result.timed_out,
+            stderr=said[-1] if said else "",
         )
-        services.engine.discard(spec)
-        return done
+
+    def _conclude_command(
+        self, marker: OperationRecord, evidence: MutationEvidence
+    ) -> OperationRecord:
+        return conclude_command(marker, self.before, self.services.stamp(), self.kind, evidence)
 
     def _resolved(self, template: Template) -> Json:
         """
@@ -175,6 +194,10 @@ class HookRun:
     # A module
 
     def _module(self, action: ModuleAction) -> StepResult:
+        """
+        Plan and approve the module in its own root, mark the step, then carry out the plan: the
+        step's marker tells of it before anything of the root changes.
+        """
         steps, root = self.runner.steps, action.root.name
         steps.prepare(root, current_module)
         self.runner.check_certain(root)
@@ -185,21 +208,38 @@ class HookRun:
             targets=(),
             replace=(),
         )
-        done = StepPipeline(
+        pipeline = StepPipeline(
             self.runner.session,
             steps.prepared[root],
             steps.inputs(action.root),
             wishes,
             verb="apply",
             attempt=1,
-        ).run(first=self._mark)
-        steps.update(root, done.record, done.state)
-        if self.marker is None:
-            self._check_new(known)
-            self._mark()
-        if done.fault is not None and not done.mutated:
-            return self._end_untouched(module_outcome(self.kind, done.record, done.fault).fault)
-        return self._end(module_outcome(self.kind, done.record, done.fault))
+        )
+        with pipeline.approved_plan() as plan:
+            unchanged = pipeline.record_unchanged(plan) if plan.empty else None
+            if unchanged is not None:
+                self._check_new(known)
+
+            def call() -> StepResult:
+                result = unchanged or pipeline.mutate(plan)
+                steps.update(root, result.record, result.state)
+                return result
+
+            mutation = Mutation(
+                self._marker(target=str(self.runner.deployment.target(root))),
+                call,
+                self._conclude_module,
+                None,
+            )
+            entry, result = mutate(self.runner.session, mutation)
+        return self._result(entry, mutated=result.fault is None or result.mutated)
+
+    def _conclude_module(self, marker: OperationRecord, result: StepResult) -> OperationRecord:
+        stamp, how = self.services.stamp(), module_outcome(self.kind, result.record, result.fault)
+        if how.fault is not None and not result.mutated:
+            return hook_reverted(marker, self.before, stamp, self.kind, how.fault)
+        return hook_ended(marker, self.before, stamp, self.kind, how)
 
     def _check_new(self, known: OperationRecord | None) -> None:
         """
@@ -218,44 +258,26 @@ class HookRun:
             hint="let one of its inputs differ from run to run, such as `${run.id}`",
         )
 
-    # Intent and answer
-
-    def _mark(self) -> None:
-        self.runner.session.check_claim()
-        root = action_name(self.name, self.kind)
-        is_module = isinstance(self.action, ModuleAction)
-        marker = hook_begun(
+    def _marker(self, *, target: str | None) -> OperationRecord:
+        return hook_begun(
             self.before,
             self.services.stamp(),
             self.kind,
             by=self.by,
             run_id=self.runner.session.run_id,
             reason=self.reason,
-            target=str(self.runner.deployment.target(root)) if is_module else None,
-        )
-        self.marker = record_entry(self.services, marker)
-        self.runner.steps.update(self.name, self.marker)
-        self.services.sink.emit(
-            PhaseStarted(at=self.services.clock.now(), step=self.name, phase=self.kind)
+            target=target,
         )
 
-    def _end(self, how: HookOutcome) -> StepResult:
-        assert self.marker is not None, "what ends has begun"
-        entry = hook_ended(self.marker, self.before, self.services.stamp(), self.kind, how)
-        return self._record(entry, how.fault, mutated=True)
-
-    def _end_untouched(self, fault: Fault | None) -> StepResult:
+    def _result(self, entry: OperationRecord, *, mutated: bool) -> StepResult:
         """
-        It never began, or is proven to have changed nothing: the record is that from before.
+        The fault is that of this hook; the entry may keep one of an earlier command.
         """
-        assert self.marker is not None, "what ends has begun"
-        stamp = self.services.stamp()
-        attempt = Attempt(command=self.kind, run_id=self.marker.run_id, at=stamp.at, error=fault)
-        return self._record(revert(self.marker, self.before, stamp, attempt), fault, mutated=False)
-
-    def _record(self, entry: OperationRecord, fault: Fault | None, *, mutated: bool) -> StepResult:
-        entry = record_outcome(self.services, entry)
         self.runner.steps.update(self.name, entry)
+        last, attempt = last_hook_result(entry, self.kind), entry.last_attempt
+        fault = None if last is not None and last.verdict == "done" else entry.error
+        if not mutated:
+            fault = attempt.error if attempt else None
         return StepResult(record=entry, state=None, mutated=mutated, fault=fault)
 
 

@@ -16,7 +16,7 @@ from orchestrator.app.run.run_summary import exit_codes_of, fault_of
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
-from orchestrator.app.steps.pipeline import StepResult
+from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.settling import RecalledInputs, settle
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import StateObservation

@@ -8,9 +8,9 @@ pipeline; they differ in the plan's mode and in what ends it.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from orchestrator.app.event_relay import relay
 from orchestrator.app.session import Session
@@ -19,10 +19,16 @@ from orchestrator.app.steps.absence import (
     check_objects_visible,
     drop_saved_states,
     recheck_absence,
-    with_absence_findings,
 )
 from orchestrator.app.steps.entry_facts import EntryFacts
 from orchestrator.app.steps.guards import check_created_again, check_state
+from orchestrator.app.steps.mutation import (
+    Mutation,
+    StepResult,
+    call_engine,
+    conclude_engine_call,
+    mutate,
+)
 from orchestrator.app.steps.planned_step import (
     Direction,
     PlanOptions,
@@ -31,48 +37,27 @@ from orchestrator.app.steps.planned_step import (
     plan_step,
     write_variables,
 )
-from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, pull_after, stopped
+from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, stopped
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import record_entry, record_outcome, write_events
+from orchestrator.app.steps.recording import keep_inventory, record_entry
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.assessment import inventory
-from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entries import gone_without_mutation, mark, never_applied, unchanged
 from orchestrator.domain.record.faults import MutationEvidence, targeted_fault
-from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
-    Fault,
     OperationRecord,
     PlannedAction,
     Verification,
 )
 from orchestrator.domain.record.state_operations import adopted_unapplied
-from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import (
     ApprovalMissing,
-    EngineFailed,
     OrchestratorError,
     Refused,
-    StoreUnavailable,
 )
-from orchestrator.ports.engine import Apply, CallResult
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """
-    How the pipeline ended: the entry it wrote, the state it saw, whether anything was mutated, and
-    what went wrong in it: a record that was restored keeps the fault of an earlier run.
-    """
-
-    record: OperationRecord
-    state: PulledState | None
-    mutated: bool
-    fault: Fault | None
-
+from orchestrator.ports.engine import Apply
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
 #: wrote any to the record of the same step.
@@ -122,22 +107,9 @@ class StepPipeline:
 
         ``first`` is done once the plan is approved; where it goes wrong nothing else is done.
         """
-        with self._planned(check_state) as proposal:
-            if proposal.empty:
-                return self._record_unchanged(proposal)
-            if not self.options.refresh:
-                proposal = check_objects_visible(self._query, proposal, self.options)
-            if self.verb == "apply":
-                check_created_again(
-                    self.target,
-                    self.prepared.record,
-                    proposal.before,
-                    proposal.journal,
-                    accepted=self.options.accept_vanished,
-                )
-            self._approve(proposal)
-            if self.services.stop.stopping:
-                raise stopped(self.services.stop)
+        with self.approved_plan() as plan:
+            if plan.empty:
+                return self.record_unchanged(plan)
             before = first()
             if before is not None:
                 if before.fault is not None:
@@ -145,33 +117,56 @@ class StepPipeline:
                 if self.services.stop.stopping:
                     raise stopped(self.services.stop)
                 self.prepared = replace(self.prepared, record=before.record)
-            return self._mutate(proposal)
+            return self.mutate(plan)
+
+    @contextlib.contextmanager
+    def approved_plan(self) -> Iterator[StepPlan]:
+        """
+        The plan to carry out, checked and approved; nobody is asked about an empty one.
+        """
+        with self._planned(check_state) as plan:
+            if not plan.empty:
+                # Without a refresh nobody has noticed yet that the provider may be a wrong one.
+                if not self.options.refresh:
+                    plan = check_objects_visible(self._query, plan, self.options)
+                if self.verb == "apply":
+                    check_created_again(
+                        self.target,
+                        self.prepared.record,
+                        plan.before,
+                        plan.journal,
+                        accepted=self.options.accept_vanished,
+                    )
+                self._approve(plan)
+                if self.services.stop.stopping:
+                    raise stopped(self.services.stop)
+            yield plan
 
     def adopt(self, *, accepted: str | None) -> StepResult:
         """
         Record a provider state that somebody else made: as ``ok`` if a plan on it is empty, else as
         ``error`` if a reason accepts what an apply would change.
         """
-        with self._planned(lambda *_: None) as proposal:
-            if not proposal.before.objects:
+        with self._planned(lambda *_: None) as plan:
+            if not plan.before.objects:
                 raise Refused(
                     "nothing_to_adopt",
                     f"{self.target}: its provider state holds nothing",
                     hint="apply it instead",
                 )
-            if not proposal.empty and accepted is not None:
-                return self._record_accepted(proposal, accepted)
-            if not proposal.empty:
-                count = len(proposal.journal.changes) + len(proposal.journal.outputs)
+            if not plan.empty and accepted is not None:
+                return self._record_accepted(plan, accepted)
+            if not plan.empty:
+                count = len(plan.journal.changes) + len(plan.journal.outputs)
                 raise Refused(
                     "not_as_described",
                     f"{self.target}: module and inputs would change {count} of what is there",
                     hint="make them describe it as it is, or accept what an apply would change (it "
                     "is above) with --accept-changes REASON",
                 )
-            return self._record_unchanged(proposal)
+            return self.record_unchanged(plan)
 
-    def _record_accepted(self, proposal: StepPlan, reason: str) -> StepResult:
+    def _record_accepted(self, plan: StepPlan, reason: str) -> StepResult:
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         self.facts.store_for_reruns()
@@ -181,7 +176,7 @@ class StepPipeline:
                 self.prepared.record,
                 self.facts.of(state),
                 state,
-                proposal.journal.changes,
+                plan.journal.changes,
                 services.stamp(),
                 reason=reason,
             ),
@@ -241,23 +236,23 @@ class StepPipeline:
         """
         return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
 
-    def _approve(self, proposal: StepPlan) -> None:
+    def _approve(self, plan: StepPlan) -> None:
         if self.options.approved:
             return
-        approved = self.services.approver.approve(self.verb, self.step.name, proposal.shown)
+        approved = self.services.approver.approve(self.verb, self.step.name, plan.shown)
         if not approved and not self.services.stop.stopping:
             raise ApprovalMissing(
                 f"{self.step.name}: not approved; nothing was changed",
                 hint="run it again and answer yes, or approve with --yes",
             )
 
-    def _record_unchanged(self, proposal: StepPlan) -> StepResult:
+    def record_unchanged(self, plan: StepPlan) -> StepResult:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
-        self._keep_inventory(state)
+        keep_inventory(services, self.evidence, state)
         if self.verb == "destroy":
             assert known is not None, "a target without a record is not destroyed"
-            known = _weighed(known, proposal)
+            known = _weighed(known, plan)
             entry = gone_without_mutation(
                 known,
                 services.stamp(),
@@ -284,7 +279,7 @@ class StepPipeline:
                 state,
                 services.stamp(),
                 verification=checks,
-                settled=proposal.settled,
+                settled=plan.settled,
             )
         entry = record_entry(services, entry)
         drop_saved_states(services, entry)
@@ -299,14 +294,17 @@ class StepPipeline:
             state,
         )
 
-    def _mutate(self, proposal: StepPlan) -> StepResult:
+    def mutate(self, plan: StepPlan) -> StepResult:
+        """
+        Carry out an approved plan.
+        """
         services, known = self.services, self.prepared.record
-        facts = self.facts.of(proposal.before)
+        facts = self.facts.of(plan.before)
         if self.verb == "destroy":
             facts |= absence_facts(
                 self._query,
                 self.options,
-                proposal.before,
+                plan.before,
                 run_id=self.session.run_id,
                 attempt=self.attempt,
             )
@@ -316,74 +314,60 @@ class StepPipeline:
             facts,
             services.stamp(),
             command=self.verb,
-            planned=proposal.journal.changes,
-            state=proposal.before,
-            doubts=proposal.doubts,
-            settled=proposal.settled,
+            planned=plan.journal.changes,
+            state=plan.before,
+            doubts=plan.doubts,
+            settled=plan.settled,
         )
-        try:
-            self.facts.store_for_reruns()
-            self.session.check_claim()
-            marker = record_entry(services, marker)
-        except OrchestratorError:
-            drop_saved_states(services, marker)
-            raise
-        self._phase(self.verb)
         spec = call_spec(
             services,
             self.prepared.work_dir,
             self.evidence,
             "apply",
-            delete_after=(proposal.file, self.var_file),
+            delete_after=(plan.file, self.var_file),
             timeout=self.step.timeout or services.limits.timeout,
         )
-        request = Apply(
-            plan=proposal.file,
-            var_file=self.var_file if self._ephemeral else None,
-            parallelism=self.options.parallelism,
-            lock_timeout=self.options.lock_timeout,
+        call = partial(
+            call_engine,
+            self.session,
+            self.prepared,
+            partial(self._request, plan),
+            spec,
+            before=plan.before,
+            observe=relay(self.session, self.step.name, self.target),
         )
-        observe = relay(self.session, self.step.name, self.target)
-        try:
-            if self._ephemeral:
-                write_variables(
-                    services, self.var_file, self.inputs, self.prepared.work_dir.variables
-                )
-            result = services.engine.call(request, spec, stop=services.stop, observe=observe)
-        except (EngineFailed, StoreUnavailable) as exc:
-            evidence = MutationEvidence(
-                exit_code=None,
-                journal=Journal.of((), whole=True),
-                state=None,
-                not_started=exc.message,
-            )
-        else:
-            evidence = self._gather(result)
-        self.session.clear_in_flight(self.target)
-        checks = None
-        left: tuple[PlannedAction, ...] = ()
-        if self.verb == "apply" and evidence.clean and evidence.state is not None:
-            checks = self._check(evidence.state)
-            left = self._left_undone()
-            evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
-        evidence = with_absence_findings(self._query, marker, evidence)
-        outcome = conclude(
-            marker,
-            known,
-            evidence,
-            services.stamp(),
-            refused_on=self.step.refused_on,
-            verification=checks,
-            left=left,
+        mutation = Mutation(
+            marker, call, partial(self._conclude, known), spec, store=self.facts.store_for_reruns
         )
-        outcome = record_outcome(services, outcome)
-        drop_saved_states(services, outcome, marker=marker)
-        services.engine.discard(spec)
+        outcome, evidence = mutate(self.session, mutation)
         mutated = not evidence.touched_nothing
         fault = outcome.error
         if not mutated and outcome.last_attempt is not None:
             fault = outcome.last_attempt.error
         return StepResult(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
+
+    def _request(self, plan: StepPlan) -> Apply:
+        if self._ephemeral:
+            variables = self.prepared.work_dir.variables
+            write_variables(self.services, self.var_file, self.inputs, variables)
+        return Apply(
+            plan=plan.file,
+            var_file=self.var_file if self._ephemeral else None,
+            parallelism=self.options.parallelism,
+            lock_timeout=self.options.lock_timeout,
+        )
+
+    def _conclude(
+        self, known: OperationRecord | None, marker: OperationRecord, evidence: MutationEvidence
+    ) -> OperationRecord:
+        return conclude_engine_call(
+            self._query,
+            marker,
+            known,
+            evidence,
+            checks=self._check,
+            left_undone=self._left_undone,
+        )
 
     @property
     def _query(self) -> QueryContext:
@@ -398,7 +382,7 @@ class StepPipeline:
             return ()
         try:
             place = self.services.files.inside(self.evidence, "untargeted")
-            proposal = plan_step(
+            plan = plan_step(
                 self.services,
                 self.prepared,
                 self.inputs,
@@ -412,58 +396,17 @@ class StepPipeline:
             return (
                 PlannedAction(address=f"unknown ({exc.message.splitlines()[0]})", action="noop"),
             )
-        proposal.file.unlink(missing_ok=True)
+        plan.file.unlink(missing_ok=True)
         changed = (
-            PlannedAction(address=f"output.{o}", action="update") for o in proposal.journal.outputs
+            PlannedAction(address=f"output.{o}", action="update") for o in plan.journal.outputs
         )
-        return (*proposal.journal.changes, *changed)
-
-    def _gather(self, result: CallResult) -> MutationEvidence:
-        """
-        What is known after the mutation; a provider state that cannot be read is known as that.
-        """
-        services, root = self.services, self.prepared.work_dir
-        write_events(services, self.evidence, result.messages)
-        state, why = pull_after(services, root, self.evidence)
-        if state is not None:
-            self._keep_inventory(state)
-        errored = services.workdirs.errored_state(root)
-        if errored is not None:
-            services.note(
-                f"the engine could not save its last provider state; it lies in {errored}, and "
-                "nothing is applied until it is saved or dismissed",
-                hint=command_line(
-                    self.session.deployment,
-                    "reconcile",
-                    *step_options(self.session.deployment, self.step.name),
-                    "--push-errored-state",
-                ),
-                level="error",
-                step=self.step.name,
-            )
-        return MutationEvidence(
-            exit_code=result.exit_code,
-            journal=Journal.of(result.messages, whole=result.complete),
-            state=state,
-            stopped=result.stopped,
-            timed_out=result.timed_out,
-            lock=result.lock,
-            state_error=why,
-            errored_state=str(errored) if errored else None,
-        )
-
-    def _keep_inventory(self, state: PulledState) -> None:
-        rows = [ref.model_dump(exclude_none=True) for ref in inventory(state)]
-        with contextlib.suppress(StoreUnavailable):
-            self.services.files.write(
-                self.evidence / "inventory.json", json.dumps(rows, indent=2) + "\n"
-            )
+        return (*plan.journal.changes, *changed)
 
 
-def _weighed(known: OperationRecord, proposal: StepPlan) -> OperationRecord:
+def _weighed(known: OperationRecord, plan: StepPlan) -> OperationRecord:
     """
-    The record with the doubts that the proposal leaves open.
+    The record with the doubts that the plan leaves open.
     """
-    resources = known.resources.model_copy(update={"in_doubt": proposal.doubts})
-    settled = (*known.settled, *proposal.settled)
+    resources = known.resources.model_copy(update={"in_doubt": plan.doubts})
+    settled = (*known.settled, *plan.settled)
     return known.model_copy(update={"resources": resources, "settled": settled})

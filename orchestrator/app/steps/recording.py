@@ -1,5 +1,5 @@
 """
-The three durable moments of a mutation: intent, deed, answer. This file writes the first and last.
+What is written of a mutation: its entries, durable or spooled, and what its call said.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message, PulledState
+from orchestrator.domain.record.assessment import inventory
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.redaction import redacted
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
@@ -73,6 +74,15 @@ def write_events(services: Services, attempt: Path, messages: Iterable[Message])
     ]
     with suppress(StoreUnavailable):
         services.files.write(attempt / "events.jsonl", "".join(f"{line}\n" for line in lines))
+
+
+def keep_inventory(services: Services, attempt: Path, state: PulledState) -> None:
+    """
+    Keep the objects of a provider state, without attributes, as ``inventory.json`` of an attempt.
+    """
+    rows = [ref.model_dump(exclude_none=True) for ref in inventory(state)]
+    with suppress(StoreUnavailable):
+        services.files.write(attempt / "inventory.json", json.dumps(rows, indent=2) + "\n")
 
 
 def _fields(message: Message) -> dict[str, Json]:

@@ -11,19 +11,16 @@ from dataclasses import dataclass, replace
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
-from orchestrator.app.steps.absence import drop_saved_states, with_absence_findings
+from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import record_outcome, write_events
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.conclusion import conclude, revert
+from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
-    SURGERY,
     Attempt,
     Check,
     Fault,
@@ -32,10 +29,9 @@ from orchestrator.domain.record.record import (
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.record.state_operations import surgery_ended
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.errors import Busy, Refused
-from orchestrator.ports.engine import CallSpec, RecoveredCall
+from orchestrator.ports.engine import CallResult, CallSpec, RecoveredCall
 from orchestrator.ports.workdir import WorkDir
 
 #: Stands for what an engine said when the secrets it may quote are not known any more.
@@ -49,16 +45,16 @@ def check_not_live(
     Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for it.
 
     ``takeover`` is the reason for which a silent one is taken for dead. That its state lock can be
-    had is none: its engine may not have begun (ADR 13).
+    had is none: its engine may not have hook_begun (ADR 13).
     """
     if record is None or record.status is not Status.RUNNING:
         return
-    watch = LivenessProbe(
+    probe = LivenessProbe(
         services.store, services.files, services.processes, services.limits.silence
     )
     told = False
     while True:
-        condition = watch.condition(record)
+        condition = probe.condition(record)
         if condition is not Condition.LIVE:
             break
         if not wait or services.stop.stopping:
@@ -104,9 +100,8 @@ def settle(
     marker = prepared.record
     assert marker is not None, "only a record can be settled"
     spec = _spec(services, prepared, marker, recalled)
-    outcome = record_outcome(services, _outcome(services, deployment, prepared, recalled, spec))
-    drop_saved_states(services, outcome, marker=marker)
-    services.engine.discard(spec)
+    outcome = _outcome(services, deployment, prepared, recalled, spec)
+    outcome = end_mutation(services, marker, outcome, spec)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
         f"run {marker.run_id} was interrupted during {marker.active_command}; "
@@ -133,7 +128,7 @@ def _outcome(
     recalled: RecalledInputs,
     spec: CallSpec,
 ) -> OperationRecord:
-    step, marker = prepared.step, prepared.record
+    marker = prepared.record
     assert marker is not None, "only a record can be settled"
     entries = services.store.history(marker.target.target)
     before = next((e for e in entries if e.sequence == marker.sequence - 1), None)
@@ -161,23 +156,14 @@ def _outcome(
     evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
     if evidence.journal.extent != "complete":
         evidence = replace(evidence, journal=evidence.journal.with_in_flight(flights))
-    if marker.active_command in SURGERY:
-        return surgery_ended(marker, before, evidence, services.stamp())
-    checks: Verification | None = None
-    if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
-        checks = _checks(services, deployment, prepared, recalled, evidence.state)
-        evidence = replace(evidence, stopped=services.stop.stopping)
-    asker = QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why)
-    evidence = with_absence_findings(asker, marker, evidence)
     left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
-    return conclude(
+    return conclude_engine_call(
+        QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why),
         marker,
         before,
         evidence,
-        services.stamp(),
-        refused_on=step.refused_on,
-        verification=checks,
-        left=left,
+        checks=lambda state: _checks(services, deployment, prepared, recalled, state),
+        left_undone=lambda: left,
     )
 
 
@@ -191,18 +177,14 @@ def _flights(services: Services, marker: OperationRecord) -> tuple[InFlight, ...
 
 
 def _evidence(
-    services: Services,
-    work_dir: WorkDir,
-    marker: OperationRecord,
-    found: RecoveredCall,
-    spec: CallSpec,
+    services: Services, root: WorkDir, marker: OperationRecord, found: RecoveredCall, spec: CallSpec
 ) -> MutationEvidence:
     """
     What there is to judge by. A provider state that cannot be read raises: the record stays as it
     is, because without it nothing can be concluded. A call of which nothing is on this machine has
     an empty, incomplete journal.
     """
-    state = pull(services, work_dir, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    state = pull(services, root, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
     bound = marker.provider_state
     if bound and bound.lineage and state.lineage and state.lineage != bound.lineage:
         raise Refused(
@@ -211,20 +193,12 @@ def _evidence(
             f"not {bound.lineage}",
             hint="it is another state than the one that was applied; restore the right one",
         )
-    services.workdirs.make_state_private(work_dir)
-    write_events(services, spec.evidence, found.result.messages)
-    errored = services.workdirs.errored_state(work_dir)
-    result = found.result if found.started else None
-    return MutationEvidence(
-        exit_code=result.exit_code if result else None,
-        journal=Journal.of(
-            result.messages if result else (), whole=result.complete if result else False
-        ),
-        state=state,
-        lock=result.lock if result else None,
-        stderr=result.stderr_text if result else "",
-        errored_state=str(errored) if errored else None,
-    )
+    services.workdirs.make_state_private(root)
+    # Of a call that never began there is no result: its journal is missing, not complete.
+    lost = CallResult(exit_code=None, messages=(), complete=False)
+    result = found.result if found.started else lost
+    errored = services.workdirs.errored_state(root)
+    return gather(services, spec, result, state=state, errored=errored)
 
 
 def _checks(

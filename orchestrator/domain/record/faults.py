@@ -55,6 +55,13 @@ class MutationEvidence:
     absence_findings: tuple[AbsenceFinding, ...] = ()
 
     @property
+    def never_began(self) -> bool:
+        """
+        Whether it is certain that the program did not run at all.
+        """
+        return self.exit_code is None and self.journal.extent == "complete"
+
+    @property
     def touched_nothing(self) -> bool:
         """
         Whether a complete journal proves that no create, update or delete began.

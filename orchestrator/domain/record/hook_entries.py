@@ -13,8 +13,11 @@ from typing import Any, Literal
 
 from orchestrator.domain.blueprint.blueprint import Action, CommandAction
 from orchestrator.domain.blueprint.references import scalar_text
+from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.entries import EntryStamp, next_entry
+from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import (
+    Attempt,
     Fault,
     HookResult,
     OperationRecord,
@@ -191,6 +194,50 @@ def command_outcome(
         code, why = "deadline", "was stopped: its timeout passed"
     summary = f"`{by}` {why}; what it had done by then is not known{tail}"
     return HookOutcome("unknown", hook_fault(kind, summary, code=code))
+
+
+def conclude_command(
+    marker: OperationRecord,
+    before: OperationRecord,
+    stamp: EntryStamp,
+    kind: ActionKind,
+    evidence: MutationEvidence,
+) -> OperationRecord:
+    """
+    The entry that ends the hook's command of ``marker``, lived through or found on disk. One that
+    never began leaves the record from before.
+    """
+    if evidence.not_started is not None:
+        fault = hook_fault(kind, evidence.not_started, code="not_started")
+        return hook_reverted(marker, before, stamp, kind, fault)
+    if evidence.never_began:
+        fault = hook_fault(kind, "stopped by a signal before it began", code="stopped")
+        return hook_reverted(marker, before, stamp, kind, fault)
+    action = last_hook_result(marker, kind)
+    assert action is not None, "the marker tells of the hook"
+    how = command_outcome(
+        kind,
+        action.by,
+        evidence.exit_code,
+        said=evidence.stderr,
+        stopped=evidence.stopped,
+        timed_out=evidence.timed_out,
+    )
+    return hook_ended(marker, before, stamp, kind, how)
+
+
+def hook_reverted(
+    marker: OperationRecord,
+    before: OperationRecord,
+    stamp: EntryStamp,
+    kind: ActionKind,
+    fault: Fault,
+) -> OperationRecord:
+    """
+    The record from before a hook that never began, or is proven to have changed nothing.
+    """
+    attempt = Attempt(command=kind, run_id=marker.run_id, at=stamp.at, error=fault)
+    return revert(marker, before, stamp, attempt)
 
 
 def hook_fault(kind: ActionKind, summary: str, *, code: str = "") -> Fault:
