@@ -1,5 +1,5 @@
 """
-The SQL of the SQLite store: named queries, and the numbered migrations that make its schema.
+The SQL of the stores: named queries, and the numbered migrations that make a schema.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _DIRECTORY = Path(__file__).parent / "sql"
 
 
 @cache
-def queries() -> Mapping[str, str]:
+def queries(dialect: str = "sqlite") -> Mapping[str, str]:
     """
-    The statements of ``queries.sql`` by name.
+    The statements of a dialect's ``queries.sql`` by name.
     """
-    text = (_DIRECTORY / "queries.sql").read_text(encoding="utf-8")
+    text = (_DIRECTORY / dialect / "queries.sql").read_text(encoding="utf-8")
     _, *parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
     return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
 
 
 @cache
-def migrations() -> tuple[str, ...]:
+def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
     """
     The scripts of all migrations in order; the N-th makes schema version N out of N-1.
     """
-    files = sorted(_DIRECTORY.glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    files = sorted((_DIRECTORY / dialect).glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 

@@ -15,11 +15,12 @@ from orchestrator.errors import Fenced, StoreUnavailable
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_entry(text: Json, *, target: Target, sequence: int, place: str) -> OperationRecord:
+def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) -> OperationRecord:
     """
-    The record of an entry; StoreUnavailable where it is damaged, newer, or another entry's.
+    The record of an entry, of whatever ``sequence`` where that is None; StoreUnavailable where it
+    is damaged, newer, or another entry's.
     """
-    where = f"{place}: entry {sequence} of {target}"
+    where = f"{place}: entry {sequence or '(newest)'} of {target}"
     try:
         record = parse_record(text)
     except UnreadableRecord as exc:
@@ -27,7 +28,7 @@ def read_entry(text: Json, *, target: Target, sequence: int, place: str) -> Oper
             f"{where} cannot be read: {exc}",
             hint="a newer version of orchestrator may have written it; it is never taken as empty",
         ) from exc
-    if (record.target.target, record.sequence) != (target, sequence):
+    if record.target.target != target or sequence not in (None, record.sequence):
         raise StoreUnavailable(
             f"{where} holds entry {record.sequence} of {record.target.target}",
             hint="the store was edited by hand or is damaged; restore it from a backup",

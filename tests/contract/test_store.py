@@ -1,7 +1,7 @@
 """
 The laws of ``ports.OperationStore``, held by every store.
 
-A store joins by a function in ``PLACES`` that opens it twice on one place.
+A store joins by a place in `tests.contract.stores`.
 """
 
 from __future__ import annotations
@@ -17,32 +17,19 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.sqlite import SqliteStore
+from tests.contract.stores import SCHEMES, STORES, store_place
 from tests.fakes.entries import NETWORK, claim, entry, lease
 
 Open = Callable[[], OperationStore]
 
 
-def _memory(_: Path) -> Open:
-    store = MemoryStore()
-    return lambda: store
-
-
-def _sqlite(directory: Path) -> Open:
-    return lambda: SqliteStore(directory / ".orchestrator" / "operations.db")
-
-
-PLACES: dict[str, Callable[[Path], Open]] = {"memory": _memory, "sqlite": _sqlite}
-
-
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """
     Opens stores on one place that is empty at first.
     """
     opened: list[OperationStore] = []
-    make = PLACES[request.param](tmp_path)
+    make = store_place(request, request.param, tmp_path)
 
     def open_one() -> OperationStore:
         opened.append(make())
@@ -441,4 +428,4 @@ def test_the_url_names_the_store(store: OperationStore) -> None:
     """
     The URL has a scheme and is stable.
     """
-    assert store.url.partition(":")[0] in PLACES
+    assert store.url.partition(":")[0] in SCHEMES

@@ -1,0 +1,407 @@
+"""
+The operation store in an object store: S3, Google Cloud Storage or Azure Blob Storage.
+
+Layout, version 1, below the prefix of the URL::
+
+    1/PROJECT/heads/BLUEPRINT/ENVIRONMENT/STEP            the newest entry: the state of a target
+    1/PROJECT/entries/BLUEPRINT/ENVIRONMENT/STEP/NUMBER   older entries: history
+    1/PROJECT/claims/BLUEPRINT/ENVIRONMENT                who may mutate; empty: nobody
+    1/PROJECT/leases/RUN                                  heartbeat, its time the object's own
+    1/PROJECT/blobs/NAME
+    1/PROJECT/conditional-writes                          written once the store has stood the race
+
+A head is created or updated only on the condition that it is the one that was read: that single
+request is what commits an entry. The entry that it replaces is copied into the history *before*
+(its bytes never change, so several writers may), so that a crash between the two loses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.domain.record.record import Claim, Lease, OperationRecord
+from orchestrator.domain.target import Target
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.entries import fenced, read_entry, read_model
+from orchestrator.stores.object_names import parse_name, path_name
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_LAYOUT = "1"
+#: Requests at once where many objects are read.
+_AT_ONCE = 16
+#: Tries to take a claim that changes while it is looked at.
+_TRIES = 5
+
+Version = dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """
+    Bytes as they were read, what makes a write conditional on them, and when they were written, by
+    the store's clock.
+    """
+
+    data: bytes
+    version: Version
+    written: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    text: str
+    sequence: int
+    version: Version
+
+
+class ObjectsStore:
+    """
+    Operation records of one project in ``client``, a bucket or container with its prefix.
+
+    ``url`` names it without credentials; ``now`` is the store's clock.
+    """
+
+    def __init__(
+        self, client: ObjectStore, *, url: str, project: str, now: Callable[[], datetime]
+    ) -> None:
+        self._client = client
+        self._url = url
+        self._base = f"{_LAYOUT}/{path_name(project)}"
+        self._now = now
+        self._lock = threading.Lock()
+        self._heads: dict[Target, _Head] = {}
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def probe(self) -> None:
+        """
+        Write an object as large as a record and remove it. The first time ever that a store is
+        used, it must stand the race: one that lets two writers win would lose entries.
+        """
+        if self._get("conditional-writes") is None:
+            self.prove_conditional_writes()
+            self._put("conditional-writes", b"proven\n")
+        name = f"probes/{uuid.uuid4().hex}"
+        self._put(name, bytes(64 * 1024))
+        self._delete(name)
+
+    def prove_conditional_writes(self, *, writers: int = 16, rounds: int = 4) -> None:
+        """
+        Let many writers race for one object, to create it and to update it, some rounds.
+
+        StoreUnavailable where more than one of them wins. Two writes one after the other prove
+        nothing: there are servers that are right in a row and wrong in a race.
+        """
+        for _ in range(rounds):
+            name = f"probes/{uuid.uuid4().hex}"
+            try:
+                self._race(name, writers, None)
+                held = self._get(name)
+                assert held is not None, "somebody created it"
+                self._race(name, writers, held.version)
+            finally:
+                self._delete(name)
+
+    def _race(self, name: str, writers: int, version: Version | None) -> None:
+        start = threading.Barrier(writers)
+        # Bytes of their own: equal ones have equal tags, and a condition on them holds again.
+        texts = [uuid.uuid4().bytes for _ in range(writers)]
+
+        def write(number: int) -> bool:
+            start.wait()
+            return self._put_if(name, texts[number], version) is not None
+
+        with ThreadPoolExecutor(writers) as pool:
+            winners = [number for number, won in enumerate(pool.map(write, range(writers))) if won]
+        held = self._get(name)
+        # None is fine: the answer to the winner may have been lost, and its retry refused.
+        if len(winners) > 1 or (winners and held and held.data != texts[winners[0]]):
+            what = "created" if version is None else "updated"
+            raise StoreUnavailable(
+                f"{self._url}: {len(winners)} of {writers} writers {what} one object at once: "
+                "conditional writes do not hold there",
+                hint="entries would be lost: use another store (PostgreSQL, or a bucket whose "
+                "If-None-Match and If-Match hold under a race)",
+            )
+
+    def newest(self, target: Target) -> OperationRecord | None:
+        head = self._read_head(target)
+        return self._entry(target, head.sequence, head.text) if head else None
+
+    def append(self, record: OperationRecord) -> None:
+        target = record.target.target
+        with self._lock:
+            head = self._heads.get(target)
+        if head is None and record.sequence > 1:
+            head = self._read_head(target)
+        if self._commit(record, head):
+            return
+        # Somebody else has written since, or it was our own write whose answer was lost.
+        rival = self._rival(record)
+        if rival is not None and rival.entry_id == record.entry_id:
+            return
+        head = self._read_head(target)
+        if rival is None and self._commit(record, head):
+            return
+        raise fenced(record, rival)
+
+    def _commit(self, record: OperationRecord, head: _Head | None) -> bool:
+        """
+        Whether ``record`` follows ``head``, as far as it is known, and became the head after it.
+        """
+        target = record.target.target
+        if record.sequence != (head.sequence if head else 0) + 1:
+            return False
+        if head is not None:
+            self._put(self._entry_name(target, head.sequence), head.text.encode())
+        text = record.to_json()
+        version = self._put_if(
+            self._head_name(target), text.encode(), head.version if head else None
+        )
+        with self._lock:
+            if version is None:
+                self._heads.pop(target, None)
+                return False
+            self._heads[target] = _Head(text, record.sequence, version)
+        return True
+
+    def _rival(self, record: OperationRecord) -> OperationRecord | None:
+        """
+        The entry that has the sequence of ``record``; None where there is none.
+        """
+        target = record.target.target
+        head = self._read_head(target)
+        if head is None or head.sequence < record.sequence:
+            return None
+        if head.sequence == record.sequence:
+            return self._entry(target, head.sequence, head.text)
+        return self._older(target, record.sequence)
+
+    def history(self, target: Target) -> list[OperationRecord]:
+        head = self._read_head(target)
+        if head is None:
+            return []
+        older = self._each(
+            lambda sequence: self._older(target, sequence), range(head.sequence - 1, 0, -1)
+        )
+        return [self._entry(target, head.sequence, head.text), *older]
+
+    def records(
+        self, blueprint: str | None = None, environment: str | None = None
+    ) -> list[OperationRecord]:
+        prefix = "heads/"
+        if blueprint is not None:
+            prefix += f"{path_name(blueprint)}/"
+            if environment is not None:
+                prefix += f"{path_name(environment)}/"
+        targets = [
+            target
+            for target in sorted(_target(name) for name in self._list(prefix))
+            if environment in (None, target.environment)
+        ]
+        found = self._each(self.newest, targets)
+        return [record for record in found if record is not None]
+
+    def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
+        name = _claim_name(claim.blueprint, claim.environment)
+        for _ in range(_TRIES):
+            found = self._get(name)
+            held = self._parse_claim(found)
+            if held is not None and held.run_id != claim.run_id and held != replaces:
+                return held
+            version = found.version if found else None
+            if self._put_if(name, claim.model_dump_json().encode(), version) is not None:
+                return None
+        raise StoreUnavailable(
+            f"{self._url}: the claim of {claim.blueprint}/{claim.environment} changes faster than "
+            "it can be taken",
+            hint="several runs start at once: try again",
+        )
+
+    def drop_claim(self, claim: Claim) -> None:
+        name = _claim_name(claim.blueprint, claim.environment)
+        found = self._get(name)
+        held = self._parse_claim(found)
+        if found is not None and held is not None and held.run_id == claim.run_id:
+            # Emptied, not deleted: a deletion cannot be made conditional.
+            self._put_if(name, b"", found.version)
+
+    def claim(self, blueprint: str, environment: str) -> Claim | None:
+        return self._parse_claim(self._get(_claim_name(blueprint, environment)))
+
+    def put_lease(self, lease: Lease) -> None:
+        self._put(_lease_name(lease.run_id), lease.model_dump_json().encode())
+
+    def lease(self, run_id: str) -> Lease | None:
+        found = self._get(_lease_name(run_id))
+        if found is None:
+            return None
+        lease = read_model(Lease, found.data, what=f"the lease of {run_id}", place=self._url)
+        # Both times are told in whole seconds.
+        age = float(max(0, int((self._now() - found.written).total_seconds())))
+        return lease.model_copy(update={"age": age})
+
+    def drop_lease(self, run_id: str) -> None:
+        self._delete(_lease_name(run_id))
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        self._put(f"blobs/{path_name(name)}", data)
+
+    def blob(self, name: str) -> bytes | None:
+        found = self._get(f"blobs/{path_name(name)}")
+        return found.data if found else None
+
+    def blobs(self, prefix: str) -> list[str]:
+        directory = prefix.rpartition("/")[0]
+        listed = self._list(f"blobs/{path_name(directory)}/" if directory else "blobs/")
+        names = (parse_name(name.partition("/")[2]) for name in listed)
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def close(self) -> None:
+        """
+        Forget what was read. A later call reads it again.
+        """
+        with self._lock:
+            self._heads.clear()
+
+    def _parse_claim(self, found: _Object | None) -> Claim | None:
+        if found is None or not found.data:
+            return None
+        return read_model(Claim, found.data, what="a claim", place=self._url)
+
+    def _read_head(self, target: Target) -> _Head | None:
+        found = self._get(self._head_name(target))
+        if found is None:
+            return None
+        text = found.data.decode("utf-8", "replace")
+        record = read_entry(text, target=target, sequence=None, place=self._url)
+        head = _Head(text, record.sequence, found.version)
+        with self._lock:
+            self._heads[target] = head
+        return head
+
+    def _older(self, target: Target, sequence: int) -> OperationRecord:
+        found = self._get(self._entry_name(target, sequence))
+        if found is None:
+            raise StoreUnavailable(
+                f"{self._url}: entry {sequence} of {target} is missing",
+                hint="the store was edited by hand or is damaged; restore it from a backup",
+            )
+        return self._entry(target, sequence, found.data.decode("utf-8", "replace"))
+
+    def _entry(self, target: Target, sequence: int, text: str) -> OperationRecord:
+        return read_entry(text, target=target, sequence=sequence, place=self._url)
+
+    def _head_name(self, target: Target) -> str:
+        return f"heads/{_target_name(target)}"
+
+    def _entry_name(self, target: Target, sequence: int) -> str:
+        return f"entries/{_target_name(target)}/{sequence:010d}"
+
+    def _each(self, read: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        if len(items) < 2:
+            return [read(item) for item in items]
+        with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
+            return list(pool.map(read, items))
+
+    # Requests
+
+    def _get(self, name: str) -> _Object | None:
+        with self._readable_errors(name):
+            try:
+                found = self._client.get(f"{self._base}/{name}")
+            except FileNotFoundError:
+                return None
+            meta = found.meta
+            return _Object(
+                bytes(found.bytes()),
+                {"e_tag": meta["e_tag"], "version": meta["version"]},
+                meta["last_modified"],
+            )
+
+    def _put(self, name: str, data: bytes) -> None:
+        with self._readable_errors(name):
+            self._client.put(f"{self._base}/{name}", data, use_multipart=False)
+
+    def _put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
+        """
+        Create an object, or update the ``version`` that was read; None where it is another by now.
+        """
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        mode: Any = "create" if version is None else _condition(version)
+        with self._readable_errors(name):
+            try:
+                done = self._client.put(
+                    f"{self._base}/{name}", data, mode=mode, use_multipart=False
+                )
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                return None
+            return {"e_tag": done["e_tag"], "version": done["version"]}
+
+    def _delete(self, name: str) -> None:
+        with self._readable_errors(name):
+            self._client.delete(f"{self._base}/{name}")
+
+    def _list(self, prefix: str) -> Iterator[str]:
+        with self._readable_errors(prefix):
+            for page in self._client.list(f"{self._base}/{prefix}"):
+                for item in page:
+                    yield item["path"].partition(f"{self._base}/")[2]
+
+    @contextmanager
+    def _readable_errors(self, name: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+        try:
+            yield
+        except (PermissionDeniedError, UnauthenticatedError) as exc:
+            raise StoreUnavailable(
+                f"{self._url}: {name}: not allowed",
+                hint="look at the credentials; docs/stores.md lists the permissions needed",
+            ) from exc
+        except (BaseError, OSError) as exc:
+            raise StoreUnavailable(
+                f"{self._url}: {name}: {_reason(exc)}",
+                hint="look whether the bucket exists and can be reached from here",
+            ) from exc
+
+
+def _condition(version: Version) -> dict[str, str]:
+    return {key: value for key, value in version.items() if value is not None}
+
+
+def _target_name(target: Target) -> str:
+    names = (target.blueprint, target.environment, target.step)
+    return "/".join(path_name(name) for name in names)
+
+
+def _target(name: str) -> Target:
+    _, blueprint, environment, step = name.split("/")
+    return Target(parse_name(blueprint), parse_name(environment), parse_name(step))
+
+
+def _claim_name(blueprint: str, environment: str) -> str:
+    return f"claims/{path_name(blueprint)}/{path_name(environment)}"
+
+
+def _lease_name(run_id: str) -> str:
+    return f"leases/{path_name(run_id)}"
+
+
+def _reason(exc: Exception) -> str:
+    """
+    The first line of what the client library says: the rest is its own retry bookkeeping.
+    """
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]

