@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gcs_xml import xml_api_before
+
 #: Names the azurite program where it is not on PATH.
 AZURITE = "ORCHESTRATOR_TEST_AZURITE"
 
@@ -116,8 +118,12 @@ def gcs_server(directory: Path) -> Iterator[ObjectServer]:
         *("-backend", "memory", "-public-host", f"127.0.0.1:{port}"),
     ]
     endpoint = f"http://127.0.0.1:{port}"
-    with _running(command, f"{endpoint}/storage/v1/b", directory):
-        yield ObjectServer("gs", {}, {"STORAGE_EMULATOR_HOST": endpoint}, endpoint)
+    with (
+        _running(command, f"{endpoint}/storage/v1/b", directory),
+        xml_api_before(endpoint) as xml_api,
+    ):
+        config = {"storage_custom_endpoint": xml_api, "access_token": "test-only"}
+        yield ObjectServer("gs", config, {}, endpoint)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.domain.record.record import Claim, Lease, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.entries import fenced, read_entry, read_model
 from orchestrator.stores.object_names import parse_name, path_name
+from orchestrator.stores.stored_entries import fenced_error, read_entry, read_model
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -154,7 +154,7 @@ class ObjectsStore:
         head = self._read_head(target)
         if rival is None and self._commit(record, head):
             return
-        raise fenced(record, rival)
+        raise fenced_error(record, rival)
 
     def _commit(self, record: OperationRecord, head: _Head | None) -> bool:
         """
@@ -351,7 +351,7 @@ class ObjectsStore:
             return {"e_tag": done["e_tag"], "version": done["version"]}
 
     def _delete(self, name: str) -> None:
-        with self._readable_errors(name):
+        with self._readable_errors(name), suppress(FileNotFoundError):
             self._client.delete(f"{self._base}/{name}")
 
     def _list(self, prefix: str) -> Iterator[str]:

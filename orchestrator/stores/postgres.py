@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.domain.record.record import Claim, Json, Lease, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.entries import fenced, read_entry, read_model
 from orchestrator.stores.schema import migrations, queries
+from orchestrator.stores.stored_entries import fenced_error, read_entry, read_model
 
 if TYPE_CHECKING:
     import psycopg
@@ -81,7 +81,7 @@ class PostgresStore:
         rows = self._select("entry", _key(target) | {"sequence": record.sequence})
         rival = self._entry(target, record.sequence, *rows[0]) if rows else None
         if rival is None or rival.entry_id != record.entry_id:
-            raise fenced(record, rival)
+            raise fenced_error(record, rival)
 
     def history(self, target: Target) -> list[OperationRecord]:
         return [self._entry(target, *row) for row in self._select("history", _key(target))]

@@ -1,0 +1,144 @@
+"""
+The XML API of Google Cloud Storage before fake-gcs-server, which speaks the JSON API only.
+
+The client of the store uses the XML API; this translates the few requests that it makes, with their
+conditions, and leaves the semantics to the server behind.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from xml.sax.saxutils import escape
+
+_BOUNDARY = "d3c1ff0e5b3a"
+
+
+@contextmanager
+def xml_api_before(json_api: str) -> Iterator[str]:
+    """
+    The address of an XML API before a server of the JSON API.
+    """
+
+    class Handler(_Handler):
+        behind = json_api
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    behind: str
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self._object(body=False)
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        if "list-type" in parts.query:
+            self._list(parts.path.strip("/"), parse_qs(parts.query))
+        else:
+            self._object(body=True)
+
+    def do_PUT(self) -> None:
+        bucket, name = self._names()
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        # As multipart: the server heeds conditions of no other kind of upload.
+        query = {"uploadType": "multipart"}
+        condition = self.headers.get("x-goog-if-generation-match")
+        if condition is not None:
+            query["ifGenerationMatch"] = condition
+        path = f"/upload/storage/v1/b/{bucket}/o?{urlencode(query)}"
+        told = self._ask(path, "POST", _multipart(name, data))
+        if told is not None:
+            self._answer(200, b"", json.loads(told))
+
+    def do_DELETE(self) -> None:
+        bucket, name = self._names()
+        if self._ask(f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}", "DELETE") is not None:
+            self._answer(204, b"", {})
+
+    def _object(self, *, body: bool) -> None:
+        bucket, name = self._names()
+        path = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        told = self._ask(path, "GET")
+        if told is None:
+            return
+        meta = json.loads(told)
+        data = self._ask(f"{path}?alt=media&generation={meta['generation']}", "GET") or b""
+        self._answer(200, data, meta, body=body)
+
+    def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
+        asked = {"prefix": query.get("prefix", [""])[0]}
+        told = self._ask(f"/storage/v1/b/{bucket}/o?{urlencode(asked)}", "GET")
+        if told is None:
+            return
+        items = "".join(
+            f"<Contents><Key>{escape(item['name'])}</Key><LastModified>{item['updated']}"
+            f"</LastModified><ETag>{escape(item['etag'])}</ETag><Size>{item['size']}</Size></Contents>"
+            for item in json.loads(told).get("items", ())
+        )
+        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>"
+        self._answer(200, text.encode(), {})
+
+    def _names(self) -> tuple[str, str]:
+        bucket, _, name = unquote(urlsplit(self.path).path).lstrip("/").partition("/")
+        return bucket, name
+
+    def _ask(self, path: str, method: str, data: bytes | None = None) -> bytes | None:
+        """
+        What the server behind says; None where it refused, and that was passed on.
+        """
+        kind = f"multipart/related; boundary={_BOUNDARY}"
+        headers = {"Content-Type": kind} if data is not None else {}
+        request = urllib.request.Request(
+            self.behind + path, data=data, method=method, headers=headers
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                told: bytes = answer.read()
+                return told
+        except urllib.error.HTTPError as exc:
+            self._answer(exc.code, exc.read(), {})
+            return None
+
+    def _answer(self, code: int, data: bytes, meta: dict[str, Any], *, body: bool = True) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        if meta:
+            written = datetime.fromisoformat(meta["updated"])
+            self.send_header("ETag", f'"{meta["etag"]}"')
+            self.send_header("x-goog-generation", str(meta["generation"]))
+            self.send_header("Last-Modified", format_datetime(written, usegmt=True))
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """
+        Say nothing.
+        """
+
+
+def _multipart(name: str, data: bytes) -> bytes:
+    head = json.dumps({"name": name}).encode()
+    parts = (b"Content-Type: application/json\r\n\r\n" + head, b"Content-Type: x/y\r\n\r\n" + data)
+    mark = f"--{_BOUNDARY}".encode()
+    return b"".join(mark + b"\r\n" + part + b"\r\n" for part in parts) + mark + b"--\r\n"
