@@ -189,7 +189,13 @@ def open_store(
     found, warning = store_urls.store_url(
         backend, url or project.settings.operations_url, project.project_dir
     )
-    return store_urls.open_store(found, root=project.project_dir), warning
+    store = store_urls.open_store(
+        found,
+        project_dir=project.project_dir,
+        project=project.settings.project,
+        environ=project.environ,
+    )
+    return store, warning
 
 
 @contextmanager

@@ -5,39 +5,43 @@ From an ``operations.url`` to its store, and from a backend to the URL that lies
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.errors import Invalid, Problem, StoreUnavailable
+from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
+    from orchestrator.domain.record.record import Json
     from orchestrator.ports.store import OperationStore
 
 #: The embedded default, relative to the project.
 DEFAULT_PATH = ".orchestrator/operations.db"
 
-_FORMS = "sqlite:///ABSOLUTE/PATH, sqlite:RELATIVE/PATH, a path, or memory:"
-_NOT_BUILT = {
-    "postgres": "PostgreSQL",
-    "postgresql": "PostgreSQL",
-    "pg": "PostgreSQL",
-    "s3": "S3",
-    "gs": "Google Cloud Storage",
-    "gcs": "Google Cloud Storage",
-    "az": "Azure Blob Storage",
-    "azure": "Azure Blob Storage",
-    "azurerm": "Azure Blob Storage",
-}
+_FORMS = (
+    "sqlite:///ABSOLUTE/PATH, sqlite:RELATIVE/PATH, a path, postgres://HOST/DATABASE, "
+    "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, or memory:"
+)
+_POSTGRES = ("postgres", "postgresql")
+_OBJECTS = ("s3", "gs", "az")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")
 
 
-def open_store(url: str, *, root: Path) -> OperationStore:
+def open_store(
+    url: str,
+    *,
+    project_dir: Path,
+    project: str,
+    environ: Mapping[str, str],
+    config: Mapping[str, Json] | None = None,
+) -> OperationStore:
     """
-    The store that ``url`` names: a SQLite file (paths relative to ``root``) or ``memory:``.
+    The store that ``url`` names: a SQLite file (paths relative to ``project_dir``), a PostgreSQL
+    database, a bucket, or ``memory:``. A store that is shared holds ``project`` apart from others;
+    ``config`` is the backend block that tells of credentials and endpoints beside ``environ``.
 
-    Nothing is opened or made before the first use. Invalid for a URL of no known kind;
-    StoreUnavailable for a kind that is not built yet.
+    Nothing is opened or made before the first use. Invalid for a URL of no known kind.
     """
     match = _SCHEME.match(url)
     scheme = match["scheme"].lower() if match else "path"
@@ -48,12 +52,17 @@ def open_store(url: str, *, root: Path) -> OperationStore:
     if scheme in ("sqlite", "path"):
         from orchestrator.stores.sqlite import SqliteStore
 
-        return SqliteStore(root / (_sqlite_path(url) if match else url))
-    if scheme in _NOT_BUILT:
-        raise StoreUnavailable(
-            f"operations.url {_shown(url)}: stores on {_NOT_BUILT[scheme]} are not built yet",
-            hint=f"use one of: {_FORMS}",
-        )
+        return SqliteStore(project_dir / (_sqlite_path(url) if match else url))
+    if scheme in _POSTGRES:
+        from orchestrator.stores.postgres import PostgresStore
+
+        return PostgresStore(url, project=project)
+    if scheme in _OBJECTS:
+        from orchestrator.stores.object_clients import open_bucket
+        from orchestrator.stores.objects import ObjectsStore
+
+        bucket = open_bucket(url, config or {}, environ)
+        return ObjectsStore(bucket.client, url=bucket.url, project=project, now=bucket.now)
     raise Invalid(
         [Problem(f"operations.url {_shown(url)}: unknown kind {scheme!r}", hint=f"use {_FORMS}")]
     )
@@ -62,18 +71,14 @@ def open_store(url: str, *, root: Path) -> OperationStore:
 def store_url(backend_type: str, operations_url: str | None, root: Path) -> tuple[str, str | None]:
     """
     Where the records of a blueprint with this backend live, and a warning where that is not beside
-    its provider state: while other stores are not built, SQLite in the project is used.
+    its provider state: then SQLite in the project is used.
     """
     if operations_url:
         return operations_url, None
     url = (root.absolute() / DEFAULT_PATH).as_uri().replace("file://", "sqlite://", 1)
     if backend_type == "local":
         return url, None
-    why = (
-        f"operation stores on {_NOT_BUILT[backend_type]} are not built yet"
-        if backend_type in _NOT_BUILT
-        else f"no operation store lies beside backend {backend_type!r}, and operations.url is unset"
-    )
+    why = f"no operation store is named for backend {backend_type!r} (operations.url)"
     return url, f"{why}: records are kept on this machine only, in {DEFAULT_PATH}"
 
 

@@ -4,20 +4,20 @@ Every store equals a plain list, whatever is done to it in whatever order.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from orchestrator.domain.record.record import Claim, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.sqlite import SqliteStore
+from tests.contract.stores import STORES, store_place
 from tests.fakes.entries import claim, entry
 
 TARGETS = [Target(b, e, s) for b in ("a", "b") for e in ("dev", "prod") for s in ("x", 'x["k"]')]
@@ -32,15 +32,13 @@ class StoreMachine(RuleBasedStateMachine):
     The model is a list of entries per target and a few dicts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_one: Callable[[], OperationStore]) -> None:
         super().__init__()
+        self.open = open_one
         self.store = self.open()
         self.entries: dict[Target, list[OperationRecord]] = {}
         self.claims: dict[tuple[str, str], Claim] = {}
         self.blobs: dict[str, bytes] = {}
-
-    def open(self) -> OperationStore:
-        raise NotImplementedError
 
     @rule(item=targets, offset=st.integers(-2, 2), entry_id=st.sampled_from("pqr"))
     def append(self, item: Target, offset: int, entry_id: str) -> None:
@@ -112,31 +110,33 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.close()
 
 
-class MemoryMachine(StoreMachine):
-    def __init__(self) -> None:
-        self.place = MemoryStore()
-        super().__init__()
-
-    def open(self) -> OperationStore:
-        return self.place
+#: Examples and steps for each store: those behind a server cost a request and more a step.
+_SIZES = {"memory": (25, 30), "sqlite": (25, 30)}
+_REMOTE = (3, 15)
 
 
-class SqliteMachine(StoreMachine):
-    def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="store-"))
-        super().__init__()
+@pytest.mark.parametrize("name", STORES)
+def test_a_store_equals_a_plain_list(
+    request: pytest.FixtureRequest, name: str, tmp_path: Path
+) -> None:
+    """
+    Whatever is done to it, in whatever order.
+    """
+    numbers = itertools.count()
 
-    def open(self) -> OperationStore:
-        return SqliteStore(self.directory / "operations.db")
+    class Machine(StoreMachine):
+        def __init__(self) -> None:
+            directory = tmp_path / f"{next(numbers)}"
+            directory.mkdir()
+            super().__init__(store_place(request, name, directory))
 
-    def teardown(self) -> None:
-        super().teardown()
-        shutil.rmtree(self.directory)
-
-
-_SETTINGS = settings(max_examples=25, stateful_step_count=30)
-
-TestMemoryStore = MemoryMachine.TestCase
-TestMemoryStore.settings = _SETTINGS
-TestSqliteStore = SqliteMachine.TestCase
-TestSqliteStore.settings = _SETTINGS
+    examples, steps = _SIZES.get(name, _REMOTE)
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
