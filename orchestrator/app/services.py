@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.entries import EntryStamp
+from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles

@@ -4,6 +4,7 @@ Entries, claims and leases for tests: complete, and small where nothing is said.
 
 from __future__ import annotations
 
+from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, RunFacts
 from orchestrator.domain.record.record import (
     Actor,
     Claim,
@@ -11,6 +12,7 @@ from orchestrator.domain.record.record import (
     Lease,
     OperationRecord,
     ProcessIdentity,
+    ProviderState,
     Source,
     TargetRef,
 )
@@ -46,6 +48,21 @@ def entry(
         "source": Source(blueprint_path="blueprints/web.yaml"),
     }
     return OperationRecord.model_validate(filled | fields)
+
+
+def facts(run_id: str = "run-2", *, provider_state: ProviderState | None = None) -> EntryFacts:
+    """
+    What a run knows of a target, as its first entry needs it.
+    """
+    known = entry()
+    return EntryFacts(
+        run_id=run_id,
+        provider_state=provider_state,
+        run=RunFacts(source=known.source, engine=None),
+        applied=AppliedFacts(
+            project=known.project, target=known.target, module_ref=known.module_ref
+        ),
+    )
 
 
 def claim(run_id: str, *, blueprint: str = "web", environment: str = "prod") -> Claim:

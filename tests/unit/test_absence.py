@@ -16,9 +16,10 @@ from orchestrator.domain.destroy.absence import (
 )
 from orchestrator.domain.events.engine_messages import Message, RefreshComplete, ResourceDrift
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import EntryStamp, gone_without_mutation, mark, reconciled
+from orchestrator.domain.record.entry_facts import DestroyFacts, EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.record.record import (
     CheckedState,
     Doubt,
@@ -28,6 +29,7 @@ from orchestrator.domain.record.record import (
     SettledDoubt,
 )
 from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.transitions import mark
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, messages, planned, refs, state
@@ -277,11 +279,11 @@ def test_the_next_marker_does_not_lose_sight_of_what_is_not_confirmed() -> None:
     before = unsure()
     found = mark(
         before,
-        {},
+        EntryFacts(run_id="r"),
+        state(["s.c id-c"]),
         STAMP,
         command="destroy",
         planned=planned("delete s.c"),
-        state=state(["s.c id-c"]),
         doubts=before.resources.in_doubt,
     )
     assert [r.address for r in found.resources.inventory] == ["s.c", "s.a"]
@@ -320,11 +322,11 @@ def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: boo
         found = reconciled(held, state(["s.c id-c"]), (forgotten,), STAMP, sound=None)
         marker = mark(
             found,
-            {"verify_absence": "state"},
+            EntryFacts(run_id="r", destroy=DestroyFacts(verify_absence="state")),
+            state(["s.c id-c"]),
             STAMP,
             command="destroy",
             planned=planned("delete s.c"),
-            state=state(["s.c id-c"]),
         )
         found = conclude(marker, found, ended(), STAMP)
 

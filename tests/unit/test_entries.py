@@ -10,23 +10,15 @@ import pytest
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import (
-    EntryStamp,
-    checked,
-    gone_without_mutation,
-    mark,
-    never_applied,
-    reconciled,
-    unchanged,
-)
+from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
+from orchestrator.domain.record.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.record.record import (
     Attempt,
     Check,
     Command,
     Doubt,
     Fault,
-    Json,
     ManualSearch,
     OperationRecord,
     OutputOrigin,
@@ -37,10 +29,11 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.state_lock import StateLock
-from orchestrator.domain.record.state_operations import surgery_ended
 from orchestrator.domain.record.states import IllegalMove, Status
+from orchestrator.domain.record.surgery import surgery_ended
+from orchestrator.domain.record.transitions import checked, mark, never_applied, unchanged
 from tests.fakes.clock import START
-from tests.fakes.entries import ACTOR, entry
+from tests.fakes.entries import ACTOR, entry, facts
 from tests.fakes.journals import journal, planned, refs, state
 
 LATER = START + timedelta(minutes=5)
@@ -51,17 +44,6 @@ FAILED_CHECK = Verification(
     verdict="failed", checks=(Check(name="http", passed=False, detail="answered 500"),), at=LATER
 )
 DOUBT = Doubt(address="s.lost", action="create", why="its create ended in an error")
-
-
-def facts() -> dict[str, Json]:
-    """
-    What a run knows anew, as a first entry needs it.
-    """
-    names = ("module_ref", "project", "target", "source")
-    return {name: getattr(entry(), name) for name in names} | {
-        "run_id": "run-2",
-        "provider_state": BOUND,
-    }
 
 
 def marker(
@@ -75,11 +57,11 @@ def marker(
     """
     return mark(
         before,
-        facts(),
+        facts(provider_state=BOUND),
+        held or state(),
         STAMP,
         command=command,
         planned=planned(*actions),
-        state=held or state(),
         doubts=before.resources.in_doubt if before else (),
     )
 
@@ -363,7 +345,11 @@ def test_a_plan_without_changes_is_ok_over_error_and_keeps_origins() -> None:
     origin = OutputOrigin(run_id="run-1", at=START)
     before = entry(status="error", outputs={"a": 1}, outputs_from={"a": origin}, last_error="x")
     found = unchanged(
-        before, facts(), state(outputs={"a": 1, "b": 2}), STAMP, verification=UNVERIFIED
+        before,
+        facts(provider_state=BOUND),
+        state(outputs={"a": 1, "b": 2}),
+        STAMP,
+        verification=UNVERIFIED,
     )
     assert (found.status, found.last_error) == (Status.OK, None)
     assert (found.outputs_from["a"].run_id, found.outputs_from["b"].run_id) == ("run-1", "run-2")
@@ -374,7 +360,9 @@ def test_a_plan_without_changes_and_a_failing_check_is_an_error() -> None:
     Law: failed checks.
     Without a mutation.
     """
-    found = unchanged(entry(), facts(), state(), STAMP, verification=FAILED_CHECK)
+    found = unchanged(
+        entry(), facts(provider_state=BOUND), state(), STAMP, verification=FAILED_CHECK
+    )
     assert (found.status, found.failed_command) == (Status.ERROR, "verify")
 
 
@@ -512,7 +500,7 @@ def test_what_was_never_applied_is_absent_by_its_empty_state() -> None:
     """
     Absent is confirmed; no record alone is never read as that.
     """
-    found = never_applied(facts(), STAMP)
+    found = never_applied(facts(provider_state=BOUND), STAMP)
     assert found.absence is not None
     assert (found.status, found.sequence, found.absence.method) == (
         Status.ABSENT,
@@ -525,7 +513,13 @@ def test_a_failing_check_of_a_retained_target_does_not_take_it_out_of_retention(
     """
     A plan without changes over a retained target: the verdict is kept, the status stays.
     """
-    found = unchanged(entry(status="retained"), facts(), state(), STAMP, verification=FAILED_CHECK)
+    found = unchanged(
+        entry(status="retained"),
+        facts(provider_state=BOUND),
+        state(),
+        STAMP,
+        verification=FAILED_CHECK,
+    )
     assert (found.status, found.verification) == (Status.RETAINED, FAILED_CHECK)
 
 

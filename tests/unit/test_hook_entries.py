@@ -17,17 +17,16 @@ from orchestrator.domain.blueprint.hook_order import (
     derived_backend,
 )
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.entries import EntryStamp, mark, unchanged
-from orchestrator.domain.record.hook_entries import (
+from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
+from orchestrator.domain.record.hook_results import (
     HookOutcome,
+    HookStart,
     command_outcome,
     completed_before_destroy,
-    hook_begun,
-    hook_ended,
+    has_completed_work,
     hook_fault,
     hook_skipped,
 )
-from orchestrator.domain.record.hook_status import has_completed_work
 from orchestrator.domain.record.record import (
     Doubt,
     Fault,
@@ -39,6 +38,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.redaction import redacted
 from orchestrator.domain.record.states import IllegalMove, Status
+from orchestrator.domain.record.transitions import hook_begun, hook_ended, mark, unchanged
 from orchestrator.domain.target import ActionKind, Target, action_name, action_of
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
@@ -64,13 +64,13 @@ def applied(**fields: Any) -> OperationRecord:
 
 
 def marked(before: OperationRecord, kind: ActionKind, minutes: int = 1) -> OperationRecord:
-    return hook_begun(before, stamp(minutes), kind, by="bin/x", run_id=RUN, reason="why")
+    return hook_begun(before, HookStart(kind, "bin/x", RUN, reason="why"), stamp(minutes))
 
 
 def carried_out(
     before: OperationRecord, kind: ActionKind, how: HookOutcome, minutes: int = 1
 ) -> OperationRecord:
-    return hook_ended(marked(before, kind, minutes), before, stamp(minutes + 1), kind, how)
+    return hook_ended(marked(before, kind, minutes), before, how, stamp(minutes + 1))
 
 
 def failed(kind: ActionKind) -> HookOutcome:
@@ -166,10 +166,11 @@ def test_an_apply_makes_actions_a_matter_of_the_past_and_a_destroy_does_not() ->
     There is new work after an apply, with changes or without; a destroy goes on with the old.
     """
     before = carried_out(carried_out(applied(), "compensate", DONE), "before_destroy", DONE, 3)
-    applying = mark(before, {}, stamp(9), command="apply", planned=(), state=state())
-    destroying = mark(before, {}, stamp(9), command="destroy", planned=(), state=state())
+    run = EntryFacts(run_id=RUN)
+    applying = mark(before, run, state(), stamp(9), command="apply", planned=())
+    destroying = mark(before, run, state(), stamp(9), command="destroy", planned=())
     none = Verification(verdict="unverified", at=START)
-    same = unchanged(before, {"run_id": RUN}, state(), stamp(9), verification=none)
+    same = unchanged(before, run, state(), stamp(9), verification=none)
     assert (applying.compensation, applying.before_destroy) == (None, None)
     assert (same.compensation, same.before_destroy) == (None, None)
     assert destroying.compensation == before.compensation
@@ -210,9 +211,8 @@ def test_no_secret_is_in_what_is_told_of_an_action() -> None:
     before = applied(
         status="error", failed_command="apply", error=fault, last_error="hunter2secret"
     )
-    marker = hook_begun(
-        before, stamp(1), "compensate", by="x hunter2secret", run_id=RUN, reason="hunter2secret"
-    )
+    hook = HookStart("compensate", "x hunter2secret", RUN, reason="hunter2secret")
+    marker = hook_begun(before, hook, stamp(1))
     text = redacted(marker, masker).to_json()
     assert "hunter2secret" not in text
     assert text.count(MARK) >= 4

@@ -16,11 +16,12 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.engine_messages import PulledState, StateObject
 from orchestrator.domain.events.events import Event, StepFinished
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import EntryStamp, mark_with_parent
+from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.transitions import mark_with_parent
 from orchestrator.ports.engine import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry
@@ -55,7 +56,7 @@ def test_the_provider_state_alone_decides_how_an_emptying_ends(
     Empty, the target is gone by its parent; untouched, its record is the one from before with the
     attempt beside it; unreadable, nobody knows: `error`, and the next destroy does it again.
     """
-    marker = mark_with_parent(DISK, {"run_id": "later"}, STAMP, state=FULL)
+    marker = mark_with_parent(DISK, EntryFacts(run_id="later"), FULL, STAMP)
     evidence = MutationEvidence(
         exit_code=exit_code, journal=Journal.of((), whole=True), state=state
     )
@@ -81,7 +82,7 @@ def test_what_had_left_the_provider_state_is_gone_with_the_parent_too() -> None:
     """
     The objects that only the record knew, from a destroy that was not confirmed, are named.
     """
-    marker = mark_with_parent(DISK, {"run_id": "later"}, STAMP, state=EMPTY)
+    marker = mark_with_parent(DISK, EntryFacts(run_id="later"), EMPTY, STAMP)
     evidence = MutationEvidence(exit_code=0, journal=Journal.of((), whole=True), state=EMPTY)
 
     outcome = conclude(marker, DISK, evidence, STAMP)

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.entries import EntryStamp, mark
+from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import (
     Command,
@@ -22,16 +22,17 @@ from orchestrator.domain.record.record import (
     ProviderState,
     Resources,
 )
-from orchestrator.domain.record.state_operations import (
+from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.surgery import (
     managing_address,
     same_content,
     surgery_ended,
     type_of,
 )
-from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.transitions import mark
 from orchestrator.errors import Refused, Usage
 from tests.fakes.clock import START
-from tests.fakes.entries import ACTOR, entry
+from tests.fakes.entries import ACTOR, entry, facts
 from tests.fakes.journals import journal, refs, state
 
 LATER = START + timedelta(minutes=5)
@@ -59,15 +60,6 @@ def failed(**more: Json) -> OperationRecord:
     return entry(**(fields | more))
 
 
-def facts(**more: Json) -> dict[str, Json]:
-    """
-    What a run knows anew, as a first entry needs it.
-    """
-    names = ("module_ref", "project", "target", "source")
-    known = {name: getattr(entry(), name) for name in names}
-    return known | {"run_id": "run-2", "provider_state": BOUND} | more
-
-
 def operate(
     before: OperationRecord | None,
     after: PulledState | None,
@@ -80,16 +72,16 @@ def operate(
     """
     The entry after surgery over ``before`` that left the provider state ``after``.
     """
+    first = before is None or before.status in (Status.ABSENT, Status.DESTROYED)
     marker = mark(
         before,
-        facts() if before is None or before.status in (Status.ABSENT, Status.DESTROYED) else {},
+        facts(provider_state=BOUND) if first else EntryFacts(run_id="run-2"),
+        state(["s.a 1"], serial=2),
         STAMP,
         command=command,
         planned=planned,
-        state=state(["s.a 1"], serial=2),
         doubts=before.resources.in_doubt if before else (),
     )
-    marker = marker.model_copy(update={"run_id": "run-2"})
     evidence = MutationEvidence(exit_code=exit_code, journal=journal(), state=after, stderr=said)
     return surgery_ended(marker, before, evidence, STAMP)
 

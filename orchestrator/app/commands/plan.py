@@ -24,7 +24,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
-from orchestrator.domain.record.hook_entries import completed_before_destroy, hook_description
+from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.errors import OrchestratorError, Refused, worst

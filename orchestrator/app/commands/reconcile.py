@@ -36,9 +36,10 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.absence import AbsenceFinding
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import StateObservation, open_doubts, settle_doubts
-from orchestrator.domain.record.entries import next_entry, reconciled
+from orchestrator.domain.record.reconciliation import reconciled
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
-from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Trigger
+from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record.transitions import observed
 from orchestrator.domain.target import action_of
 from orchestrator.errors import (
     CheckFailed,
@@ -144,7 +145,7 @@ def _locked(runner: StepRunner, name: str, exc: StateLocked) -> OrchestratorErro
     stamp = services.stamp()
     attempt = Attempt(command="reconcile", run_id=runner.session.run_id, at=stamp.at, error=fault)
     try:
-        entry = next_entry(record, stamp, Trigger.OBSERVE, last_attempt=attempt)
+        entry = observed(record, {"last_attempt": attempt}, stamp)
         runner.steps.update(name, write(services, entry))
     except OrchestratorError as failed:
         return failed

@@ -14,10 +14,10 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.recording import record_entry as write
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.record.entries import next_entry
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.retention import is_overdue, retention
-from orchestrator.domain.record.states import READY, Status, StepStatus, Trigger
+from orchestrator.domain.record.states import READY, Status, StepStatus
+from orchestrator.domain.record.transitions import released, retained
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Reason, Refused
 
@@ -110,17 +110,8 @@ def _retain(runner: StepRunner, selected: Sequence[str]) -> None:
 def _keep(
     runner: StepRunner, name: str, known: OperationRecord, wanted: Retention
 ) -> OperationRecord:
-    was = known.retained.was if known.retained else known.status
-    run_id = runner.session.run_id
-    entry = next_entry(
-        known,
-        runner.services.stamp(),
-        Trigger.RETAIN,
-        retained=wanted.model_copy(update={"was": was}),
-        run_id=run_id,
-        run_record=f"runs/{run_id}",
-    )
-    entry = write(runner.services, entry)
+    stamp = runner.services.stamp()
+    entry = write(runner.services, retained(known, wanted, stamp, run_id=runner.session.run_id))
     runner.steps.update(name, entry)
     return entry
 
@@ -131,17 +122,10 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
         runner, selected, (Status.RETAINED,), "not_retained", "only what is retained is released"
     )
     for name in selected:
-        started, run_id = runner.services.clock.monotonic(), runner.session.run_id
+        started = runner.services.clock.monotonic()
         known = runner.steps.records[name]
         assert known is not None, "it has just been checked"
-        entry = next_entry(
-            known,
-            runner.services.stamp(),
-            Trigger.RELEASE,
-            retained=None,
-            run_id=run_id,
-            run_record=f"runs/{run_id}",
-        )
+        entry = released(known, runner.services.stamp(), run_id=runner.session.run_id)
         try:
             entry = write(runner.services, entry)
         except OrchestratorError as exc:

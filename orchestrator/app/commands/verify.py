@@ -20,9 +20,9 @@ from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import missing_from_state
-from orchestrator.domain.record.entries import checked
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, StepStatus
+from orchestrator.domain.record.transitions import checked
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import CheckFailed, InDoubt, OrchestratorError
 

@@ -14,7 +14,7 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.domain.blueprint.blueprint import ModuleAction
-from orchestrator.domain.record.hook_entries import (
+from orchestrator.domain.record.hook_results import (
     completed_before_destroy,
     hook_description,
     hook_skipped,

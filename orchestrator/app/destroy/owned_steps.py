@@ -22,10 +22,11 @@ from orchestrator.app.steps.preparation import (
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.entries import mark_with_parent, with_serial_of
+from orchestrator.domain.record.entry_facts import EntryFacts, RunFacts
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import EngineRef, OperationRecord, PlannedAction
+from orchestrator.domain.record.transitions import mark_with_parent, with_serial_of
 from orchestrator.errors import ApprovalMissing
 from orchestrator.ports.engine import CallSpec, Push
 
@@ -64,7 +65,7 @@ class OwnedStep:
             raise stopped(services.stop)
         if state.raw:
             services.files.write(self.evidence / SAVED, state.raw.decode())
-        marker = mark_with_parent(known, self._facts(known, state), services.stamp(), state=state)
+        marker = mark_with_parent(known, self._facts(known, state), state, services.stamp())
         empty = self.evidence / "empty.tfstate"
         spec = call_spec(
             services, self.prepared.work_dir, self.evidence, "apply", delete_after=(empty,)
@@ -100,17 +101,17 @@ class OwnedStep:
                 hint="run it again and answer yes, or approve with --yes",
             )
 
-    def _facts(self, known: OperationRecord, state: PulledState) -> dict[str, object]:
+    def _facts(self, known: OperationRecord, state: PulledState) -> EntryFacts:
         run, info = self.runner.session.run, self.services.engine.info
-        return {
-            "run_id": run.run_id,
-            "run_record": f"runs/{run.run_id}",
-            "attempt": 1,
-            "source": self.services.source,
-            "engine": EngineRef(kind=info.kind, version=info.version),
-            "provider_state": with_serial_of(known.provider_state, state),
-            "lineage": run.lineage,
-        }
+        return EntryFacts(
+            run_id=run.run_id,
+            provider_state=with_serial_of(known.provider_state, state),
+            run=RunFacts(
+                source=self.services.source,
+                engine=EngineRef(kind=info.kind, version=info.version),
+                lineage=run.lineage,
+            ),
+        )
 
     def _empty(self, state: PulledState, file: Path, spec: CallSpec) -> MutationEvidence:
         """

@@ -11,18 +11,13 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.mutation import end_mutation
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.settling import NOT_SHOWN, RecalledInputs
+from orchestrator.domain.record.conclusion import conclude_command
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.hook_entries import (
-    conclude_command,
-    hook_ended,
-    hook_fault,
-    hook_reverted,
-    last_hook_result,
-    module_outcome,
-)
+from orchestrator.domain.record.hook_results import hook_fault, last_hook_result, module_outcome
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, Liveness, Status
+from orchestrator.domain.record.transitions import hook_ended, hook_reverted
 from orchestrator.domain.target import ActionKind, action_name
 from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallResult, CallSpec
@@ -45,7 +40,7 @@ def settle_hook(
     if hook.target is None:
         evidence = _command(steps, marker, kind, spec, recalled)
         outcome = (
-            conclude_command(marker, before, services.stamp(), kind, evidence)
+            conclude_command(marker, before, evidence, services.stamp())
             if evidence is not None
             else _never_started(services, marker, before, kind)
         )
@@ -130,10 +125,10 @@ def _conclude_module(
     if root is not None and root.run_id == marker.run_id:
         if root.status in READY:
             how = module_outcome(kind, root, None)
-            return hook_ended(marker, before, services.stamp(), kind, how)
+            return hook_ended(marker, before, how, services.stamp())
         if root.status is Status.ERROR:
             how = module_outcome(kind, root, root.error)
-            return hook_ended(marker, before, services.stamp(), kind, how)
+            return hook_ended(marker, before, how, services.stamp())
     return _never_started(services, marker, before, kind)
 
 
@@ -141,4 +136,4 @@ def _never_started(
     services: Services, marker: OperationRecord, before: OperationRecord, kind: ActionKind
 ) -> OperationRecord:
     fault = hook_fault(kind, "the run was killed before it began", code="never_started")
-    return hook_reverted(marker, before, services.stamp(), kind, fault)
+    return hook_reverted(marker, before, fault, services.stamp())

@@ -22,19 +22,18 @@ from orchestrator.domain.blueprint.blueprint import Action, CommandAction, Modul
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine
+from orchestrator.domain.record.conclusion import conclude_command
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.hook_entries import (
-    conclude_command,
-    hook_begun,
+from orchestrator.domain.record.hook_results import (
+    HookStart,
     hook_description,
-    hook_ended,
-    hook_reverted,
     last_hook_result,
     module_outcome,
 )
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import HookResult, Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.record.transitions import hook_begun, hook_ended, hook_reverted
 from orchestrator.domain.target import ActionKind, action_name, shown_root
 from orchestrator.errors import (
     ApprovalMissing,
@@ -145,7 +144,7 @@ class HookRun:
     def _conclude_command(
         self, marker: OperationRecord, evidence: MutationEvidence
     ) -> OperationRecord:
-        return conclude_command(marker, self.before, self.services.stamp(), self.kind, evidence)
+        return conclude_command(marker, self.before, evidence, self.services.stamp())
 
     def _resolved(self, template: Template) -> Json:
         """
@@ -238,8 +237,8 @@ class HookRun:
     def _conclude_module(self, marker: OperationRecord, result: StepResult) -> OperationRecord:
         stamp, how = self.services.stamp(), module_outcome(self.kind, result.record, result.fault)
         if how.fault is not None and not result.mutated:
-            return hook_reverted(marker, self.before, stamp, self.kind, how.fault)
-        return hook_ended(marker, self.before, stamp, self.kind, how)
+            return hook_reverted(marker, self.before, how.fault, stamp)
+        return hook_ended(marker, self.before, how, stamp)
 
     def _check_new(self, known: OperationRecord | None) -> None:
         """
@@ -259,15 +258,14 @@ class HookRun:
         )
 
     def _marker(self, *, target: str | None) -> OperationRecord:
-        return hook_begun(
-            self.before,
-            self.services.stamp(),
+        hook = HookStart(
             self.kind,
             by=self.by,
             run_id=self.runner.session.run_id,
             reason=self.reason,
             target=target,
         )
+        return hook_begun(self.before, hook, self.services.stamp())
 
     def _result(self, entry: OperationRecord, *, mutated: bool) -> StepResult:
         """

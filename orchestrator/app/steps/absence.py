@@ -32,8 +32,9 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.refresh import RefreshResult, unexplained
 from orchestrator.domain.record.assessment import inventory, not_deleted
 from orchestrator.domain.record.conclusion import is_parent_destroy
+from orchestrator.domain.record.entry_facts import DestroyFacts
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.record import AbsenceMethod, Doubt, OperationRecord, SavedState
+from orchestrator.domain.record.record import Doubt, OperationRecord, SavedState
 
 #: The provider state from before a destroy, in its attempt's directory. It holds secrets.
 BEFORE = "before.tfstate"
@@ -76,7 +77,7 @@ def check_objects_visible(asker: QueryContext, proposal: StepPlan, wishes: PlanO
 
 def absence_facts(
     asker: QueryContext, wishes: PlanOptions, before: PulledState, *, run_id: str, attempt: int
-) -> dict[str, AbsenceMethod | SavedState]:
+) -> DestroyFacts:
     """
     What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
     asked, the provider state that the destroy is about to empty is kept, durably.
@@ -84,7 +85,7 @@ def absence_facts(
     step, record = asker.prepared.step, asker.prepared.record
     wanted = absence_method(wishes.verify_absence, step.verify_absence, record)
     if wanted == "state":
-        return {"verify_absence": wanted}
+        return DestroyFacts(verify_absence=wanted)
     asker.services.files.write(asker.place / BEFORE, before.raw.decode())
     saved = SavedState(
         run_id=run_id,
@@ -92,7 +93,7 @@ def absence_facts(
         host=asker.services.actor.host,
         scope=asker.scope(inventory(before)),
     )
-    return {"verify_absence": wanted, "saved_state": saved}
+    return DestroyFacts(verify_absence=wanted, saved_state=saved)
 
 
 def with_absence_findings(

@@ -37,7 +37,7 @@ from orchestrator.domain.record.record import (
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.record.state_operations import surgery_ended
+from orchestrator.domain.record.surgery import surgery_ended
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable
 from orchestrator.ports.engine import CallResult, CallSpec, Request
@@ -63,7 +63,7 @@ E = TypeVar("E")
 @dataclass(frozen=True, slots=True)
 class Mutation(Generic[E]):
     """
-    A mutation that is approved and has not hook_begun.
+    A mutation that is approved and has not begun.
 
     ``marker`` is the entry that records the intent: command, planned actions, inputs, binding.
     ``call`` carries it out and returns the evidence of it; ``conclude`` makes the entry that ends

@@ -20,7 +20,7 @@ from orchestrator.app.steps.absence import (
     drop_saved_states,
     recheck_absence,
 )
-from orchestrator.app.steps.entry_facts import EntryFacts
+from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.guards import check_created_again, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
@@ -44,14 +44,14 @@ from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.entries import gone_without_mutation, mark, never_applied, unchanged
 from orchestrator.domain.record.faults import MutationEvidence, targeted_fault
+from orchestrator.domain.record.reconciliation import gone_without_mutation
 from orchestrator.domain.record.record import (
     OperationRecord,
     PlannedAction,
     Verification,
 )
-from orchestrator.domain.record.state_operations import adopted_unapplied
+from orchestrator.domain.record.transitions import adopted_unapplied, mark, never_applied, unchanged
 from orchestrator.errors import (
     ApprovalMissing,
     OrchestratorError,
@@ -96,7 +96,7 @@ class StepPipeline:
         self.target = str(session.deployment.target(self.step.name))
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
-        self.facts = EntryFacts(
+        self.facts = AttemptFacts(
             session, prepared, inputs, wishes, verb=verb, attempt=attempt, evidence=self.evidence
         )
 
@@ -176,8 +176,8 @@ class StepPipeline:
                 self.prepared.record,
                 self.facts.of(state),
                 state,
-                plan.journal.changes,
                 services.stamp(),
+                changes=plan.journal.changes,
                 reason=reason,
             ),
         )
@@ -193,12 +193,7 @@ class StepPipeline:
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         check_state(self.target, None, state)
-        unused = dict.fromkeys(
-            ("module_digest", "inputs_digest", "resolved_inputs_file", "rerun_inputs_file")
-        )
-        entry = record_entry(
-            services, never_applied(self.facts.of(state) | unused, services.stamp())
-        )
+        entry = record_entry(services, never_applied(self.facts.of(state), services.stamp()))
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
@@ -301,21 +296,23 @@ class StepPipeline:
         services, known = self.services, self.prepared.record
         facts = self.facts.of(plan.before)
         if self.verb == "destroy":
-            facts |= absence_facts(
+            absence = absence_facts(
                 self._query,
                 self.options,
                 plan.before,
                 run_id=self.session.run_id,
                 attempt=self.attempt,
             )
-            facts["unavailable_secrets"] = self.inputs.unavailable
+            facts = replace(
+                facts, destroy=replace(absence, unavailable_secrets=self.inputs.unavailable)
+            )
         marker = mark(
             known,
             facts,
+            plan.before,
             services.stamp(),
             command=self.verb,
             planned=plan.journal.changes,
-            state=plan.before,
             doubts=plan.doubts,
             settled=plan.settled,
         )

@@ -18,7 +18,6 @@ from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.conclusion import revert
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import (
     Attempt,
@@ -30,6 +29,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status
+from orchestrator.domain.record.transitions import restored
 from orchestrator.errors import Busy, Refused
 from orchestrator.ports.engine import CallResult, CallSpec, RecoveredCall
 from orchestrator.ports.workdir import WorkDir
@@ -45,7 +45,7 @@ def check_not_live(
     Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for it.
 
     ``takeover`` is the reason for which a silent one is taken for dead. That its state lock can be
-    had is none: its engine may not have hook_begun (ADR 13).
+    had is none: its engine may not have begun (ADR 13).
     """
     if record is None or record.status is not Status.RUNNING:
         return
@@ -152,7 +152,7 @@ def _outcome(
             at=services.clock.now(),
             error=fault,
         )
-        return revert(marker, before, services.stamp(), attempt)
+        return restored(marker, before, attempt, services.stamp())
     evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
     if evidence.journal.extent != "complete":
         evidence = replace(evidence, journal=evidence.journal.with_in_flight(flights))

@@ -15,8 +15,8 @@ from orchestrator.app.surgery.state_operation import StateOperation, StateOperat
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
-from orchestrator.domain.record.state_operations import managing_address, same_content
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.record.surgery import managing_address, same_content
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports.engine import Import, Push, Unlock, Untaint

@@ -6,14 +6,13 @@ Each is a mutation: it changes provider state and no remote object, and never ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.entry_facts import EntryFacts
+from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
@@ -26,10 +25,11 @@ from orchestrator.app.steps.preparation import (
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import Message, PulledState
-from orchestrator.domain.record.entries import mark, with_serial_of
+from orchestrator.domain.record.entry_facts import EntryFacts
 from orchestrator.domain.record.record import Command, Fault, OperationRecord, PlannedAction
-from orchestrator.domain.record.state_operations import surgery_ended
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record.surgery import surgery_ended
+from orchestrator.domain.record.transitions import mark, with_serial_of
 from orchestrator.errors import (
     ApprovalMissing,
     Refused,
@@ -106,10 +106,10 @@ def operate(
     marker = mark(
         known,
         facts.of(state) if facts else _place_in_run(runner, known, attempt, state),
+        state,
         services.stamp(),
         command=operation.command,
         planned=operation.planned,
-        state=state,
         doubts=known.resources.in_doubt if known else (),
     )
     var_file = evidence / "inputs.tfvars.json"
@@ -173,17 +173,15 @@ def _approve(runner: StepRunner, name: str, operation: StateOperation) -> None:
 
 def _place_in_run(
     runner: StepRunner, known: OperationRecord | None, attempt: int, state: PulledState
-) -> Mapping[str, Any]:
+) -> EntryFacts:
     """
     A record of objects keeps what was applied; only its place in this run is new.
     """
-    run_id = runner.session.run_id
-    return {
-        "run_id": run_id,
-        "run_record": f"runs/{run_id}",
-        "attempt": attempt,
-        "provider_state": with_serial_of(known.provider_state if known else None, state),
-    }
+    return EntryFacts(
+        run_id=runner.session.run_id,
+        attempt=attempt,
+        provider_state=with_serial_of(known.provider_state if known else None, state),
+    )
 
 
 def _first_facts(
@@ -192,7 +190,7 @@ def _first_facts(
     operation: StateOperation,
     attempt: int,
     evidence: Path,
-) -> EntryFacts:
+) -> AttemptFacts:
     """
     What a record needs that knows of no objects yet; Refused where no inputs are given for it.
     """
@@ -205,7 +203,7 @@ def _first_facts(
             + (f"it is `{known.status}`" if known else "it was never applied"),
             hint="apply it, or take an existing object in with `orchestrator import`",
         )
-    facts = EntryFacts(
+    facts = AttemptFacts(
         runner.session,
         prepared,
         inputs,

@@ -30,6 +30,13 @@ def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
     )
 
 
+def tainted(state: PulledState) -> tuple[str, ...]:
+    """
+    The addresses of the objects that the next apply replaces.
+    """
+    return tuple(item.address for item in state.objects if item.tainted)
+
+
 def not_deleted(
     inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
 ) -> tuple[ObjectRef, ...]:
@@ -92,7 +99,7 @@ class _Assessment:
         self.ended_well = ended_well
         live = state.objects if state is not None else ()
         self.present = {item.address for item in live if item.deposed is None}
-        self.tainted = tuple(item.address for item in live if item.tainted)
+        self.tainted = tainted(state) if state is not None else ()
         self.ids_before = {item.address: item.id for item in before if item.deposed is None}
         self.ids_after = {item.address: item.id for item in live if item.deposed is None}
         self.kept = {(item.address, item.id) for item in live}

@@ -7,21 +7,10 @@ A run that was lived through and one that is found on disk later end by the same
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from orchestrator.domain.destroy.absence import absence, update_doubts
 from orchestrator.domain.record.assessment import assess, not_deleted
-from orchestrator.domain.record.entries import (
-    CLEARED_FIELDS,
-    WITH_PARENT,
-    EntryStamp,
-    confirmed,
-    deleted_before,
-    next_entry,
-    outputs_of_state,
-    unconfirmed_reason,
-    with_serial_of,
-)
+from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import (
     STOPPED_CHECKS,
     MutationEvidence,
@@ -29,8 +18,14 @@ from orchestrator.domain.record.faults import (
     engine_fault,
     targeted_fault,
 )
+from orchestrator.domain.record.hook_results import (
+    command_outcome,
+    hook_fault,
+    hook_of,
+    last_hook_result,
+)
+from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
 from orchestrator.domain.record.record import (
-    Absence,
     Attempt,
     Command,
     Doubt,
@@ -40,36 +35,17 @@ from orchestrator.domain.record.record import (
     Resources,
     Verification,
 )
-from orchestrator.domain.record.states import Status, Trigger, advance
-
-
-def revert(
-    marker: OperationRecord, before: OperationRecord | None, stamp: EntryStamp, attempt: Attempt
-) -> OperationRecord:
-    """
-    The record from before the marker, with the attempt that changed nothing beside it.
-    """
-    status = advance(marker.status, Trigger.REVERT, before=before.status if before else None)
-    common = {
-        "sequence": marker.sequence + 1,
-        "entry_id": stamp.entry_id,
-        "previous_status": marker.status,
-        "updated_at": stamp.at,
-        "actor": stamp.actor,
-        "last_attempt": attempt,
-    }
-    if before is not None:
-        return before.model_copy(update={**common, "status": status})
-    absence = Absence(verdict="confirmed", method="never_applied", at=stamp.at)
-    return marker.model_copy(
-        update={
-            **common,
-            "status": status,
-            "active_command": None,
-            "resources": Resources(planned=marker.resources.planned),
-            "absence": absence,
-        }
-    )
+from orchestrator.domain.record.transitions import (
+    WITH_PARENT,
+    failed,
+    gone,
+    hook_ended,
+    hook_reverted,
+    outputs_of_state,
+    restored,
+    succeeded,
+    with_serial_of,
+)
 
 
 def conclude(
@@ -98,7 +74,7 @@ def conclude(
     if evidence.touched_nothing:
         fault = engine_fault(command, evidence, ())
         attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
-        return revert(marker, before, stamp, attempt)
+        return restored(marker, before, attempt, stamp)
     found = assess(
         marker.resources.planned,
         journal,
@@ -110,25 +86,45 @@ def conclude(
     carried = _carried_doubts(marker.resources.in_doubt, found)
     fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in found.in_doubt)
     resources = found.model_copy(update={"in_doubt": (*carried, *fresh)})
-    changes: dict[str, Any] = {
-        "active_command": None,
+    if command == "destroy":
+        return _end_destroy(marker, before, evidence, resources, stamp)
+    changes: EntryChanges = {
         "resources": resources,
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
+        "verification": verification,
+        "targets": marker.targets if left else (),
+        **_merged_outputs(marker, evidence, stamp),
     }
-    if command == "destroy":
-        return _end_destroy(marker, before, evidence, stamp, changes)
-    changes.update(_merged_outputs(marker, evidence, stamp))
-    changes["verification"] = verification
-    changes["targets"] = marker.targets if left else ()
     shortfall = _apply_fault(command, evidence, resources.in_doubt, verification, left)
     if shortfall is None:
-        changes.update(
-            failed_command=None, last_error=None, error=None, last_attempt=None, absence=None
-        )
-        kept = before is not None and before.status is Status.RETAINED
-        return next_entry(marker, stamp, Trigger.KEEP if kept else Trigger.SUCCEED, **changes)
-    changes.update(failed_command=command, error=shortfall, last_error=shortfall.summary)
-    return next_entry(marker, stamp, Trigger.FAIL, **changes)
+        return succeeded(marker, before, changes, stamp)
+    return failed(marker, shortfall, changes, stamp, command=command)
+
+
+def conclude_command(
+    marker: OperationRecord, before: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The entry that ends the command of a hook. One that never began leaves the record from before.
+    """
+    kind = hook_of(marker)
+    if evidence.not_started is not None:
+        fault = hook_fault(kind, evidence.not_started, code="not_started")
+        return hook_reverted(marker, before, fault, stamp)
+    if evidence.never_began:
+        fault = hook_fault(kind, "stopped by a signal before it began", code="stopped")
+        return hook_reverted(marker, before, fault, stamp)
+    last = last_hook_result(marker, kind)
+    assert last is not None, "the marker tells of its hook"
+    outcome = command_outcome(
+        kind,
+        last.by,
+        evidence.exit_code,
+        said=evidence.stderr,
+        stopped=evidence.stopped,
+        timed_out=evidence.timed_out,
+    )
+    return hook_ended(marker, before, outcome, stamp)
 
 
 def is_parent_destroy(marker: OperationRecord) -> bool:
@@ -151,29 +147,23 @@ def _end_with_parent(
     state = evidence.state
     if state is not None and not state.objects:
         known = before if before is not None and not marker.resources.inventory else marker
-        return next_entry(
+        return gone(
             marker,
+            confirmed(WITH_PARENT, known, stamp.at),
+            {
+                "resources": Resources(
+                    planned=marker.resources.planned, journal=evidence.journal.extent
+                ),
+                "provider_state": with_serial_of(marker.provider_state, state),
+            },
             stamp,
-            Trigger.GONE,
-            absence=confirmed(WITH_PARENT, known, stamp.at),
-            resources=Resources(planned=marker.resources.planned, journal=evidence.journal.extent),
-            provider_state=with_serial_of(marker.provider_state, state),
-            **CLEARED_FIELDS,
+            destroyed=True,
         )
     fault = engine_fault("destroy", evidence, ())
     if state is not None:
         attempt = Attempt(command="destroy", run_id=marker.run_id, at=stamp.at, error=fault)
-        return revert(marker, before, stamp, attempt)
-    return next_entry(
-        marker,
-        stamp,
-        Trigger.FAIL,
-        active_command=None,
-        failed_command="destroy",
-        error=fault,
-        last_error=fault.summary,
-        absence=None,
-    )
+        return restored(marker, before, attempt, stamp)
+    return failed(marker, fault, {"absence": None}, stamp, command="destroy")
 
 
 def _apply_fault(
@@ -199,11 +189,10 @@ def _end_destroy(
     marker: OperationRecord,
     before: OperationRecord | None,
     evidence: MutationEvidence,
+    resources: Resources,
     stamp: EntryStamp,
-    changes: dict[str, Any],
 ) -> OperationRecord:
     findings = evidence.absence_findings
-    resources: Resources = changes["resources"]
     remaining = resources.inventory
     if evidence.state is None:
         ended_well = evidence.exit_code == 0
@@ -214,15 +203,22 @@ def _end_destroy(
     resources = resources.model_copy(
         update={"inventory": (*remaining, *unconfirmed), "in_doubt": doubts}
     )
-    changes.update(resources=resources, settled=(*marker.settled, *settled), saved_state=None)
+    changes: EntryChanges = {
+        "resources": resources,
+        "provider_state": with_serial_of(marker.provider_state, evidence.state),
+        "settled": (*marker.settled, *settled),
+        "saved_state": None,
+    }
     earlier = before.absence if before else None
+    found = None
     if findings or marker.verify_absence == "provider":
-        changes["absence"] = absence(findings, remaining, stamp.at, earlier=earlier)
+        found = absence(findings, remaining, stamp.at, earlier=earlier)
     if evidence.clean and not remaining and not doubts:
-        changes.setdefault("absence", confirmed("state", marker, stamp.at, earlier=earlier))
-        ours = resources.deleted or deleted_before(before)
-        changes.update(CLEARED_FIELDS)
-        return next_entry(marker, stamp, Trigger.GONE if ours else Trigger.MISSING, **changes)
+        found = found or confirmed("state", marker, stamp.at, earlier=earlier)
+        ours = bool(resources.deleted) or deleted_before(before)
+        return gone(marker, found, changes, stamp, destroyed=ours)
+    if found is not None:
+        changes["absence"] = found
     fault = engine_fault("destroy", evidence, doubts)
     if evidence.clean and not evidence.stopped:
         if remaining:
@@ -233,13 +229,12 @@ def _end_destroy(
         fault = fault.model_copy(
             update={"code": code, "summary": f"the engine ended well, but {said}"}
         )
-    changes.update(failed_command="destroy", error=fault, last_error=fault.summary)
-    return next_entry(marker, stamp, Trigger.FAIL, **changes)
+    return failed(marker, fault, changes, stamp, command="destroy")
 
 
 def _merged_outputs(
     marker: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
-) -> dict[str, Any]:
+) -> EntryChanges:
     """
     After success what the state holds; after a failure that merged over what was known before.
     """

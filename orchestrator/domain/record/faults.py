@@ -17,6 +17,7 @@ from orchestrator.domain.record.record import (
     Fault,
     Phase,
     PlannedAction,
+    Resources,
     Verification,
 )
 from orchestrator.domain.record.state_lock import StateLock
@@ -95,6 +96,15 @@ def targeted_fault(left: Sequence[PlannedAction]) -> Fault:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     said = f"a targeted apply: left undone {shown or 'changed outputs'}"
     return Fault(code="targeted", phase="apply", summary=said, resources=names, retriable=True)
+
+
+def unapplied_fault(held: Resources, why: str = "") -> Fault:
+    """
+    The fault of a target whose provider state holds objects that were never applied as described.
+    """
+    names = tuple(ref.address for ref in held.inventory)
+    said = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"
+    return Fault(code="unapplied", phase="surgery", summary=said, resources=names, retriable=True)
 
 
 def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[Doubt]) -> Fault:

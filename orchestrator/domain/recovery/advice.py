@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.domain.record.hook_status import (
+from orchestrator.domain.record.hook_results import (
     has_completed_work,
     is_before_destroy_unknown,
     is_compensated,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from orchestrator.domain.documents.recovery import RemedyDocument, RemedyReason
-from orchestrator.domain.record.hook_status import (
+from orchestrator.domain.record.hook_results import (
     is_before_destroy_unknown,
     is_compensation_unknown,
 )

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.assessment import inventory
-from orchestrator.domain.record.conclusion import revert
+from orchestrator.domain.record.assessment import inventory, tainted
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, settle_doubts
-from orchestrator.domain.record.entries import (
-    EntryStamp,
-    follow_over,
-    next_entry,
-    outputs_of_state,
-    with_serial_of,
-)
-from orchestrator.domain.record.faults import MutationEvidence, engine_fault
+from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
+from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.record.record import (
     Attempt,
     Fault,
     OperationRecord,
-    PlannedAction,
     Resources,
     SettledDoubt,
 )
-from orchestrator.domain.record.states import NOTHING_THERE, Trigger, advance
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.record.transitions import failed, restored, with_serial_of
 
 _KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
 
@@ -64,57 +56,46 @@ def surgery_ended(
     )
     if state is None:
         assert fault is not None, "a state that cannot be read is a fault"
-        resources = before.resources if before else marker.resources
-        return _surgery_failed(marker, stamp, attempt, fault, resources, None)
-    if before is not None and before.status not in NOTHING_THERE:
-        return _status_restored(marker, before, state, attempt, stamp)
-    if not state.objects:
-        return revert(marker, before, stamp, attempt)
-    held = Resources(
-        planned=marker.resources.planned,
-        inventory=inventory(state),
-        tainted=_tainted(state),
+        held = before.resources if before else marker.resources
+    elif before is not None and before.status not in NOTHING_THERE:
+        now = _provider_state_now(marker, before, state)
+        return restored(marker, before, attempt, stamp, evidence=now)
+    elif not state.objects:
+        return restored(marker, before, attempt, stamp)
+    else:
+        held = Resources(
+            planned=marker.resources.planned, inventory=inventory(state), tainted=tainted(state)
+        )
+        fault = unapplied_fault(held)
+    changes: EntryChanges = {
+        "last_attempt": attempt,
+        "resources": held,
+        "provider_state": with_serial_of(marker.provider_state, state),
+    }
+    return failed(marker, fault, changes, stamp, command=command)
+
+
+def _provider_state_now(
+    marker: OperationRecord, before: OperationRecord, state: PulledState
+) -> EntryChanges:
+    """
+    What the provider state holds now. An object that surgery took out of it lives on: it stays in
+    the inventory, until an apply or reconcile asks for a reason.
+    """
+    settled = _settled_by_surgery(marker, before, state)
+    answered = [item.doubt for item in settled]  # what a readback says of one has no hash
+    resources = before.resources.model_copy(
+        update={
+            "inventory": (*inventory(state), *missing_from_state(before, state)),
+            "tainted": tainted(state),
+            "in_doubt": tuple(d for d in before.resources.in_doubt if d not in answered),
+        }
     )
-    return _surgery_failed(marker, stamp, attempt, unapplied_fault(held), held, state)
-
-
-def unapplied_fault(held: Resources, why: str = "") -> Fault:
-    """
-    The fault of a target whose provider state holds objects that were never applied as described.
-    """
-    names = tuple(ref.address for ref in held.inventory)
-    said = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"
-    return Fault(code="unapplied", phase="surgery", summary=said, resources=names, retriable=True)
-
-
-def adopted_unapplied(
-    before: OperationRecord | None,
-    facts: Mapping[str, Any],
-    state: PulledState,
-    changes: Sequence[PlannedAction],
-    stamp: EntryStamp,
-    *,
-    reason: str,
-) -> OperationRecord:
-    """
-    The first entry of objects that somebody else made and an apply would change, which a person
-    accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
-    """
-    held = Resources(inventory=inventory(state), tainted=_tainted(state))
-    named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
-    fault = unapplied_fault(held, f" (would change: {named}; accepted: {reason})")
-    return follow_over(
-        before,
-        facts,
-        stamp,
-        Trigger.UNAPPLIED,
-        failed_command="adopt",
-        error=fault,
-        last_error=fault.summary,
-        absence=None,
-        resources=held,
-        **outputs_of_state(None, facts["run_id"], state, stamp),
-    )
+    return {
+        "resources": resources,
+        "settled": (*before.settled, *settled),
+        "provider_state": with_serial_of(before.provider_state, state),
+    }
 
 
 def same_content(one: PulledState, other: PulledState) -> bool:
@@ -193,42 +174,6 @@ def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     return (state.lineage, state.serial if state.lineage else None) != known
 
 
-def _status_restored(
-    marker: OperationRecord,
-    before: OperationRecord,
-    state: PulledState,
-    attempt: Attempt,
-    stamp: EntryStamp,
-) -> OperationRecord:
-    """
-    ``before`` with what the provider state holds now. What surgery took out of it lives on: it
-    stays in the inventory, until an apply or reconcile asks for a reason.
-    """
-    settled = _settled_by_surgery(marker, before, state)
-    answered = [item.doubt for item in settled]  # what a readback says of one has no hash
-    resources = before.resources.model_copy(
-        update={
-            "inventory": (*inventory(state), *missing_from_state(before, state)),
-            "tainted": _tainted(state),
-            "in_doubt": tuple(d for d in before.resources.in_doubt if d not in answered),
-        }
-    )
-    return before.model_copy(
-        update={
-            "status": advance(marker.status, Trigger.REVERT, before=before.status),
-            "previous_status": marker.status,
-            "sequence": marker.sequence + 1,
-            "entry_id": stamp.entry_id,
-            "updated_at": stamp.at,
-            "actor": stamp.actor,
-            "last_attempt": attempt,
-            "resources": resources,
-            "settled": (*before.settled, *settled),
-            "provider_state": with_serial_of(before.provider_state, state),
-        }
-    )
-
-
 def _settled_by_surgery(
     marker: OperationRecord, before: OperationRecord, state: PulledState
 ) -> Iterable[SettledDoubt]:
@@ -249,29 +194,3 @@ def _settled_by_surgery(
         item.model_copy(update={"how": "adopted"}) if item.doubt.address in imported else item
         for item in settle_doubts(before, look)
     )
-
-
-def _surgery_failed(
-    marker: OperationRecord,
-    stamp: EntryStamp,
-    attempt: Attempt,
-    fault: Fault,
-    resources: Resources,
-    state: PulledState | None,
-) -> OperationRecord:
-    return next_entry(
-        marker,
-        stamp,
-        Trigger.FAIL,
-        active_command=None,
-        failed_command=marker.active_command,
-        error=fault,
-        last_error=fault.summary,
-        last_attempt=attempt,
-        resources=resources,
-        provider_state=with_serial_of(marker.provider_state, state),
-    )
-
-
-def _tainted(state: PulledState) -> tuple[str, ...]:
-    return tuple(item.address for item in state.objects if item.tainted)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from orchestrator.app.session import Session
 from orchestrator.app.steps.content_blobs import store_lock_file, store_snapshot
@@ -16,6 +15,7 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.scope import fingerprint, scope
+from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, ModuleFacts, RunFacts
 from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
 from orchestrator.domain.recovery.rerun_rules import lock_blob
 from orchestrator.domain.target import action_of
@@ -25,7 +25,7 @@ _LOCKED_PROVIDER = re.compile(
 )
 
 
-class EntryFacts:
+class AttemptFacts:
     """
     The facts of one attempt at a step, whose files lie in ``evidence``.
 
@@ -61,57 +61,56 @@ class EntryFacts:
         files.write(self._evidence / "resolved.inputs.yml", resolved)
         files.write(self._evidence / "rerun-inputs.yml", rerun)
 
-    def of(self, state: PulledState) -> dict[str, Any]:
+    def of(self, state: PulledState) -> EntryFacts:
         """
-        The fields of the next entry, the provider state being ``state``, mutation or not.
+        The facts for an entry written while the provider state is ``state``.
         """
-        services, prepared, known = self._services, self._prepared, self._prepared.record
-        deployment, root, step = self._session.deployment, prepared.work_dir, prepared.step
+        services, root, engine = self._services, self._prepared.work_dir, self._services.engine.info
         providers = _providers(services.workdirs.lock_file(root))
-        target = deployment.target(step.name)
-        facts: dict[str, Any] = {
-            "project": deployment.project,
-            "target": TargetRef(
-                blueprint=target.blueprint, environment=target.environment, step=target.step
-            ),
-            "run_id": self._session.run_id,
-            "run_record": f"runs/{self._session.run_id}",
-            "attempt": self._attempt,
-            "source": services.source,
-            "module_digest": prepared.snapshot.digest,
-            "engine": EngineRef(
-                kind=services.engine.info.kind, version=services.engine.info.version
-            ),
-            "providers": providers,
-            "provider_state": ProviderState(
+        applies = self._prepared.record is None or self._verb == "apply"
+        return EntryFacts(
+            run_id=self._session.run_id,
+            attempt=self._attempt,
+            provider_state=ProviderState(
                 backend=root.backend_type,
                 location=root.location,
                 workspace=services.workspace,
                 lineage=state.lineage or None,
                 serial=state.serial if state.lineage else None,
             ),
-            "lineage": self._session.run.lineage,
-        }
-        if known is None or self._verb == "apply":
-            owner = step.owned_by
-            facts |= {
-                "module_ref": step.module_ref,
-                "targets": self._wishes.targets,
-                "inputs_digest": self._inputs.digest(services.key),
-                "resolved_inputs_file": f"{self._place}/resolved.inputs.yml",
-                "rerun_inputs_file": f"{self._place}/rerun-inputs.yml",
-                "parent": str(deployment.target(owner)) if owner else None,
-                "needs": tuple(sorted(step.needs)),
-                "deployment": self._session.run.deployment,
-                "verify_absence": step.verify_absence,
-                "scope": scope(
-                    {*prepared.snapshot.all_provider_sources.values(), *providers},
-                    services.environ,
-                    prepared.configured,
-                    fingerprint,
-                ),
-            }
-        return facts
+            run=RunFacts(
+                source=services.source,
+                engine=EngineRef(kind=engine.kind, version=engine.version),
+                lineage=self._session.run.lineage,
+            ),
+            module=ModuleFacts(self._prepared.snapshot.digest, providers),
+            applied=self._applied(providers) if applies else None,
+        )
+
+    def _applied(self, providers: Mapping[str, str]) -> AppliedFacts:
+        deployment, step = self._session.deployment, self._prepared.step
+        target = deployment.target(step.name)
+        return AppliedFacts(
+            project=deployment.project,
+            target=TargetRef(
+                blueprint=target.blueprint, environment=target.environment, step=target.step
+            ),
+            module_ref=step.module_ref,
+            targets=self._wishes.targets,
+            inputs_digest=self._inputs.digest(self._services.key),
+            resolved_inputs_file=f"{self._place}/resolved.inputs.yml",
+            rerun_inputs_file=f"{self._place}/rerun-inputs.yml",
+            parent=str(deployment.target(step.owned_by)) if step.owned_by else None,
+            needs=tuple(sorted(step.needs)),
+            deployment=self._session.run.deployment,
+            verify_absence=step.verify_absence,
+            scope=scope(
+                {*self._prepared.snapshot.all_provider_sources.values(), *providers},
+                self._services.environ,
+                self._prepared.configured,
+                fingerprint,
+            ),
+        )
 
     @property
     def _place(self) -> str:

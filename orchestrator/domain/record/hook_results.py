@@ -1,0 +1,192 @@
+"""
+The hooks of a step (``compensate`` and ``before_destroy``): how a run of one begins and ends, and
+what a record tells of the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.domain.blueprint.blueprint import Action, CommandAction
+from orchestrator.domain.blueprint.references import scalar_text
+from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.record import (
+    Fault,
+    HookResult,
+    OperationRecord,
+    Phase,
+)
+from orchestrator.domain.record.states import Status
+from orchestrator.domain.target import ActionKind
+
+_PHASE: Mapping[ActionKind, Phase] = {"compensate": "apply", "before_destroy": "destroy"}
+_FAILED: Mapping[ActionKind, str] = {
+    "compensate": "compensation_failed",
+    "before_destroy": "before_destroy_failed",
+}
+
+_UNKNOWN: Mapping[ActionKind, str] = {
+    "compensate": "compensation_unknown",
+    "before_destroy": "before_destroy_unknown",
+}
+
+HookVerdict = Literal["done", "failed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookStart:
+    """
+    A hook that is about to run: ``by`` describes it without values, ``target`` is that of its
+    module, None for a command.
+    """
+
+    kind: ActionKind
+    by: str
+    run_id: str
+    reason: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookOutcome:
+    """
+    How a hook ended. ``fault`` is None only where it is done.
+    """
+
+    verdict: HookVerdict
+    fault: Fault | None = None
+    exit_code: int | None = None
+
+
+def hook_description(action: Action) -> str:
+    """
+    A hook as the blueprint writes it, without values.
+    """
+    if isinstance(action, CommandAction):
+        return " ".join(map(scalar_text, action.argv.raw))
+    return f"module {action.root.module_ref}"
+
+
+def last_hook_result(record: OperationRecord, kind: ActionKind) -> HookResult | None:
+    """
+    The result of the hook's last run since the last apply.
+    """
+    return record.compensation if kind == "compensate" else record.before_destroy
+
+
+def hook_of(marker: OperationRecord) -> ActionKind:
+    """
+    The hook that is under way by this marker.
+    """
+    match marker.active_command:
+        case "compensate" | "before_destroy" as kind:
+            return kind
+        case other:
+            raise ValueError(f"{other} is not a hook")
+
+
+def hook_skipped(
+    record: OperationRecord, by: str, run_id: str, stamp: EntryStamp, reason: str
+) -> HookResult:
+    """
+    The result of a hook that a destroy leaves out, for ``reason``.
+    """
+    on = tuple(ref.address for ref in record.resources.inventory)
+    return HookResult(verdict="skipped", by=by, run_id=run_id, at=stamp.at, reason=reason, on=on)
+
+
+def command_outcome(
+    kind: ActionKind,
+    by: str,
+    exit_code: int | None,
+    *,
+    said: str = "",
+    stopped: bool = False,
+    timed_out: bool = False,
+) -> HookOutcome:
+    """
+    How a command ended. Without an exit code something ended it in the middle: nobody can tell what
+    it did.
+    """
+    if exit_code == 0:
+        return HookOutcome("done", exit_code=0)
+    tail = f": {said}" if said else ""
+    if exit_code is not None:
+        summary = f"`{by}` ended with exit code {exit_code}{tail}"
+        return HookOutcome("failed", hook_fault(kind, summary), exit_code)
+    code, why = _UNKNOWN[kind], "was killed"
+    if stopped:
+        code, why = "stopped", "was stopped by a signal"
+    if timed_out:
+        code, why = "deadline", "was stopped: its timeout passed"
+    summary = f"`{by}` {why}; what it had done by then is not known{tail}"
+    return HookOutcome("unknown", hook_fault(kind, summary, code=code))
+
+
+def hook_fault(kind: ActionKind, summary: str, *, code: str = "") -> Fault:
+    """
+    The fault of a step whose hook did not end well.
+    """
+    return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary)
+
+
+def module_outcome(kind: ActionKind, root: OperationRecord, fault: Fault | None) -> HookOutcome:
+    """
+    How the module of a hook ended: its own record holds the details.
+    """
+    if fault is None:
+        return HookOutcome("done")
+    named = fault.model_copy(
+        update={
+            "code": fault.code if fault.code in ("stopped", "deadline") else _FAILED[kind],
+            "phase": _PHASE[kind],
+            "summary": f"{root.module_ref}: {fault.summary}",
+        }
+    )
+    return HookOutcome("failed", named)
+
+
+def completed_before_destroy(record: OperationRecord) -> HookResult | None:
+    """
+    The result of a before_destroy hook that is not to be repeated: since it ran a destroy has
+    deleted, or may have deleted, some of the objects it ran for.
+    """
+    last = record.before_destroy
+    if last is None or last.verdict not in ("done", "skipped"):
+        return None
+    left = {ref.address for ref in record.resources.inventory}
+    doubtful = any(doubt.action == "delete" for doubt in record.resources.in_doubt)
+    return last if doubtful or not left.issuperset(last.on) else None
+
+
+def is_compensated(record: OperationRecord | None) -> bool:
+    """
+    Whether the last apply has been compensated since.
+    """
+    last = record.compensation if record is not None else None
+    return last is not None and last.verdict == "done"
+
+
+def is_compensation_unknown(record: OperationRecord) -> bool:
+    """
+    Whether the end of the compensation is unknown: it takes a reason to repeat it.
+    """
+    return record.compensation is not None and record.compensation.verdict == "unknown"
+
+
+def is_before_destroy_unknown(record: OperationRecord) -> bool:
+    """
+    Whether the end of the before_destroy hook is unknown: it takes a reason to repeat it.
+    """
+    return record.before_destroy is not None and record.before_destroy.verdict == "unknown"
+
+
+def has_completed_work(record: OperationRecord) -> bool:
+    """
+    Whether there is completed work to compensate.
+    """
+    return record.status is not Status.ERROR or bool(
+        record.resources.inventory or record.outputs or record.sensitive_outputs
+    )

@@ -1,0 +1,210 @@
+"""
+What evidence says of a target without a mutation: after an empty plan, an empty provider state, or
+what reconcile gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from orchestrator.domain.destroy.absence import (
+    FINISHED,
+    AbsenceFinding,
+    absence,
+    absence_with_forgotten,
+    describe_remaining,
+    unconfirmed_objects,
+    update_doubts,
+)
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.assessment import inventory, tainted
+from orchestrator.domain.record.doubts import missing_from_state, vanished_doubts
+from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.record import (
+    Absence,
+    CheckedObject,
+    Doubt,
+    Fault,
+    OperationRecord,
+    Resources,
+    SettledDoubt,
+    Verification,
+)
+from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.transitions import (
+    checked,
+    gone,
+    observed,
+    outputs_of_state,
+    unconfirmed,
+    with_serial_of,
+)
+
+
+def reconciled(
+    before: OperationRecord,
+    state: PulledState,
+    settled: Sequence[SettledDoubt],
+    stamp: EntryStamp,
+    *,
+    sound: Verification | None,
+    findings: Sequence[AbsenceFinding] = (),
+    run_id: str = "",
+) -> OperationRecord:
+    """
+    The entry that a reconcile writes.
+
+    ``settled`` are the doubts that it answered. Objects that have left the provider state since
+    become doubts. ``sound`` is the result of the checks where a plan with the recorded inputs was
+    empty; None where it was not. ``findings`` is what the provider answers the run ``run_id`` about
+    objects that an earlier destroy removed.
+    """
+    answered = {(item.doubt.address, item.doubt.action) for item in settled}
+    findings = [item for item in findings if (item.ref.address, "forget") not in answered]
+    before = _with_findings(before, findings, stamp, run_id=run_id)
+    known = {doubt.address for doubt in before.resources.in_doubt}
+    left = [ref for ref in missing_from_state(before, state) if ref.address not in known]
+    kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
+    fresh = tuple(d for d in vanished_doubts(left) if (d.address, d.action) not in answered)
+    doubts = (*kept, *fresh)
+    resources = before.resources.model_copy(
+        update={
+            "inventory": (*inventory(state), *unconfirmed_objects(before, kept)),
+            "tainted": tainted(state),
+            "in_doubt": doubts,
+        }
+    )
+    base = before.model_copy(
+        update={
+            "resources": resources,
+            "settled": (*before.settled, *settled),
+            "provider_state": with_serial_of(before.provider_state, state),
+        }
+    )
+    empty = not state.objects and not state.outputs
+    if before.absence is not None or (empty and before.status is Status.ERROR):
+        told = absence_with_forgotten(before.absence, settled, stamp.at)
+        base = base.model_copy(update={"absence": told})
+    if empty and before.status is Status.ERROR and (findings or not doubts):
+        return gone_without_mutation(base, stamp, findings, run_id=run_id)
+    if sound is not None and not doubts:
+        outputs = outputs_of_state(base, before.run_id, state, stamp)
+        return checked(base.model_copy(update=outputs), sound, stamp)
+    # What was in doubt before keeps the error that says how it came to be.
+    if fresh and base.status in (Status.OK, Status.ERROR):
+        code, said = unconfirmed_reason(resources)
+        fault = Fault(code=code, phase="readback", summary=said)
+        return unconfirmed(base, fault, stamp, command="reconcile")
+    if base.status is Status.ERROR:
+        return observed(base, {}, stamp)
+    return observed(base, outputs_of_state(base, before.run_id, state, stamp), stamp)
+
+
+def gone_without_mutation(
+    before: OperationRecord,
+    stamp: EntryStamp,
+    findings: Sequence[AbsenceFinding] = (),
+    *,
+    run_id: str = "",
+) -> OperationRecord:
+    """
+    Provider state holds nothing of the target: ``destroyed`` where a destroy of ours had begun the
+    work, ``absent`` where nothing was ever made or it vanished without us, ``error`` while objects
+    are in doubt that the state does not know.
+
+    ``findings`` is what the provider answers the run ``run_id`` about objects that an earlier
+    destroy removed.
+    """
+    before = _with_findings(before, findings, stamp, run_id=run_id)
+    doubts = before.resources.in_doubt
+    if doubts:
+        code, said = unconfirmed_reason(before.resources, findings)
+        fault = Fault(
+            code=code, phase="destroy", summary=f"the provider state is empty, but {said}"
+        )
+        return unconfirmed(before, fault, stamp, command="destroy")
+    return gone(
+        before,
+        confirmed("state", before, stamp.at, earlier=before.absence),
+        {"resources": Resources()},
+        stamp,
+        destroyed=deleted_before(before),
+    )
+
+
+def _with_findings(
+    before: OperationRecord, findings: Sequence[AbsenceFinding], stamp: EntryStamp, *, run_id: str
+) -> OperationRecord:
+    """
+    The record with what the provider says now of objects that an earlier destroy removed.
+    """
+    if not findings:
+        return before
+    resources = before.resources
+    doubts, settled = update_doubts(resources.in_doubt, findings, run_id=run_id, at=stamp.at)
+    gone = {item.key for item in findings if item.state == "gone"}
+    inventory = (ref for ref in resources.inventory if (ref.address, ref.id) not in gone)
+    return before.model_copy(
+        update={
+            "resources": resources.model_copy(
+                update={"in_doubt": doubts, "inventory": tuple(inventory)}
+            ),
+            "settled": (*before.settled, *settled),
+            "absence": absence(findings, (), stamp.at, earlier=before.absence),
+        }
+    )
+
+
+def deleted_before(record: OperationRecord | None) -> bool:
+    """
+    Whether a destroy of ours that failed in the end had deleted what it got at.
+    """
+    return (
+        record is not None and record.failed_command == "destroy" and bool(record.resources.deleted)
+    )
+
+
+def unconfirmed_reason(
+    resources: Resources, findings: Sequence[AbsenceFinding] = ()
+) -> tuple[str, str]:
+    """
+    Code and words for an absence that is not confirmed: ``remaining`` where the provider still has
+    an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
+    """
+    there = describe_remaining(findings)
+    if there:
+        return "remaining", f"the provider still has {there}"
+    without_us = all(
+        doubt.action == "forget" and doubt.saved is None and doubt.address not in resources.deleted
+        for doubt in resources.in_doubt
+    )
+    return "vanished" if without_us else "unconfirmed", unconfirmed_text(resources.in_doubt)
+
+
+def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
+    """
+    What is not confirmed gone, in a few words.
+    """
+    names = ", ".join(doubt.address for doubt in doubts)
+    return f"not confirmed gone: {names} ({doubts[0].why})"
+
+
+def confirmed(
+    method: str, record: OperationRecord, at: datetime, *, earlier: Absence | None = None
+) -> Absence:
+    """
+    The absence of everything that ``record`` knew of, and of what was known ``earlier`` to be gone;
+    where that is all, it was established by the earlier method.
+    """
+    known = (
+        {(c.address, c.id): c for c in earlier.checked if c.state in FINISHED} if earlier else {}
+    )
+    checked = [
+        CheckedObject(address=ref.address, id=ref.id, state="gone")
+        for ref in record.resources.inventory
+        if (ref.address, ref.id) not in known
+    ]
+    if earlier is not None and not checked and any(c.state == "gone" for c in known.values()):
+        method = earlier.method
+    return Absence(verdict="confirmed", method=method, checked=(*known.values(), *checked), at=at)

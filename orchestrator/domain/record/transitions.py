@@ -1,0 +1,473 @@
+"""
+Every move of a record: the entry before, facts or evidence, and a stamp make the next entry.
+
+The status follows from the table of statuses alone, and the header of an entry is written in one
+function. Nothing here judges evidence (`conclusion`, `surgery` and `reconciliation` do) or writes
+anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from orchestrator.domain.destroy.absence import unconfirmed_objects
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.assessment import inventory, tainted
+from orchestrator.domain.record.entry_facts import EntryChanges, EntryFacts, EntryStamp
+from orchestrator.domain.record.faults import check_fault, unapplied_fault
+from orchestrator.domain.record.hook_results import (
+    HookOutcome,
+    HookStart,
+    hook_of,
+    last_hook_result,
+)
+from orchestrator.domain.record.record import (
+    Absence,
+    Attempt,
+    Command,
+    Doubt,
+    Fault,
+    HookResult,
+    OperationRecord,
+    OutputOrigin,
+    PlannedAction,
+    PriorStatus,
+    ProviderState,
+    Resources,
+    Retention,
+    SettledDoubt,
+    Verification,
+)
+from orchestrator.domain.record.states import Status, Trigger, advance
+from orchestrator.domain.target import ActionKind
+
+#: How the absence of what went with its parent is established.
+WITH_PARENT: Final = "parent"
+
+_NO_FAULT: EntryChanges = {"failed_command": None, "last_error": None, "error": None}
+
+#: What a target that is gone no longer has.
+_CLEARED: EntryChanges = {
+    **_NO_FAULT,
+    "active_command": None,
+    "last_attempt": None,
+    "outputs": {},
+    "outputs_from": {},
+    "sensitive_outputs": (),
+    "verification": None,
+}
+
+#: An apply is new work: what was done to undo the work before it no longer counts.
+_NO_HOOKS: EntryChanges = {"compensation": None, "before_destroy": None}
+
+
+def _next(
+    previous: OperationRecord | None,
+    stamp: EntryStamp,
+    trigger: Trigger,
+    changes: EntryChanges,
+    *,
+    facts: EntryFacts | None = None,
+    restores: OperationRecord | PriorStatus | None = None,
+    content: OperationRecord | None = None,
+) -> OperationRecord:
+    """
+    The entry after ``previous``: its header, and ``changes`` over ``facts`` over ``content``, the
+    record whose other fields it keeps (``previous`` unless given). Unknown fields are kept.
+
+    ``restores`` is what a REVERT goes back to.
+    """
+    before = previous.status if previous else None
+    header: EntryChanges = {
+        "status": advance(before, trigger, before=restores.status if restores else None),
+        "previous_status": before,
+        "sequence": previous.sequence + 1 if previous else 1,
+        "entry_id": stamp.entry_id,
+        "updated_at": stamp.at,
+        "actor": stamp.actor,
+    }
+    known: EntryChanges = facts.changes() if facts else {}
+    updates: EntryChanges = {**known, **changes, **header}
+    base = content or previous
+    if base is None:
+        return OperationRecord.model_validate(updates)
+    return base.model_copy(update=dict(updates))
+
+
+def _with_fault(command: Command, fault: Fault) -> EntryChanges:
+    return {"failed_command": command, "error": fault, "last_error": fault.summary}
+
+
+def mark(
+    before: OperationRecord | None,
+    facts: EntryFacts,
+    state: PulledState,
+    stamp: EntryStamp,
+    *,
+    command: Command,
+    planned: Sequence[PlannedAction],
+    doubts: Sequence[Doubt] = (),
+    settled: Sequence[SettledDoubt] = (),
+) -> OperationRecord:
+    """
+    The marker (law: intent first): ``command`` is about to carry out ``planned`` on the objects in
+    ``state``. ``doubts`` stay open, ``settled`` were answered on the way.
+    """
+    changes: EntryChanges = {
+        **_NO_FAULT,
+        "active_command": command,
+        "absence": None,
+        "started_at": stamp.at,
+        "resources": Resources(
+            planned=tuple(planned),
+            inventory=(*inventory(state), *unconfirmed_objects(before, doubts)),
+            in_doubt=tuple(doubts),
+        ),
+        "settled": _settled(before, settled),
+    }
+    if command == "apply":
+        changes.update(_NO_HOOKS)
+    return _next(before, stamp, Trigger.START, changes, facts=facts)
+
+
+def mark_with_parent(
+    before: OperationRecord, facts: EntryFacts, state: PulledState, stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The marker for emptying the provider state of a target whose parent is confirmed gone (law:
+    children follow parents): the objects in ``state`` went with it.
+    """
+    marker = mark(
+        before,
+        facts,
+        state,
+        stamp,
+        command="destroy",
+        planned=[PlannedAction(address=item.address, action="forget") for item in state.objects],
+        doubts=before.resources.in_doubt,
+    )
+    absence = Absence(verdict="unconfirmed", method=WITH_PARENT, at=stamp.at)
+    return marker.model_copy(update={"absence": absence})
+
+
+def succeeded(
+    marker: OperationRecord,
+    before: OperationRecord | None,
+    evidence: EntryChanges,
+    stamp: EntryStamp,
+) -> OperationRecord:
+    """
+    An apply ended well and its checks hold: ``ok``, or still ``retained``.
+    """
+    retained = before is not None and before.status is Status.RETAINED
+    changes: EntryChanges = {
+        **evidence,
+        **_NO_FAULT,
+        "active_command": None,
+        "last_attempt": None,
+        "absence": None,
+    }
+    return _next(marker, stamp, Trigger.KEEP if retained else Trigger.SUCCEED, changes)
+
+
+def failed(
+    marker: OperationRecord,
+    fault: Fault,
+    evidence: EntryChanges,
+    stamp: EntryStamp,
+    *,
+    command: Command,
+) -> OperationRecord:
+    """
+    A mutation failed: ``error``; everything known stays, and what it left is merged in.
+    """
+    changes: EntryChanges = {**evidence, **_with_fault(command, fault), "active_command": None}
+    return _next(marker, stamp, Trigger.FAIL, changes)
+
+
+def restored(
+    marker: OperationRecord,
+    before: OperationRecord | None,
+    attempt: Attempt,
+    stamp: EntryStamp,
+    *,
+    evidence: EntryChanges | None = None,
+) -> OperationRecord:
+    """
+    The record from before the marker, with the attempt beside it that changed no object: one that
+    touched nothing, or surgery with what it did to the provider state as ``evidence``. A target
+    without a record is ``absent``: its provider state was empty before the marker.
+    """
+    if before is not None:
+        known: EntryChanges = evidence or {}
+        changes: EntryChanges = {**known, "last_attempt": attempt}
+        return _next(marker, stamp, Trigger.REVERT, changes, restores=before, content=before)
+    nothing: EntryChanges = {
+        "last_attempt": attempt,
+        "active_command": None,
+        "resources": Resources(planned=marker.resources.planned),
+        "absence": Absence(verdict="confirmed", method="never_applied", at=stamp.at),
+    }
+    return _next(marker, stamp, Trigger.REVERT, nothing)
+
+
+def gone(
+    previous: OperationRecord,
+    absence: Absence,
+    evidence: EntryChanges,
+    stamp: EntryStamp,
+    *,
+    destroyed: bool,
+) -> OperationRecord:
+    """
+    Absence is confirmed: ``destroyed`` where a destroy of ours did it, else ``absent``.
+    """
+    trigger = Trigger.GONE if destroyed else Trigger.MISSING
+    return _next(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
+
+
+def never_applied(facts: EntryFacts, stamp: EntryStamp) -> OperationRecord:
+    """
+    The first entry of a target that was never applied and whose provider state is empty: neither
+    inputs nor a module were used.
+    """
+    changes: EntryChanges = {
+        "absence": Absence(verdict="confirmed", method="never_applied", at=stamp.at),
+        "module_digest": None,
+        "inputs_digest": None,
+        "resolved_inputs_file": None,
+        "rerun_inputs_file": None,
+    }
+    return _next(None, stamp, Trigger.MISSING, changes, facts=facts)
+
+
+def unchanged(
+    before: OperationRecord | None,
+    facts: EntryFacts,
+    state: PulledState,
+    stamp: EntryStamp,
+    *,
+    verification: Verification,
+    settled: Sequence[SettledDoubt] = (),
+) -> OperationRecord:
+    """
+    A plan without changes: ``ok`` without a marker, or ``error`` where a check does not hold.
+
+    ``settled`` are the doubts that the refresh of the plan answered: there is no other.
+    """
+    changes: EntryChanges = {
+        "resources": Resources(inventory=inventory(state)),
+        "settled": _settled(before, settled),
+        "verification": verification,
+        "absence": None,
+        "targets": (),
+        **_NO_HOOKS,
+        **outputs_of_state(before, facts.run_id, state, stamp),
+    }
+    retained = before is not None and before.status is Status.RETAINED
+    if verification.verdict == "failed" and not retained:
+        changes.update(_with_fault("verify", check_fault(verification)))
+        return _next(before, stamp, Trigger.CHECK_FAIL, changes, facts=facts)
+    sound: EntryChanges = {**changes, **_NO_FAULT, "last_attempt": None}
+    return _next(before, stamp, Trigger.UNCHANGED, sound, facts=facts)
+
+
+def adopted_unapplied(
+    before: OperationRecord | None,
+    facts: EntryFacts,
+    state: PulledState,
+    stamp: EntryStamp,
+    *,
+    changes: Sequence[PlannedAction],
+    reason: str,
+) -> OperationRecord:
+    """
+    The first entry of objects that somebody else made and an apply would change, which a person
+    accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
+    """
+    held = Resources(inventory=inventory(state), tainted=tainted(state))
+    named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
+    fault = unapplied_fault(held, f" (would change: {named}; accepted: {reason})")
+    entry: EntryChanges = {
+        **_with_fault("adopt", fault),
+        "absence": None,
+        "resources": held,
+        **outputs_of_state(None, facts.run_id, state, stamp),
+    }
+    return _next(before, stamp, Trigger.UNAPPLIED, entry, facts=facts)
+
+
+def checked(
+    before: OperationRecord, verification: Verification, stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The verdict of checks that ran by themselves: ``ok`` or ``error``; what is retained stays so.
+    """
+    changes: EntryChanges = {"verification": verification}
+    if before.status is Status.RETAINED:
+        return _next(before, stamp, Trigger.UNCHANGED, changes)
+    if verification.verdict == "failed":
+        changes.update(_with_fault("verify", check_fault(verification)))
+        return _next(before, stamp, Trigger.CHECK_FAIL, changes)
+    return _next(before, stamp, Trigger.SETTLE, {**changes, **_NO_FAULT, "targets": ()})
+
+
+def observed(before: OperationRecord, evidence: EntryChanges, stamp: EntryStamp) -> OperationRecord:
+    """
+    Evidence was taken down that settles nothing.
+    """
+    return _next(before, stamp, Trigger.OBSERVE, evidence)
+
+
+def unconfirmed(
+    before: OperationRecord, fault: Fault, stamp: EntryStamp, *, command: Command
+) -> OperationRecord:
+    """
+    Without a mutation objects turned out to be in doubt: ``error``.
+    """
+    return _next(before, stamp, Trigger.UNCONFIRMED, _with_fault(command, fault))
+
+
+def retained(
+    before: OperationRecord, retention: Retention, stamp: EntryStamp, *, run_id: str
+) -> OperationRecord:
+    """
+    Somebody wants it kept. That it is said again changes the reason, not what it was before.
+    """
+    was = before.retained.was if before.retained else before.status
+    changes: EntryChanges = {"retained": retention.model_copy(update={"was": was})}
+    return _next(before, stamp, Trigger.RETAIN, {**changes, **_in_run(run_id)})
+
+
+def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> OperationRecord:
+    """
+    It is retained no more.
+    """
+    return _next(before, stamp, Trigger.RELEASE, {"retained": None, **_in_run(run_id)})
+
+
+def _in_run(run_id: str) -> EntryChanges:
+    return {"run_id": run_id, "run_record": f"runs/{run_id}"}
+
+
+def hook_begun(before: OperationRecord, hook: HookStart, stamp: EntryStamp) -> OperationRecord:
+    """
+    The marker of a hook: it is about to run. All that is known of the step stays.
+
+    Where the hook itself failed last, the status to go back to is the one from before that.
+    """
+    last = last_hook_result(before, hook.kind)
+    repeated = last is not None and before.failed_command == hook.kind
+    was = last.was if repeated and last is not None else None
+    result = HookResult(
+        verdict="running",
+        by=hook.by,
+        run_id=hook.run_id,
+        at=stamp.at,
+        reason=hook.reason,
+        target=hook.target,
+        on=tuple(ref.address for ref in before.resources.inventory),
+        was=was or _prior_status(before),
+    )
+    changes: EntryChanges = {
+        **_NO_FAULT,
+        **_hook(hook.kind, result),
+        **_in_run(hook.run_id),
+        "active_command": hook.kind,
+        "started_at": stamp.at,
+        "attempt": 1,
+    }
+    return _next(before, stamp, Trigger.START, changes)
+
+
+def hook_ended(
+    marker: OperationRecord, before: OperationRecord, outcome: HookOutcome, stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The entry that ends the hook of ``marker``, which was written over ``before``.
+
+    A hook never makes ``ok``: one that ends well restores how the step stood before, with what was
+    done beside it. One that does not makes ``error``.
+    """
+    kind = hook_of(marker)
+    last = last_hook_result(marker, kind)
+    assert last is not None, "the marker tells of its hook"
+    result = last.model_copy(
+        update={
+            "verdict": outcome.verdict,
+            "exit_code": outcome.exit_code,
+            "ended_at": stamp.at,
+        }
+    )
+    if outcome.fault is None:
+        was = last.was or _prior_status(before)
+        prior: EntryChanges = {
+            **_hook(kind, result),
+            "run_id": was.run_id,
+            "run_record": was.run_record,
+            "attempt": was.attempt,
+            "failed_command": was.failed_command,
+            "last_error": was.last_error,
+            "error": was.error,
+        }
+        return _next(marker, stamp, Trigger.REVERT, prior, restores=was, content=before)
+    changes: EntryChanges = {
+        **_hook(kind, result),
+        **_with_fault(kind, outcome.fault),
+        "run_id": marker.run_id,
+        "run_record": marker.run_record,
+        "attempt": marker.attempt,
+        "started_at": marker.started_at,
+    }
+    return _next(marker, stamp, Trigger.FAIL, changes, content=before)
+
+
+def hook_reverted(
+    marker: OperationRecord, before: OperationRecord, fault: Fault, stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The record from before a hook that never began, or is proven to have changed nothing.
+    """
+    attempt = Attempt(command=hook_of(marker), run_id=marker.run_id, at=stamp.at, error=fault)
+    return restored(marker, before, attempt, stamp)
+
+
+def _hook(kind: ActionKind, result: HookResult) -> EntryChanges:
+    return {"compensation": result} if kind == "compensate" else {"before_destroy": result}
+
+
+def _prior_status(record: OperationRecord) -> PriorStatus:
+    return PriorStatus(**{name: getattr(record, name) for name in PriorStatus.model_fields})
+
+
+def _settled(
+    before: OperationRecord | None, fresh: Sequence[SettledDoubt]
+) -> tuple[SettledDoubt, ...]:
+    return (*(before.settled if before else ()), *fresh)
+
+
+def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
+    """
+    The provider state that a target is bound to, with lineage and serial as read.
+    """
+    if bound is None or state is None or not state.lineage:
+        return bound
+    return bound.model_copy(update={"lineage": state.lineage, "serial": state.serial})
+
+
+def outputs_of_state(
+    before: OperationRecord | None, run_id: str, state: PulledState, stamp: EntryStamp
+) -> EntryChanges:
+    """
+    All outputs of a sound provider state; their origin moves only where the value is new.
+    """
+    plain = {name: item.value for name, item in state.outputs.items() if not item.sensitive}
+    fresh = OutputOrigin(run_id=run_id, at=stamp.at)
+    old, origins_before = (before.outputs, before.outputs_from) if before else ({}, {})
+    origins = {
+        name: origins_before.get(name, fresh) if old.get(name) == value else fresh
+        for name, value in plain.items()
+    }
+    hidden = tuple(sorted(name for name, item in state.outputs.items() if item.sensitive))
+    return {"outputs": plain, "outputs_from": origins, "sensitive_outputs": hidden}
