@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("adopt", short_help="Take existing provider state under records.")
@@ -32,8 +30,8 @@ from orchestrator.cli.invocation import Invocation
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, accept_changes: str | None) -> int:
     """
     Take the provider state that steps of BLUEPRINT have already, made by somebody else, under
     records. Nothing is changed: a step is adopted only where a plan on it is empty, or where what
@@ -44,7 +42,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator adopt web-service -e staging --step network
     """
     from orchestrator.app.commands.adopt import adopt
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import AdoptRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "adopt", adopt, given, need=Need.VALUES)
+    request = AdoptRequest(options=call.options, accept_changes=accept_changes)
+    return load_and_run(call, request, adopt, need=Need.VALUES)

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 _TARGET = "Apply only this; the step is `ok` only if nothing else is left to change."
 
@@ -48,8 +46,8 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, from_run: str | None, unfinished: bool) -> int:
     """
     Apply the steps of BLUEPRINT, each as soon as the steps it needs are done.
 
@@ -62,12 +60,13 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator apply web-service --step server+ --yes
       orchestrator apply web-service -e prod --from-run 20261129T123000123Z-3f9a1c
     """
-    if given["from_run"] is not None:
-        from orchestrator.cli.rerun import promote
-
-        return promote(invocation, given)
     from orchestrator.app.commands.apply import apply
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import ApplyRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "apply", apply, given, need=Need.VALUES)
+    request = ApplyRequest(options=call.options, unfinished=unfinished, from_run=from_run)
+    if from_run is not None:
+        from orchestrator.cli.rerun import promote
+
+        return promote(call, request, from_run)
+    return load_and_run(call, request, apply, need=Need.VALUES)

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("compensate", short_help="Undo what steps have done, as they declare it.")
@@ -41,8 +39,8 @@ from orchestrator.cli.invocation import Invocation
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, repeat: str | None) -> int:
     """
     Carry out what the steps of BLUEPRINT declare as `compensate`: dependents first, unless they say
     otherwise by `after`.
@@ -55,7 +53,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator compensate web-service -e staging --reason 'release 41 is withdrawn'
     """
     from orchestrator.app.commands.compensate import compensate
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import CompensateRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "compensate", compensate, given, need=Need.AVAILABLE)
+    request = CompensateRequest(options=call.options, repeat=repeat)
+    return load_and_run(call, request, compensate, need=Need.AVAILABLE)

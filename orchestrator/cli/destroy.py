@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("destroy", short_help="Take the steps down until they are confirmed gone.")
@@ -66,8 +64,8 @@ from orchestrator.cli.invocation import Invocation
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, skip_before_destroy: str | None, repeat: str | None) -> int:
     """
     Destroy the steps of BLUEPRINT, dependents first.
 
@@ -86,7 +84,10 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator destroy web-service --step 'db["@before_destroy"]'
     """
     from orchestrator.app.commands.destroy import destroy
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import DestroyRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "destroy", destroy, given, need=Need.AVAILABLE)
+    request = DestroyRequest(
+        options=call.options, skip_before_destroy=skip_before_destroy, repeat=repeat
+    )
+    return load_and_run(call, request, destroy, need=Need.AVAILABLE)

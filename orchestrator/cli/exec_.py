@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 if TYPE_CHECKING:
     from orchestrator.domain.engine_commands import EngineCommand
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 @options.takeover
 @options.reason
 @options.verbose
-@click.pass_obj
-def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     """
     Run a command of the engine in the directory of TARGET (<blueprint>/<environment>/<step>), with
     its recorded inputs. What may change provider state needs --yes and is recorded before and
@@ -45,41 +46,36 @@ def command(invocation: Invocation, /, target: str, words: tuple[str, ...], **gi
       orchestrator exec web-service/staging/server --yes -- state mv aws_a.old aws_a.new
     """
     from orchestrator.app.commands.exec_ import execute
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import ExecRequest
     from orchestrator.domain.engine_commands import EngineCommand
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
 
     wanted = EngineCommand.parse(words)
-    chosen = (
-        given | options.target(invocation, target) | {"words": words, "jobs": 1, "as_json": False}
-    )
     if wanted.mutates:
-        return load_and_run(invocation, "exec", execute, chosen, need=Need.AVAILABLE)
-    if given["at"] is not None:
+        request = ExecRequest(options=replace(call.options, jobs=1), words=words)
+        return load_and_run(call, request, execute, need=Need.AVAILABLE)
+    if call.options.at is not None:
         raise Usage("--at is for what may change provider state, and this only reads")
-    return _look(invocation, wanted, chosen)
+    return _look(call, wanted)
 
 
-def _look(invocation: Invocation, wanted: EngineCommand, given: dict[str, Any]) -> int:
+def _look(call: RunCall, wanted: EngineCommand) -> int:
     from orchestrator import composition
     from orchestrator.app.commands.exec_ import look
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.values import Need
 
-    project = invocation.project()
-    deployment = composition.load_deployment(
-        project, options.blueprint_selection(given), Need.AVAILABLE
-    )
-    (step,) = deployment.graph.select(given["steps"], ())
+    deployment = composition.load_deployment(call.project, call.selection, Need.AVAILABLE)
+    (step,) = deployment.graph.select(call.options.steps, ())
     with (
         StopSignals().installed() as stop,
         composition.open_services(
-            project,
+            call.project,
             deployment,
-            engine=given["engine"],
-            sink=invocation.quiet_sink(),
+            engine=call.engine,
+            sink=call.invocation.quiet_sink(),
             stop=stop,
             approver=Nobody(),
             check_module_versions=False,

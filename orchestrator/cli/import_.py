@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("import", short_help="Take an object that exists into a step.")
@@ -27,10 +27,8 @@ from orchestrator.cli.invocation import Invocation
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(
-    invocation: Invocation, /, target: str, address: str, object_id: str, **given: Any
-) -> int:
+@run_command
+def command(call: RunCall, /, *, address: str, object_id: str) -> int:
     """
     Import the object with this provider ID at ADDRESS of TARGET (<blueprint>/<environment>/<step>),
     with its current module and inputs. Nothing remote is changed. The step keeps its status; one
@@ -41,16 +39,12 @@ def command(
       orchestrator import web-service/staging/server aws_instance.this i-0a1b2c3d
     """
     from orchestrator.app.commands.import_ import import_one
-    from orchestrator.app.run.request import ImportSpec
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import ImportRequest, ImportSpec
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
 
     if not (address and object_id):
         raise Usage("ADDRESS and ID cannot be empty", hint="is a variable of the shell not set?")
-    chosen = (
-        given
-        | options.target(invocation, target)
-        | {"adopt": (ImportSpec(address, object_id),), "jobs": 1}
-    )
-    return load_and_run(invocation, "import", import_one, chosen, need=Need.VALUES)
+    options = replace(call.options, jobs=1)
+    request = ImportRequest(options=options, adopt=(ImportSpec(address, object_id),))
+    return load_and_run(call, request, import_one, need=Need.VALUES)

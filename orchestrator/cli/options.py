@@ -4,15 +4,11 @@ The options that commands share, and what they add up to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
-
-if TYPE_CHECKING:
-    from orchestrator.cli.invocation import Invocation
-    from orchestrator.project import BlueprintSelection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -205,27 +201,6 @@ accept_vanished = click.option(
 )
 
 
-def target(invocation: Invocation, text: str) -> dict[str, Any]:
-    """
-    What the options blueprint, environment and step would be for a target; Usage where it is none.
-
-    A blueprint that is not under ``blueprints/`` is where its record says that it was.
-    """
-    from orchestrator import composition
-    from orchestrator.domain.target import Target
-    from orchestrator.errors import Usage
-
-    try:
-        found = Target.parse(text)
-    except ValueError as exc:
-        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
-    return {
-        "blueprint": composition.blueprint_of(invocation.project(), found),
-        "environment": found.environment,
-        "steps": (found.step,),
-    }
-
-
 #: How an earlier run is done again, whichever way.
 rerun = _stack(
     on_failure,
@@ -242,17 +217,3 @@ rerun = _stack(
     verbose,
     json_lines,
 )
-
-
-def blueprint_selection(given: Mapping[str, Any]) -> BlueprintSelection:
-    """
-    The blueprint that the options name, in its environment with its inputs.
-    """
-    from orchestrator.project import BlueprintSelection
-
-    return BlueprintSelection(
-        blueprint=given["blueprint"],
-        environment=given["environment"],
-        variables=given.get("variables", ()),
-        input_files=given.get("input_files", ()),
-    )

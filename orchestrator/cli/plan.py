@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.invocation import paper
+from orchestrator.cli.running import RunCall, run_command
 
 
 @click.command("plan", short_help="Show what would change.")
@@ -30,8 +30,8 @@ from orchestrator.cli.invocation import Invocation, paper
 @options.accept_vanished
 @options.verbose
 @options.json_document
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
 
@@ -44,47 +44,40 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator plan web-service --detailed-exitcode --json
     """
     from orchestrator import composition
-    from orchestrator.app.commands.plan import PlanRequest, plan
+    from orchestrator.app.commands.plan import plan
+    from orchestrator.app.run.request import PlanRequest
     from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.running import plan_options_of
     from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
     from orchestrator.loading.values import Need
     from orchestrator.orphans import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
-    project, destroying = invocation.project(), given["destroy"]
-    need = Need.AVAILABLE if destroying else Need.VALUES
-    if given["orphaned"] and not destroying:
+    if call.options.orphaned and not destroy:
         raise Usage("--orphaned goes with --destroy")
-    selection = options.blueprint_selection(given)
-    if given["orphaned"]:
-        deployment = deployment_with_orphans(project, selection, whole=False)
+    if call.options.orphaned:
+        deployment = deployment_with_orphans(call.project, call.selection, whole=False)
     else:
-        deployment = composition.load_deployment(project, selection, need)
-    question = PlanRequest(
-        steps=given["steps"],
-        exclude=given["exclude"],
-        orphaned=given["orphaned"],
-        verb="destroy" if destroying else "apply",
-        jobs=given["jobs"] or project.settings.jobs,
-        allow_engine_change=given["allow_engine_change"],
-        detailed_exitcode=given["detailed_exitcode"],
-        plan_options=plan_options_of(given),
+        need = Need.AVAILABLE if destroy else Need.VALUES
+        deployment = composition.load_deployment(call.project, call.selection, need)
+    request = PlanRequest(
+        options=call.options,
+        verb="destroy" if destroy else "apply",
+        detailed_exitcode=detailed_exitcode,
     )
     with (
         StopSignals().installed() as stop,
         composition.open_services(
-            project,
+            call.project,
             deployment,
-            engine=given["engine"],
-            sink=invocation.quiet_sink(),
+            engine=call.engine,
+            sink=call.invocation.quiet_sink(),
             stop=stop,
             approver=Nobody(),
-            check_module_versions=not destroying,
+            check_module_versions=not destroy,
         ) as services,
     ):
-        document, code = plan(services, deployment, question)
-    shown = paper(sys.stdout, verbose=given["verbose"])
-    click.echo(document.to_json() if given["as_json"] else plan_text(document, shown))
+        document, code = plan(services, deployment, request)
+    shown = paper(sys.stdout, verbose=call.verbose)
+    click.echo(document.to_json() if call.as_json else plan_text(document, shown))
     return code

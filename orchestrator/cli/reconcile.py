@@ -4,29 +4,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 if TYPE_CHECKING:
     from orchestrator.app.run.request import ImportSpec
 
 
-def adoptions(
-    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+def _parse_import_specs(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[ImportSpec, ...]:
     """
-    The adoptions that the texts name; a usage error for one that names none.
+    Parse each text as ADDRESS=ID; a usage error for one that is none.
     """
-    if not given:
+    if not texts:
         return ()
     from orchestrator.app.run.request import ImportSpec
 
     try:
-        return tuple(ImportSpec.parse(text) for text in given)
+        return tuple(ImportSpec.parse(text) for text in texts)
     except ValueError as exc:
         raise click.BadParameter(str(exc)) from exc
 
@@ -49,7 +49,7 @@ def adoptions(
     metavar="ADDRESS=ID",
     multiple=True,
     allow_from_autoenv=False,
-    callback=adoptions,
+    callback=_parse_import_specs,
     help="Import the object with this ID at an address in doubt.",
 )
 @click.option(
@@ -88,8 +88,18 @@ def adoptions(
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(
+    call: RunCall,
+    /,
+    *,
+    forget: tuple[str, ...],
+    adopt: tuple[ImportSpec, ...],
+    untaint: tuple[str, ...],
+    push_errored_state: bool,
+    dismiss_errored_state: str | None,
+    unlock: str | None,
+) -> int:
     """
     Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
     provider state, a plan with the recorded inputs, and the provider, which is asked for what a
@@ -104,7 +114,16 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
     """
     from orchestrator.app.commands.reconcile import reconcile
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import ReconcileRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "reconcile", reconcile, given, need=Need.AVAILABLE)
+    request = ReconcileRequest(
+        options=call.options,
+        forget=forget,
+        adopt=adopt,
+        untaint=untaint,
+        push_errored_state=push_errored_state,
+        dismiss_errored_state=dismiss_errored_state,
+        unlock=unlock,
+    )
+    return load_and_run(call, request, reconcile, need=Need.AVAILABLE)

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("redeploy", short_help="A new attempt from the files as they are now.")
@@ -24,8 +22,8 @@ from orchestrator.cli.invocation import Invocation
     help="The run that this one comes from; by default the failed one that the records name.",
 )
 @options.rerun
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, from_run: str | None) -> int:
     """
     Apply the steps of BLUEPRINT from blueprint, modules and inputs as they are now, as a new
     attempt after a failed run. Refused while something is in doubt.
@@ -35,7 +33,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator redeploy web-service -e staging --reason 'fixed the instance type'
     """
     from orchestrator.app.commands.rerun import redeploy
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import RedeployRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "redeploy", redeploy, given, need=Need.VALUES)
+    request = RedeployRequest(options=call.options, from_run=from_run)
+    return load_and_run(call, request, redeploy, need=Need.VALUES)

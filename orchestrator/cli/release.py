@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("release", short_help="Let go of retained steps.")
@@ -29,8 +27,8 @@ from orchestrator.cli.invocation import Invocation
 @options.takeover
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall) -> int:
     """
     Let go of retained steps of BLUEPRINT: they are ok again, and the next destroy takes them down.
 
@@ -39,7 +37,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator release web-service -e prod --step dns --reason 'moved to the new zone'
     """
     from orchestrator.app.commands.retain import release
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import ReleaseRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "release", release, given, need=Need.AVAILABLE)
+    request = ReleaseRequest(options=call.options)
+    return load_and_run(call, request, release, need=Need.AVAILABLE)

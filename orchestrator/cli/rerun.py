@@ -4,60 +4,61 @@ What the commands have in common that start from an earlier run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, run_use_case
 
 if TYPE_CHECKING:
-    from orchestrator.app.run.request import Verb
+    from orchestrator.app.inspection.run_lookup import PriorRun
+    from orchestrator.app.run.request import ApplyRequest, RerunRequest
+    from orchestrator.app.services import Services
+    from orchestrator.domain.blueprint.blueprint import Deployment
+
+Request = TypeVar("Request", bound="RerunRequest", contravariant=True)
 
 
-def run_again(
-    invocation: Invocation, verb: Verb, use_case: Callable[..., int], given: Mapping[str, Any]
-) -> int:
+class RerunUseCase(Protocol[Request]):
     """
-    Run a use case on what an earlier run meant to do; the exit code. ``use_case`` takes that run as
-    ``earlier``.
+    A use case that is given the run it comes from.
+    """
+
+    def __call__(
+        self, services: Services, deployment: Deployment, request: Request, *, earlier: PriorRun
+    ) -> int: ...
+
+
+def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) -> int:
+    """
+    Carry out a request on what an earlier run meant to do; the exit code.
     """
     from orchestrator import rerun
-    from orchestrator.cli.running import run_use_case
 
-    project, selection = invocation.project(), options.blueprint_selection(given)
-    found = rerun.find_rerun(project, selection, given["from_run"], given["steps"])
-    remark = ""
+    found = rerun.find_rerun(call.project, call.selection, request.from_run, request.options.steps)
+    warning = ""
     if found.unread:
-        remark = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
+        warning = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
     return run_use_case(
-        invocation,
-        verb,
+        call,
+        request,
         partial(use_case, earlier=found.earlier),
-        given,
-        project=project,
-        deployment=rerun.restored_deployment(project, selection, found),
-        remark=remark,
+        rerun.restored_deployment(call.project, call.selection, found),
+        warning=warning,
     )
 
 
-def promote(invocation: Invocation, given: Mapping[str, Any]) -> int:
+def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     """
     Apply the modules of another run; the exit code.
     """
     from orchestrator import rerun
-    from orchestrator.app.commands import rerun as again
-    from orchestrator.cli.running import run_use_case
+    from orchestrator.app.commands.rerun import promote
 
-    project = invocation.project()
     earlier, deployment = rerun.promotion(
-        project,
-        options.blueprint_selection(given),
-        given["from_run"],
-        steps=given["steps"],
-        exclude=given["exclude"],
+        call.project,
+        call.selection,
+        run_id,
+        steps=request.options.steps,
+        exclude=request.options.exclude,
     )
-    use_case = partial(again.promote, earlier=earlier)
-    return run_use_case(
-        invocation, "apply", use_case, given, project=project, deployment=deployment
-    )
+    return run_use_case(call, request, partial(promote, earlier=earlier), deployment)

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
@@ -42,8 +40,8 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 @options.takeover
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall, /, *, owner: str, review_by: str) -> int:
     """
     Keep steps of BLUEPRINT: no destroy touches them, or what they need, until they are released.
     Only what is ok can be retained; retained again, it has a new date of review.
@@ -54,7 +52,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
         --review-by 2027-06-30
     """
     from orchestrator.app.commands.retain import retain
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import RetainRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "retain", retain, given, need=Need.AVAILABLE)
+    request = RetainRequest(options=call.options, owner=owner, review_by=review_by)
+    return load_and_run(call, request, retain, need=Need.AVAILABLE)

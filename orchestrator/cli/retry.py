@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, run_command
 
 
 @click.command("retry", short_help="Do what a failed run left undone, from what it had.")
@@ -24,8 +22,10 @@ from orchestrator.cli.invocation import Invocation
 )
 @options.accept_changed_secret
 @options.rerun
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(
+    call: RunCall, /, *, from_run: str | None, accept_changed_secret: tuple[str, ...]
+) -> int:
     """
     Do what a failed run of BLUEPRINT left undone, from the modules, inputs and provider versions
     that it had, whatever has become of the files since. Steps that are still ok are left alone;
@@ -37,6 +37,10 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator retry web-service --from-run 20261129T123000123Z-3f9a1c --yes
     """
     from orchestrator.app.commands.rerun import retry
+    from orchestrator.app.run.request import RetryRequest
     from orchestrator.cli.rerun import run_again
 
-    return run_again(invocation, "retry", retry, given)
+    request = RetryRequest(
+        options=call.options, from_run=from_run, accept_changed_secret=accept_changed_secret
+    )
+    return run_again(call, request, retry)

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, run_command
 
 
 @click.command("rollback", short_help="Go back to what a named run applied.")
@@ -33,8 +31,15 @@ from orchestrator.cli.invocation import Invocation
 )
 @options.accept_changed_secret
 @options.rerun
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(
+    call: RunCall,
+    /,
+    *,
+    from_run: str,
+    unverified: str | None,
+    accept_changed_secret: tuple[str, ...],
+) -> int:
     """
     Apply the steps of BLUEPRINT as a run had them that ended ok and verified: its modules, inputs,
     provider versions and checks, also if the files are gone. Current secrets are used. The checks
@@ -45,6 +50,13 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator rollback web-service -e prod --to 20261129T123000123Z-3f9a1c --reason INC-42
     """
     from orchestrator.app.commands.rerun import rollback
+    from orchestrator.app.run.request import RollbackRequest
     from orchestrator.cli.rerun import run_again
 
-    return run_again(invocation, "rollback", rollback, given)
+    request = RollbackRequest(
+        options=call.options,
+        from_run=from_run,
+        unverified=unverified,
+        accept_changed_secret=accept_changed_secret,
+    )
+    return run_again(call, request, rollback)

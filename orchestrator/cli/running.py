@@ -4,129 +4,172 @@ What the commands that make a run have in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
-from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, is_interactive
 
 if TYPE_CHECKING:
-    from orchestrator.app.run.request import RunRequest, Verb
+    from orchestrator.app.run.request import RunOptions, RunRequest
     from orchestrator.app.services import Services
-    from orchestrator.app.steps.planned_step import PlanOptions
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.loading.values import Need
-    from orchestrator.project import ProjectContext
+    from orchestrator.project import BlueprintSelection, ProjectContext
 
-UseCase = Callable[["Services", "Deployment", "RunRequest"], int]
+Request = TypeVar("Request", bound="RunRequest")
+UseCase = Callable[["Services", "Deployment", Request], int]
+Value = TypeVar("Value")
 
 
-def load_and_run(
-    invocation: Invocation, verb: Verb, use_case: UseCase, given: Mapping[str, Any], *, need: Need
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCall:
     """
-    Load, wire and run; the exit code. ``given`` are the options by the names of what they set.
+    One call of a command that makes a run: in which project, about which blueprint, with which
+    options, by which engine, shown how.
+    """
 
-    Only a command that needs all inputs works with today's modules; then the engine must be one
-    that they accept.
+    invocation: Invocation
+    project: ProjectContext
+    selection: BlueprintSelection
+    options: RunOptions
+    engine: str | None
+    verbose: bool
+    as_json: bool
+
+
+def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[..., int]:
+    """
+    Make a callback for Click of a function: it gets the options that commands share as a `RunCall`,
+    and those of its own by their names.
+    """
+
+    @functools.wraps(function)
+    def callback(invocation: Invocation, /, **values: Any) -> int:
+        return function(_take_call(invocation, values), **values)
+
+    return click.pass_obj(callback)
+
+
+def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
+    """
+    The shared options, taken out of the values that Click parsed.
+    """
+    from orchestrator.app.run.request import RunOptions
+    from orchestrator.app.schedule import OnFailure
+    from orchestrator.app.steps.planned_step import PlanOptions
+    from orchestrator.project import BlueprintSelection
+
+    project = invocation.project()
+    if "target" in values:
+        values |= _target_options(project, values.pop("target"))
+    if "on_failure" in values:
+        values["on_failure"] = OnFailure(values["on_failure"])
+    selection = _take(BlueprintSelection, values)
+    options = replace(
+        _take(RunOptions, values),
+        plan=_take(PlanOptions, values),
+        jobs=values.pop("jobs", None) or project.settings.jobs,
+        inputs_given=bool(selection.variables or selection.input_files),
+    )
+    return RunCall(
+        invocation=invocation,
+        project=project,
+        selection=selection,
+        options=options,
+        engine=values.pop("engine", None),
+        verbose=values.pop("verbose"),
+        as_json=values.pop("as_json", False),
+    )
+
+
+def _take(kind: type[Value], values: dict[str, Any]) -> Value:
+    names = {item.name for item in fields(kind)} & values.keys() - {"jobs"}  # type: ignore[arg-type]
+    return kind(**{name: values.pop(name) for name in names})
+
+
+def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
+    """
+    What the options for blueprint, environment and step would be for a target; Usage where it is
+    none. A blueprint that is not under ``blueprints/`` is where its record says that it was.
+    """
+    from orchestrator import composition
+    from orchestrator.domain.target import Target
+    from orchestrator.errors import Usage
+
+    try:
+        target = Target.parse(text)
+    except ValueError as exc:
+        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    return {
+        "blueprint": composition.blueprint_of(project, target),
+        "environment": target.environment,
+        "steps": (target.step,),
+    }
+
+
+def load_and_run(call: RunCall, request: Request, use_case: UseCase[Request], *, need: Need) -> int:
+    """
+    Load the blueprint and carry out the request; the exit code.
+
+    Only a command that needs all inputs works with modules as they are now; then the engine must be
+    one that they accept.
     """
     from orchestrator import composition
     from orchestrator.loading.values import Need
 
-    project, selection = invocation.project(), options.blueprint_selection(given)
-    if given.get("orphaned"):
+    if call.options.orphaned:
         from orchestrator.orphans import deployment_with_orphans
 
-        deployment = deployment_with_orphans(project, selection, whole=verb == "reconcile")
+        deployment = deployment_with_orphans(
+            call.project, call.selection, whole=request.verb == "reconcile"
+        )
     else:
-        deployment = composition.load_deployment(project, selection, need)
+        deployment = composition.load_deployment(call.project, call.selection, need)
     return run_use_case(
-        invocation,
-        verb,
-        use_case,
-        given,
-        project=project,
-        deployment=deployment,
-        check_module_versions=need is Need.VALUES,
+        call, request, use_case, deployment, check_module_versions=need is Need.VALUES
     )
 
 
 def run_use_case(
-    invocation: Invocation,
-    verb: Verb,
-    use_case: UseCase,
-    given: Mapping[str, Any],
-    *,
-    project: ProjectContext,
+    call: RunCall,
+    request: Request,
+    use_case: UseCase[Request],
     deployment: Deployment,
+    *,
     check_module_versions: bool = True,
-    remark: str = "",
+    warning: str = "",
 ) -> int:
     """
-    Wire and run what was loaded; the exit code. ``remark`` is a warning about how it was loaded.
+    Carry out the request on what was loaded; the exit code. ``warning`` is about how it was loaded.
     """
-    from dataclasses import replace
-
     from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
 
-    order = request_of(verb, given)
-    asks = order.mutates and not order.plan_options.approved and not given["as_json"]
+    options = request.options
+    asks = request.mutates and not options.plan.approved and not call.as_json
     interactive = asks and is_interactive()
-    if interactive and deployment.protected and order.confirm is None:
-        name = click.prompt(
-            f"{deployment.environment} is protected. Type its name to {verb}", err=True
-        )
-        order = replace(order, confirm=name)
+    confirm = options.confirm
+    if interactive and deployment.protected and confirm is None:
+        question = f"{deployment.environment} is protected. Type its name to {request.verb}"
+        confirm = click.prompt(question, err=True)
+    request = replace(request, options=replace(options, interactive=interactive, confirm=confirm))
     with (
         StopSignals().installed() as stop,
         composition.open_services(
-            project,
+            call.project,
             deployment,
-            engine=given.get("engine"),
-            sink=invocation.sink(json=given["as_json"], verbose=given["verbose"]),
+            engine=call.engine,
+            sink=call.invocation.sink(json=call.as_json, verbose=call.verbose),
             stop=stop,
             approver=TerminalApprover(stop),
             check_module_versions=check_module_versions,
         ) as services,
     ):
-        if remark:
-            services.note(remark, level="warning")
-        order = replace(
-            order,
-            interactive=interactive,
-            inputs_given=bool(given.get("variables") or given.get("input_files")),
-            jobs=given.get("jobs") or project.settings.jobs,
-        )
-        return use_case(services, deployment, order)
-
-
-def request_of(verb: Verb, given: Mapping[str, Any]) -> RunRequest:
-    """
-    The order that the options of a command add up to: each sets the field of its name.
-    """
-    from dataclasses import fields
-
-    from orchestrator.app.run.request import RunRequest
-    from orchestrator.app.schedule import OnFailure
-
-    known = {field.name for field in fields(RunRequest)} & given.keys() - {"jobs", "on_failure"}
-    picked = {name: given[name] for name in known}
-    if "on_failure" in given:
-        picked["on_failure"] = OnFailure(given["on_failure"])
-    return RunRequest(verb=verb, plan_options=plan_options_of(given), **picked)
-
-
-def plan_options_of(given: Mapping[str, Any]) -> PlanOptions:
-    """
-    What the options of a command say to the engine.
-    """
-    from dataclasses import fields
-
-    from orchestrator.app.steps.planned_step import PlanOptions
-
-    known = {field.name for field in fields(PlanOptions)} & given.keys()
-    return PlanOptions(**{name: given[name] for name in known})
+        if warning:
+            services.note(warning, level="warning")
+        return use_case(services, deployment, request)

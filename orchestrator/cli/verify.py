@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("verify", short_help="Run the checks only and record their verdict.")
@@ -25,8 +23,8 @@ from orchestrator.cli.invocation import Invocation
 @options.reason
 @options.verbose
 @options.json_lines
-@click.pass_obj
-def command(invocation: Invocation, /, **given: Any) -> int:
+@run_command
+def command(call: RunCall) -> int:
     """
     Run the `verify` checks of what is applied, and record the verdict. Nothing else changes.
 
@@ -35,7 +33,8 @@ def command(invocation: Invocation, /, **given: Any) -> int:
       orchestrator verify web-service -e staging
     """
     from orchestrator.app.commands.verify import verify
-    from orchestrator.cli.running import load_and_run
+    from orchestrator.app.run.request import VerifyRequest
     from orchestrator.loading.values import Need
 
-    return load_and_run(invocation, "verify", verify, given, need=Need.AVAILABLE)
+    request = VerifyRequest(options=call.options)
+    return load_and_run(call, request, verify, need=Need.AVAILABLE)

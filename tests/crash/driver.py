@@ -31,7 +31,18 @@ from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.commands.exec_ import execute
 from orchestrator.app.commands.import_ import import_one
 from orchestrator.app.commands.reconcile import reconcile
-from orchestrator.app.run.request import ImportSpec, RunRequest, Verb
+from orchestrator.app.run.request import (
+    ApplyRequest,
+    CompensateRequest,
+    DestroyRequest,
+    ExecRequest,
+    ImportRequest,
+    ImportSpec,
+    ReconcileRequest,
+    RunOptions,
+    RunRequest,
+    Verb,
+)
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import PlanOptions
@@ -52,6 +63,11 @@ USE_CASES: Mapping[str, Callable[..., int]] = {
     "exec": execute,
     "import": import_one,
     "reconcile": reconcile,
+}
+REQUESTS: Mapping[str, type[RunRequest]] = {
+    "apply": ApplyRequest,
+    "compensate": CompensateRequest,
+    "destroy": DestroyRequest,
 }
 
 
@@ -153,22 +169,19 @@ def run_meddled(
 ) -> int:
     """
     As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
-    ports; ``wanted`` are further fields of the order, what is adopted as text.
+    ports; ``wanted`` are further fields of the request, what is adopted as text.
     """
     project = project_context(Path.cwd())
     need = Need.VALUES if verb in ("apply", "import") else Need.AVAILABLE
     deployment = composition.load_deployment(project, BlueprintSelection(blueprint), need)
-    order = RunRequest(
-        verb=verb,
+    options = RunOptions(
         jobs=1,
         on_failure=OnFailure.CONTINUE,
         reason="a test",
-        plan_options=PlanOptions(approved=True),
         steps=tuple(wanted.get("steps", ())),
-        adopt=tuple(ImportSpec.parse(text) for text in wanted.get("adopt", ())),
-        words=tuple(wanted.get("words", ())),
-        push_errored_state=bool(wanted.get("push_errored_state")),
+        plan=PlanOptions(approved=True),
     )
+    request = _request(verb, options, wanted)
     with (
         StopSignals().installed() as stop,
         composition.open_services(
@@ -180,7 +193,21 @@ def run_meddled(
             approver=TerminalApprover(stop),
         ) as services,
     ):
-        return USE_CASES[verb](meddled(services, meddling), deployment, order)
+        return USE_CASES[verb](meddled(services, meddling), deployment, request)
+
+
+def _request(verb: Verb, options: RunOptions, wanted: Mapping[str, Any]) -> RunRequest:
+    adopt = tuple(ImportSpec.parse(text) for text in wanted.get("adopt", ()))
+    match verb:
+        case "exec":
+            return ExecRequest(options=options, words=tuple(wanted["words"]))
+        case "import":
+            return ImportRequest(options=options, adopt=adopt)
+        case "reconcile":
+            push = bool(wanted.get("push_errored_state"))
+            return ReconcileRequest(options=options, adopt=adopt, push_errored_state=push)
+        case _:
+            return REQUESTS[verb](options=options)
 
 
 def carry_out(request: Mapping[str, Any]) -> int:

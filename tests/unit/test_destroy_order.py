@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.app.commands.destroy import destroy
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.events.events import StepFinished
@@ -99,10 +99,10 @@ def run(there: Premises, scene: Scene) -> dict[str, StepRun]:
     Destroy everything; what was reported of each step last.
     """
     there.told.events.clear()
-    order = RunRequest(
-        "destroy", on_failure=scene.on_failure, jobs=3, plan_options=PlanOptions(approved=True)
+    request = DestroyRequest(
+        options=RunOptions(on_failure=scene.on_failure, jobs=3, plan=PlanOptions(approved=True))
     )
-    destroy(there.services, there.deployment, order)
+    destroy(there.services, there.deployment, request)
     ended = [event for event in there.told.events if isinstance(event, StepFinished)]
     assert len(ended) == len({event.step for event in ended}), "a step ended twice"
     return {event.step: event.result for event in ended}
@@ -242,9 +242,9 @@ def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> N
     try:
         there.has("network", resolved_inputs_file="runs/R1/resolved.inputs.yml")
         there.has("server")
-        order = RunRequest("destroy", plan_options=PlanOptions(approved=True))
+        request = DestroyRequest(options=RunOptions(plan=PlanOptions(approved=True)))
 
-        code = destroy(there.services, there.deployment, order)
+        code = destroy(there.services, there.deployment, request)
 
         rows = {e.step: e.result for e in there.told.events if isinstance(e, StepFinished)}
         assert code == 22
@@ -275,13 +275,15 @@ def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgo
         refused = destroy(
             there.services,
             there.deployment,
-            RunRequest("destroy", steps=("network",), plan_options=approved),
+            DestroyRequest(options=RunOptions(steps=("network",), plan=approved)),
         )
         untouched = [len(there.history(step)) for step in ("network", "server")]
         for place in (there, turned):
             assert (
                 destroy(
-                    place.services, place.deployment, RunRequest("destroy", plan_options=approved)
+                    place.services,
+                    place.deployment,
+                    DestroyRequest(options=RunOptions(plan=approved)),
                 )
                 == 0
             )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.app.commands.destroy import destroy
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.blueprint import CommandAction
 from orchestrator.domain.blueprint.references import Template
@@ -118,11 +118,11 @@ def test_a_signal_between_parent_and_child_leaves_the_child_to_the_next_destroy(
             there.has(step)
         stop = SetStop()
         told = StopsAfter("host", stop)
-        order = RunRequest("destroy", plan_options=PlanOptions(approved=True))
+        request = DestroyRequest(options=RunOptions(plan=PlanOptions(approved=True)))
 
-        stopped = destroy(there.heard_by(told, stop), there.deployment, order)
+        stopped = destroy(there.heard_by(told, stop), there.deployment, request)
         between = there.record("disk")
-        finished = destroy(there.services, there.deployment, order)
+        finished = destroy(there.services, there.deployment, request)
 
         rows = {e.step: e.result for e in told.events if isinstance(e, StepFinished)}
         assert (stopped, finished) == (130, 0)
@@ -152,9 +152,9 @@ def test_a_child_whose_provider_comes_from_its_gone_parent_needs_no_provider() -
         inside = {"fake": Template({"endpoint": "${steps.host.outputs.address}"})}
         steps["disk"] = replace(steps["disk"], providers=inside)
         deployment = replace(there.deployment, steps=steps)
-        order = RunRequest("destroy", plan_options=PlanOptions(approved=True))
+        request = DestroyRequest(options=RunOptions(plan=PlanOptions(approved=True)))
 
-        code = destroy(there.services, deployment, order)
+        code = destroy(there.services, deployment, request)
 
         last = there.record("disk")
         assert code == 0
@@ -185,11 +185,11 @@ def test_what_is_archived_before_its_destroy_does_not_go_with_its_parent(
         steps = dict(there.deployment.steps)
         archive = CommandAction(Template(["echo", "archived"]), Template({}))
         steps["disk"] = replace(steps["disk"], before_destroy=archive)
-        order = RunRequest(
-            "destroy", plan_options=PlanOptions(approved=True), skip_before_destroy=skip
+        request = DestroyRequest(
+            options=RunOptions(plan=PlanOptions(approved=True)), skip_before_destroy=skip
         )
 
-        code = destroy(there.services, replace(there.deployment, steps=steps), order)
+        code = destroy(there.services, replace(there.deployment, steps=steps), request)
 
         done = [
             "archive" if isinstance(request, Program) else f"{type(request).__name__} {place.name}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,13 @@ from hypothesis import strategies as st
 from orchestrator.app.commands.apply import apply
 from orchestrator.app.commands.rerun import redeploy, retry, rollback
 from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
-from orchestrator.app.run.request import RunRequest, Verb
+from orchestrator.app.run.request import (
+    ApplyRequest,
+    RedeployRequest,
+    RetryRequest,
+    RollbackRequest,
+    RunOptions,
+)
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.stored_deployment import parse_deployment
@@ -60,11 +67,13 @@ class Place:
         steps: tuple[str, ...] = (),
         wishes: PlanOptions = YES,
     ) -> RunRecord:
-        order = RunRequest("apply", steps=steps, on_failure=on_failure, plan_options=wishes)
-        apply(self.there.services, self.there.deployment, order)
+        request = ApplyRequest(options=RunOptions(steps=steps, on_failure=on_failure, plan=wishes))
+        apply(self.there.services, self.there.deployment, request)
         return self.last()
 
-    def again(self, verb: Verb, run_id: str | None = None, *steps: str) -> RunRecord:
+    def again(
+        self, verb: Literal["retry", "rollback"], run_id: str | None = None, *steps: str
+    ) -> RunRecord:
         """
         Retry, or roll back to, a run: as the command does, from the store alone.
         """
@@ -74,11 +83,12 @@ class Place:
         found = read_prior_run(files, there.store, run_id, **place)
         present = Present(there.place, {}, lambda _: "", operations_url=None)
         deployment = thaw(found.deployment, present, run_id=run_id)
-        order = RunRequest(
-            verb, steps=steps, plan_options=YES, reason="a test", unverified="a test"
-        )
-        use_case = retry if verb == "retry" else rollback
-        use_case(there.services, deployment, order, earlier=found)
+        options = RunOptions(steps=steps, plan=YES, reason="a test")
+        if verb == "retry":
+            retry(there.services, deployment, RetryRequest(options=options), earlier=found)
+        else:
+            request = RollbackRequest(options=options, unverified="a test")
+            rollback(there.services, deployment, request, earlier=found)
         return self.last()
 
     def last(self) -> RunRecord:
@@ -243,8 +253,8 @@ def test_a_run_stands_for_what_it_left_alone_only_if_it_meant_the_same(
     if not same:
         steps = {n: replace(s, timeout=9.0) for n, s in there.deployment.steps.items()}
         there.deployment = replace(there.deployment, steps=steps)
-    order = RunRequest("apply", unfinished=True, plan_options=YES)
-    apply(there.services, there.deployment, order)
+    request = ApplyRequest(options=RunOptions(plan=YES), unfinished=True)
+    apply(there.services, there.deployment, request)
     run = place.again("rollback", place.last().run_id, "network")
 
     assert run.exit_code == (0 if same else 4)
@@ -271,9 +281,9 @@ def test_a_redeploy_comes_from_a_run_that_there_is(place: Place, run_id: str | N
     """
     Neither a run that nobody knows nor none at all: the first attempt is an `apply`.
     """
-    order = RunRequest("redeploy", plan_options=YES, from_run=run_id)
+    request = RedeployRequest(options=RunOptions(plan=YES), from_run=run_id)
     with pytest.raises(Refused) as caught:
-        redeploy(place.there.services, place.there.deployment, order)
+        redeploy(place.there.services, place.there.deployment, request)
     assert caught.value.reason == "unknown_run"
 
 
@@ -282,7 +292,9 @@ def test_a_redeploy_comes_after_the_run_that_all_steps_are_from(place: Place) ->
     Where nothing failed it names the run of the records.
     """
     before = place.apply()
-    redeploy(place.there.services, place.there.deployment, RunRequest("redeploy", plan_options=YES))
+    redeploy(
+        place.there.services, place.there.deployment, RedeployRequest(options=RunOptions(plan=YES))
+    )
     lineage = place.last().lineage
 
     assert lineage is not None

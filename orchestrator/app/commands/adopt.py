@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import current_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import AdoptRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import store_deployment
@@ -24,14 +24,14 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import OrchestratorError
 
 
-def adopt(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> int:
     """
     Adopt the selected steps that have no record. Returns the exit code.
     """
-    return run(services, deployment, request, _work)
+    return run(services, deployment, request, partial(_work, request))
 
 
-def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(request: AdoptRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
     store_deployment(runner)
     graph, steps = runner.deployment.graph, runner.steps
@@ -46,15 +46,15 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
         return
     unstarted = run_steps(
         graph.subset(todo),
-        partial(_adopt_step, runner),
-        jobs=runner.request.jobs,
+        partial(_adopt_step, runner, request.accept_changes),
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
         on_failure=OnFailure.CONTINUE,
     )
     runner.report_unstarted(unstarted)
 
 
-def _adopt_step(runner: StepRunner, name: str) -> Outcome:
+def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
     started = runner.services.clock.monotonic()
     try:
         runner.steps.prepare(name, current_module)
@@ -63,10 +63,10 @@ def _adopt_step(runner: StepRunner, name: str) -> Outcome:
             runner.session,
             prepared,
             runner.steps.inputs(prepared.step),
-            runner.request.plan_options,
+            runner.options.plan,
             verb="apply",
             attempt=1,
-        ).adopt(accepted=runner.request.accept_changes)
+        ).adopt(accepted=accepted)
         runner.steps.update(name, done.record, done.state)
     except OrchestratorError as exc:
         return runner.end_with_error(name, started, exc, 1)

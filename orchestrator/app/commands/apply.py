@@ -12,7 +12,7 @@ from functools import partial
 from orchestrator.app.inspection.run_lookup import refusal
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import SourceOf, current_module, recorded_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import ApplyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import carried_over, store_deployment, store_snapshots
@@ -43,7 +43,7 @@ class ApplyPolicy:
     judge: Judgement
 
 
-def apply(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> int:
     """
     Apply the selected steps from their modules as they are. Returns the exit code.
     """
@@ -89,16 +89,16 @@ def work(runner: StepRunner, selected: Sequence[str], *, course: ApplyPolicy) ->
         runner, [step for step in todo if step not in failures], course.source
     )
     doubts = runner.settle_all() | _uncertain(runner, todo)
-    if doubts or (failures and runner.request.skip_preflight is None):
+    if doubts or (failures and runner.options.skip_preflight is None):
         runner.end_before_work(todo, failures | doubts)
         return
     missing = upstreams - set(support)
     unstarted = run_steps(
         graph.subset({*todo, *upstreams}),
         partial(_apply_step, runner, course),
-        jobs=runner.request.jobs,
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
-        on_failure=runner.request.on_failure,
+        on_failure=runner.options.on_failure,
         done=support,
         missing=missing,
     )
@@ -168,7 +168,7 @@ def _apply_step(runner: StepRunner, course: ApplyPolicy, name: str) -> Outcome:
                 runner.session,
                 runner.steps.prepared[name],
                 inputs,
-                runner.request.plan_options,
+                runner.options.plan,
                 verb="apply",
                 attempt=attempt,
             ).run()

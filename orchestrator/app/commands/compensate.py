@@ -12,7 +12,7 @@ from functools import partial
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
 from orchestrator.app.run.prepared_steps import current_module, recorded_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
@@ -26,16 +26,16 @@ from orchestrator.domain.target import step_of
 from orchestrator.errors import OrchestratorError, Refused
 
 
-def compensate(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def compensate(services: Services, deployment: Deployment, request: CompensateRequest) -> int:
     """
     Compensate the selected steps. Returns the exit code.
     """
-    return run(services, deployment, request, _work)
+    return run(services, deployment, request, partial(_work, request))
 
 
-def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(request: CompensateRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     declared, steps = runner.deployment.steps, runner.steps
-    if not (runner.request.reason or runner.request.repeat):
+    if not (request.options.reason or request.repeat):
         raise Refused(
             "reason_missing",
             "a compensation needs a reason",
@@ -48,15 +48,17 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
             hint="declare `compensate` in the blueprint, or look at `orchestrator recover`",
         )
     runner.read_records()
-    todo = [name for name in selected if _why_not(runner, name) is None]
+    todo = [name for name in selected if _why_not(request, runner, name) is None]
     failures = steps.prepare_all(todo, recorded_module) | runner.settle_all()
-    todo = [name for name in selected if name in failures or _why_not(runner, name) is None]
+    todo = [
+        name for name in selected if name in failures or _why_not(request, runner, name) is None
+    ]
     if not failures:
         roots = steps.prepare_all(_early_roots(runner, todo), current_module)
         failures = {step_of(root): exc for root, exc in roots.items()}
     for name in selected:
         if name not in todo:
-            runner.end_skipped(name, _why_not(runner, name) or "")
+            runner.end_skipped(name, _why_not(request, runner, name) or "")
     if failures:
         runner.end_before_work(todo, failures)
         return
@@ -67,10 +69,10 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     }
     unstarted = run_steps(
         compensation_order(runner.deployment.graph, after).subset(todo),
-        partial(_compensate_step, runner),
-        jobs=runner.request.jobs,
+        partial(_compensate_step, request, runner),
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
-        on_failure=runner.request.on_failure,
+        on_failure=runner.options.on_failure,
     )
     runner.report_unstarted(unstarted)
 
@@ -84,7 +86,7 @@ def _early_roots(runner: StepRunner, todo: Sequence[str]) -> list[str]:
     return [root for root in roots if not runner.steps.needs_outputs_first(root)]
 
 
-def _why_not(runner: StepRunner, name: str) -> str | None:
+def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str | None:
     """
     Why a step is left alone; None where it is not.
     """
@@ -98,22 +100,22 @@ def _why_not(runner: StepRunner, name: str) -> str | None:
     if not has_completed_work(record):
         return "nothing was completed"
     last = record.compensation
-    if last is not None and is_compensated(record) and runner.request.repeat is None:
+    if last is not None and is_compensated(record) and request.repeat is None:
         return f"compensated already, by run {last.run_id}"
     return None
 
 
-def _compensate_step(runner: StepRunner, name: str) -> Outcome:
+def _compensate_step(request: CompensateRequest, runner: StepRunner, name: str) -> Outcome:
     started = runner.services.clock.monotonic()
     action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
     assert action is not None, "only what declares a compensation is compensated"
     assert record is not None, "only what was applied is compensated"
     try:
         runner.check_certain(name)
-        if runner.request.repeat is None:
+        if request.repeat is None:
             again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
             check_outcome_known(record.compensation, name, again)
-        reason = runner.request.repeat or runner.request.reason
+        reason = request.repeat or request.options.reason
         done = HookRun(runner, name, "compensate", action, reason=reason).run()
     except OrchestratorError as exc:
         return runner.end_with_error(name, started, exc, 1)

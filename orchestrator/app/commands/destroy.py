@@ -20,9 +20,10 @@ from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_orphans, note_orphans
 from orchestrator.app.run.prepared_steps import backend_only, current_module, recorded_module
-from orchestrator.app.run.request import RunRequest, select_steps
+from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents
@@ -39,40 +40,40 @@ from orchestrator.domain.target import action_of, step_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
-def destroy(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def destroy(services: Services, deployment: Deployment, request: DestroyRequest) -> int:
     """
     Destroy the selected steps. Returns the exit code.
     """
-    if deployment.protected and request.confirm != deployment.environment:
-        steps = select_steps(deployment, request)
-        check_protected(services, deployment, steps, confirmed=request.confirm)
-    return run(services, deployment, request, _work)
+    if deployment.protected and request.options.confirm != deployment.environment:
+        steps = select_steps(deployment, request.options, request.verb)
+        check_protected(services, deployment, steps, confirmed=request.options.confirm)
+    return run(services, deployment, request, partial(_work, request))
 
 
-def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     deployment, steps = runner.deployment, runner.steps
     runner.read_records()
     if any(action_of(name) for name in selected):
         destroy_hook_resources(runner, selected)
         return
-    skipped = runner.request.skip_before_destroy is not None
+    skipped = request.skip_before_destroy is not None
     plan = teardown(deployment, steps.records, selected, skip_before_destroy=skipped)
     kept = plan.skipped
     statuses = {name: known.status for name, known in steps.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
-    check_protected(runner.services, deployment, going, confirmed=runner.request.confirm)
+    check_protected(runner.services, deployment, going, confirmed=runner.options.confirm)
     check_orphans(runner, going)
     check_unavailable(
         steps,
         plan.todo,
-        runner.request.unavailable_secrets,
+        request.options.unavailable_secrets,
         before_destroy=not skipped,
     )
     unsettled = [step for step in kept if steps.status(step) is Status.RUNNING]
     failures = _prepare(runner, plan, (*plan.todo, *unsettled)) | runner.settle_all()
     if not failures:
-        roots = hook_modules(runner, _by_engine(plan))
+        roots = hook_modules(request, runner, _by_engine(plan))
         failures = {
             step_of(root): e for root, e in steps.prepare_all(roots, current_module).items()
         }
@@ -93,13 +94,13 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
         runner.end_before_work(plan.todo, lacking)
         return
     _note_owned_steps(runner, plan)
-    note_before_destroy(runner, _by_engine(plan))
+    note_before_destroy(request, runner, _by_engine(plan))
     unstarted = run_steps(
         plan.order,
-        partial(_destroy_step, runner, plan, inputs),
-        jobs=runner.request.jobs,
+        partial(_destroy_step, request, runner, plan, inputs),
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
-        on_failure=runner.request.on_failure,
+        on_failure=runner.options.on_failure,
     )
     runner.report_unstarted(unstarted)
     for step in fresh:
@@ -208,7 +209,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
             runner.session,
             runner.steps.prepared[name],
             StepInputs(),
-            runner.request.plan_options,
+            runner.options.plan,
             verb="destroy",
             attempt=1,
         ).confirm_absent()
@@ -259,7 +260,11 @@ def _settled_away(runner: StepRunner, step: str) -> bool:
 
 
 def _destroy_step(
-    runner: StepRunner, plan: Teardown, inputs: Mapping[str, StepInputs], name: str
+    request: DestroyRequest,
+    runner: StepRunner,
+    plan: Teardown,
+    inputs: Mapping[str, StepInputs],
+    name: str,
 ) -> Outcome:
     started = runner.services.clock.monotonic()
     try:
@@ -268,7 +273,7 @@ def _destroy_step(
             runner.row(name, blocked_by=())
             done = OwnedStep(runner, name, asked=plan.removed_with[name] in plan.todo).run()
         else:
-            done = _run_pipeline(runner, name, inputs[name])
+            done = _run_pipeline(request, runner, name, inputs[name])
         runner.steps.update(name, done.record, done.state)
     except OrchestratorError as exc:
         return runner.end_with_error(name, started, exc, 1)
@@ -278,12 +283,14 @@ def _destroy_step(
     return runner.end_with_record(name, started, done, 1)
 
 
-def _run_pipeline(runner: StepRunner, name: str, inputs: StepInputs) -> StepResult:
+def _run_pipeline(
+    request: DestroyRequest, runner: StepRunner, name: str, inputs: StepInputs
+) -> StepResult:
     return StepPipeline(
         runner.session,
         runner.steps.prepared[name],
         inputs,
-        runner.request.plan_options,
+        runner.options.plan,
         verb="destroy",
         attempt=1,
-    ).run(first=partial(run_before_destroy, runner, name))
+    ).run(first=partial(run_before_destroy, request, runner, name))

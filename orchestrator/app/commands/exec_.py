@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -29,11 +29,11 @@ from orchestrator.errors import Busy, EngineFailed, OrchestratorError, Refused
 from orchestrator.ports.engine import CallResult, Exec
 
 
-def execute(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def execute(services: Services, deployment: Deployment, request: ExecRequest) -> int:
     """
     Run a command that may change provider state, as a run of its own.
     """
-    return run(services, deployment, request, _work)
+    return run(services, deployment, request, partial(_work, request.words))
 
 
 def look(
@@ -103,7 +103,7 @@ def _code(services: Services, command: EngineCommand, result: CallResult) -> int
     return Busy.exit_code if result.lock is not None else EngineFailed.exit_code
 
 
-def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
     (name,) = selected
     failures = runner.steps.prepare_all([name], recorded_module) | runner.settle_all()
@@ -111,7 +111,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
         runner.end_before_work([name], failures)
         return
     started = runner.services.clock.monotonic()
-    command = EngineCommand.parse(runner.request.words)
+    command = EngineCommand.parse(words)
     try:
         runner.check_saved(name)
         done = operate(

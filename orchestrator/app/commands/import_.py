@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from orchestrator.app.run.prepared_steps import current_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import ImportRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import store_deployment
@@ -18,17 +19,17 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.errors import OrchestratorError
 
 
-def import_one(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def import_one(services: Services, deployment: Deployment, request: ImportRequest) -> int:
     """
     Import the one object of the request into the one step selected, with the module and inputs of
     today: it may be new in them. The exit code.
     """
-    return run(services, deployment, request, _work)
+    return run(services, deployment, request, partial(_work, request))
 
 
-def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(request: ImportRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    (name,), (wanted,) = selected, runner.request.adopt
+    (name,), (wanted,) = selected, request.adopt
     store_deployment(runner)
     failures = runner.steps.prepare_all([name], current_module) | runner.settle_all()
     if failures:

@@ -8,17 +8,17 @@ do not exist yet is ``deferred``, never planned with invented values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.run.orphans import alive_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
-from orchestrator.app.run.request import RunRequest, select_steps
+from orchestrator.app.run.request import PlanRequest
+from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import Direction, PlanOptions, plan_step
+from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
@@ -30,37 +30,13 @@ from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.errors import OrchestratorError, Refused, worst
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """
-    What ``plan`` was asked: patterns of steps, the direction, and what passes to the engine.
-    """
-
-    steps: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    verb: Direction = "apply"
-    orphaned: bool = False
-    jobs: int = 4
-    allow_engine_change: bool = False
-    detailed_exitcode: bool = False
-    plan_options: PlanOptions = field(default_factory=PlanOptions)
-
-
 def plan(
     services: Services, deployment: Deployment, request: PlanRequest
 ) -> tuple[PlanDocument, int]:
     """
     The plan document and the exit code: a failed step beats changes beats nothing to do.
     """
-    selected = select_steps(
-        deployment,
-        RunRequest(
-            request.verb,
-            steps=request.steps,
-            exclude=request.exclude,
-            orphaned=request.orphaned,
-        ),
-    )
+    selected = select_steps(deployment, request.options, request.verb)
     with (
         services.workdirs.lock(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
@@ -75,7 +51,7 @@ def plan(
         command=request.verb,
         changes=changes,
         steps=rows,
-        orphaned=() if request.orphaned else planner.orphaned(),
+        orphaned=() if request.options.orphaned else planner.orphaned(),
     )
     if request.detailed_exitcode and any(row.status in ("planned", "deferred") for row in rows):
         codes.append(2)
@@ -96,8 +72,8 @@ class _Planner:
             services,
             deployment,
             evidence=partial(_evidence, scratch),
-            jobs=request.jobs,
-            allow_engine_change=request.allow_engine_change,
+            jobs=request.options.jobs,
+            allow_engine_change=request.options.allow_engine_change,
         )
 
     def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
@@ -116,7 +92,7 @@ class _Planner:
         run_steps(
             subset,
             self._work,
-            jobs=self.request.jobs,
+            jobs=self.request.options.jobs,
             stop=self.services.stop,
             on_failure=OnFailure.CONTINUE,
         )
@@ -207,7 +183,7 @@ class _Planner:
             self.services,
             prepared,
             inputs,
-            self.request.plan_options,
+            self.request.options.plan,
             target=str(self.deployment.target(name)),
             direction=verb,
             evidence=steps.evidence(name),

@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.app.destroy.hook_resources import check_hooks_settled
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import recorded_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
 from orchestrator.app.run.step_runner import StepRunner
@@ -52,17 +52,17 @@ from orchestrator.errors import (
 )
 
 
-def reconcile(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def reconcile(services: Services, deployment: Deployment, request: ReconcileRequest) -> int:
     """
     Reconcile the selected steps; 11 where something stays in doubt, 12 where a check fails.
     """
-    return run(services, deployment, request, _work)
+    return run(services, deployment, request, partial(_work, request))
 
 
-def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
     # A run that was killed in its first plan leaves a lock and no record.
-    locked = selected if runner.request.unlock else ()
+    locked = selected if request.unlock else ()
     todo = [
         s for s in selected if s in locked or runner.steps.status(s) not in (None, *NOTHING_THERE)
     ]
@@ -75,16 +75,16 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     if failures:
         runner.end_before_work(todo, failures)
         return
-    check_asked(runner, todo)
+    check_asked(request, runner, todo)
     unstarted = run_steps(
         _order(runner, todo),
-        partial(_reconcile_step, runner),
-        jobs=runner.request.jobs,
+        partial(_reconcile_step, request, runner),
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
         on_failure=OnFailure.CONTINUE,
     )
     runner.report_unstarted(unstarted)
-    if runner.request.orphaned:
+    if runner.options.orphaned:
         note_orphans(runner)
 
 
@@ -97,10 +97,10 @@ def _order(runner: StepRunner, todo: Sequence[str]) -> Graph:
     return runner.deployment.graph.subset(todo)
 
 
-def _reconcile_step(runner: StepRunner, name: str) -> Outcome:
+def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) -> Outcome:
     services, started = runner.services, runner.services.clock.monotonic()
     try:
-        done = perform(runner, name)
+        done = perform(request, runner, name)
         prepared = runner.steps.prepared[name]
         record = prepared.record
         assert record is not None, "only recorded steps are reconciled"
@@ -109,7 +109,7 @@ def _reconcile_step(runner: StepRunner, name: str) -> Outcome:
         if record.status in NOTHING_THERE:
             runner.end_settled(name)
             return Outcome(ready=True)
-        entry = write(services, _evidence(runner, name, prepared, record))
+        entry = write(services, _evidence(request, runner, name, prepared, record))
         drop_saved_states(services, entry)
     except StateLocked as exc:
         return runner.end_with_error(name, started, _locked(runner, name, exc), 1)
@@ -154,7 +154,11 @@ def _locked(runner: StepRunner, name: str, exc: StateLocked) -> OrchestratorErro
 
 
 def _evidence(
-    runner: StepRunner, name: str, prepared: PreparedStep, record: OperationRecord
+    request: ReconcileRequest,
+    runner: StepRunner,
+    name: str,
+    prepared: PreparedStep,
+    record: OperationRecord,
 ) -> OperationRecord:
     """
     The entry that provider state, a plan with the recorded inputs and the checks add up to.
@@ -166,7 +170,7 @@ def _evidence(
     hold = partial(check_state, serial_may_fall=True)
     hold(target, record, state)
     proposal, checks, inputs, vanished = None, None, None, False
-    answered = any(doubt.address in runner.request.forget for doubt in record.resources.in_doubt)
+    answered = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
             inputs = runner.steps.recorded_inputs(prepared)
@@ -178,7 +182,7 @@ def _evidence(
                 services,
                 prepared,
                 inputs,
-                runner.request.plan_options,
+                runner.options.plan,
                 target=target,
                 direction="apply",
                 evidence=evidence,
@@ -201,8 +205,8 @@ def _evidence(
         settling_time=services.limits.settle,
         ids=state.ids,
         refreshed=proposal is not None,
-        forgotten=runner.request.forget,
-        reason=runner.request.reason,
+        forgotten=request.forget,
+        reason=runner.options.reason,
     )
     doubts = open_doubts(record, look)
     if doubts and inputs is not None and not vanished:
@@ -214,18 +218,17 @@ def _evidence(
         settled,
         services.stamp(),
         sound=checks,
-        findings=_findings(runner, prepared, record),
+        findings=_findings(request.forget, runner, prepared, record),
         run_id=runner.session.run_id,
     )
 
 
 def _findings(
-    runner: StepRunner, prepared: PreparedStep, record: OperationRecord
+    forgotten: Sequence[str], runner: StepRunner, prepared: PreparedStep, record: OperationRecord
 ) -> tuple[AbsenceFinding, ...]:
     """
     What the provider says, once, of what an earlier destroy removed and it has not confirmed.
     """
-    forgotten = runner.request.forget
     if not awaiting_confirmation(record, forgotten=forgotten):
         return ()
     inputs: StepInputs | None = None

@@ -14,7 +14,14 @@ from functools import partial
 from orchestrator.app.commands.apply import ApplyPolicy, Judgement, apply, unfinished, work
 from orchestrator.app.inspection.run_lookup import PriorRun, refusal, run_to_redeploy
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import (
+    ApplyRequest,
+    RedeployRequest,
+    RerunRequest,
+    RetryRequest,
+    RollbackRequest,
+    RunRequest,
+)
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -38,7 +45,7 @@ from orchestrator.errors import Invalid, Problem, Refused
 
 
 def retry(
-    services: Services, deployment: Deployment, request: RunRequest, *, earlier: PriorRun
+    services: Services, deployment: Deployment, request: RetryRequest, *, earlier: PriorRun
 ) -> int:
     """
     What a failed run left undone, from its snapshots and inputs. Returns the exit code.
@@ -52,7 +59,7 @@ def retry(
     return _repeat(services, deployment, request, earlier, judge)
 
 
-def _as_asked(services: Services, request: RunRequest, failed: RunRecord) -> RunRequest:
+def _as_asked(services: Services, request: RetryRequest, failed: RunRecord) -> RetryRequest:
     """
     The request with the targets that the failed run was restricted to. Replacements that the failed
     run was asked for are named in a warning and not repeated: they may be done already.
@@ -66,18 +73,17 @@ def _as_asked(services: Services, request: RunRequest, failed: RunRecord) -> Run
         )
     if not targets:
         return request
-    return replace(
-        request, plan_options=replace(request.plan_options, targets=tuple(map(str, targets)))
-    )
+    plan = replace(request.options.plan, targets=tuple(map(str, targets)))
+    return replace(request, options=replace(request.options, plan=plan))
 
 
 def rollback(
-    services: Services, deployment: Deployment, request: RunRequest, *, earlier: PriorRun
+    services: Services, deployment: Deployment, request: RollbackRequest, *, earlier: PriorRun
 ) -> int:
     """
     The steps as a run left them that ended ok and verified. Returns the exit code.
     """
-    if not request.reason:
+    if not request.options.reason:
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
     stored, unverified = _snapshots(services), request.unverified is not None
 
@@ -87,7 +93,7 @@ def rollback(
     return _repeat(services, deployment, request, earlier, judge)
 
 
-def redeploy(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def redeploy(services: Services, deployment: Deployment, request: RedeployRequest) -> int:
     """
     A new attempt from blueprint, modules and inputs as they are now. Returns the exit code.
     """
@@ -98,13 +104,14 @@ def redeploy(services: Services, deployment: Deployment, request: RunRequest) ->
         project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
-        patterns=request.steps,
+        patterns=request.options.steps,
     )
-    return apply(services, deployment, _with_lineage(services, request, "redeploy", run_id))
+    lineage = _lineage(services, request, "redeploy", run_id)
+    return apply(services, deployment, replace(request, lineage=lineage))
 
 
 def promote(
-    services: Services, deployment: Deployment, request: RunRequest, *, earlier: PriorRun
+    services: Services, deployment: Deployment, request: ApplyRequest, *, earlier: PriorRun
 ) -> int:
     """
     The very modules of a run in another environment, with this environment's inputs. Returns
@@ -116,7 +123,8 @@ def promote(
         blocker = promotion_blocker(earlier.record, step, stored)
         return blocker or (unfinished(step, record) if request.unfinished else None)
 
-    request = _with_lineage(services, request, "promotion", earlier.record.run_id)
+    lineage = _lineage(services, request, "promotion", earlier.record.run_id)
+    request = replace(request, lineage=lineage)
     course = ApplyPolicy(module_of_run(earlier.record), judge)
     return run(services, deployment, request, partial(work, course=course))
 
@@ -124,21 +132,23 @@ def promote(
 def _repeat(
     services: Services,
     deployment: Deployment,
-    request: RunRequest,
+    request: RerunRequest,
     earlier: PriorRun,
     judge: Judgement,
 ) -> int:
     """
     An apply of what the earlier run meant, of its steps unless others are named.
     """
-    steps = request.steps or tuple(row.step for row in earlier.record.steps)
-    request = _with_lineage(
-        services, replace(request, steps=steps), request.verb, earlier.record.run_id
+    steps = request.options.steps or tuple(row.step for row in earlier.record.steps)
+    request = replace(
+        request,
+        options=replace(request.options, steps=steps),
+        lineage=_lineage(services, request, request.verb, earlier.record.run_id),
     )
     course = ApplyPolicy(module_of_run(earlier.record), judge)
 
     def carry_out(runner: StepRunner, selected: Sequence[str]) -> None:
-        _check_secrets(runner, earlier)
+        _check_secrets(request, runner, earlier)
         work(runner, selected, course=course)
         _note_untouched(runner, earlier.record)
 
@@ -161,9 +171,9 @@ def _note_untouched(runner: StepRunner, earlier: RunRecord) -> None:
         )
 
 
-def _with_lineage(services: Services, request: RunRequest, kind: str, run_id: str) -> RunRequest:
-    reason = services.masker.mask(request.reason) if request.reason else None
-    return replace(request, lineage=Lineage(kind=kind, from_run=run_id, reason=reason))
+def _lineage(services: Services, request: RunRequest, kind: str, run_id: str) -> Lineage:
+    reason = services.masker.mask(request.options.reason) if request.options.reason else None
+    return Lineage(kind=kind, from_run=run_id, reason=reason)
 
 
 def module_of_run(earlier: RunRecord) -> SourceOf:
@@ -191,14 +201,14 @@ def _snapshots(services: Services) -> frozenset[str]:
     return frozenset(services.store.blobs(snapshot_blob("")))
 
 
-def _check_secrets(runner: StepRunner, earlier: PriorRun) -> None:
+def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun) -> None:
     """
     Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
     where what is accepted has not changed.
     """
     key, run_id = runner.services.key, earlier.record.run_id
     changed = changed_secrets(earlier.deployment, runner.deployment, key)
-    accepted = set(runner.request.accept_changed_secret)
+    accepted = set(request.accept_changed_secret)
     unknown = sorted(accepted - set(changed))
     if unknown:
         hint = f"changed: {', '.join(changed) or 'none'}"

@@ -7,8 +7,9 @@ Only records change.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import ReleaseRequest, RetainRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
@@ -22,17 +23,17 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Reason, Refused
 
 
-def retain(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def retain(services: Services, deployment: Deployment, request: RetainRequest) -> int:
     """
     Keep the selected steps: no destroy touches them until they are released. Retained again, a
     step has a new reason, owner and date of review.
 
     Refused where one of them is neither ok nor retained; then none is.
     """
-    return run(services, deployment, request, _retain)
+    return run(services, deployment, request, partial(_retain, request))
 
 
-def release(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def release(services: Services, deployment: Deployment, request: ReleaseRequest) -> int:
     """
     Let go of the selected steps: ok again, and the next destroy takes them down.
 
@@ -77,12 +78,11 @@ def _again(runner: StepRunner, name: str) -> str:
     return command_line(runner.deployment, "retain", *options)
 
 
-def _retain(runner: StepRunner, selected: Sequence[str]) -> None:
-    request = runner.request
-    assert request.reason, "the command line asks for it"
-    assert request.owner, "the command line asks for it"
-    assert request.review_by, "the command line asks for it"
-    wanted = Retention(reason=request.reason, owner=request.owner, review_by=request.review_by)
+def _retain(request: RetainRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+    assert request.options.reason, "the command line asks for it"
+    wanted = Retention(
+        reason=request.options.reason, owner=request.owner, review_by=request.review_by
+    )
     if is_overdue(wanted, runner.services.clock.now().date()):
         problem = Problem(f"the date of review has passed: {request.review_by}")
         raise Invalid([problem])

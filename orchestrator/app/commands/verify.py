@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import recorded_module
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import VerifyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
@@ -27,7 +27,7 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import CheckFailed, InDoubt, OrchestratorError
 
 
-def verify(services: Services, deployment: Deployment, request: RunRequest) -> int:
+def verify(services: Services, deployment: Deployment, request: VerifyRequest) -> int:
     """
     Check the selected steps; 12 where a check does not hold.
     """
@@ -49,7 +49,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     unstarted = run_steps(
         graph.subset(todo),
         partial(_check_step, runner),
-        jobs=runner.request.jobs,
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
         on_failure=OnFailure.CONTINUE,
     )

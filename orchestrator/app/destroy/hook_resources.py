@@ -36,9 +36,9 @@ def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
     unstarted = run_steps(
         Graph(dict.fromkeys(todo, ())),
         partial(_remove, runner),
-        jobs=runner.request.jobs,
+        jobs=runner.options.jobs,
         stop=runner.services.stop,
-        on_failure=runner.request.on_failure,
+        on_failure=runner.options.on_failure,
     )
     runner.report_unstarted(unstarted)
 
@@ -68,7 +68,7 @@ def _remove(runner: StepRunner, root: str) -> Outcome:
             runner.session,
             prepared,
             runner.steps.recorded_inputs(prepared),
-            runner.request.plan_options,
+            runner.options.plan,
             verb="destroy",
             attempt=1,
         ).run()

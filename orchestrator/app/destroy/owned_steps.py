@@ -90,7 +90,7 @@ class OwnedStep:
         forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
         shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
         services.sink.emit(shown)
-        if self.asked or self.runner.request.plan_options.approved:
+        if self.asked or self.runner.options.plan.approved:
             return
         if (
             not services.approver.approve("destroy", self.name, shown)
@@ -123,7 +123,7 @@ class OwnedStep:
 
         def request() -> Push:
             services.files.write(file, services.engine.emptied_state(state))
-            return Push(state=file, lock_timeout=self.runner.request.plan_options.lock_timeout)
+            return Push(state=file, lock_timeout=self.runner.options.plan.lock_timeout)
 
         return call_engine(
             self.runner.session,

@@ -165,7 +165,7 @@ class HookRun:
         for the work before it.
         """
         services = self.services
-        if self.kind == "compensate" and not self.runner.request.plan_options.approved:
+        if self.kind == "compensate" and not self.runner.options.plan.approved:
             shown = services.masker.mask(" ".join(argv))
             agreed = services.approver.agree(f"{self.kind} {self.name} by `{shown}`")
             if not agreed and not services.stop.stopping:
@@ -202,8 +202,8 @@ class HookRun:
         self.runner.check_certain(root)
         known = steps.records.get(root)
         wishes = replace(
-            self.runner.request.plan_options,
-            approved=self.runner.request.plan_options.approved or self.kind == "before_destroy",
+            self.runner.options.plan,
+            approved=self.runner.options.plan.approved or self.kind == "before_destroy",
             targets=(),
             replace=(),
         )

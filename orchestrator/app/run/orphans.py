@@ -169,7 +169,7 @@ def note_orphans(runner: StepRunner) -> None:
             ),
             level="warning",
         )
-    if runner.request.orphaned:
+    if runner.options.orphaned:
         if not runner.deployment.orphans:
             services.note("nothing is orphaned: every step that is alive is in the blueprint")
     elif alive:

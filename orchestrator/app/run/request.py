@@ -1,28 +1,26 @@
 """
-What a mutating command was asked to do.
+What a command was asked to do: one request per command, and the options that all of them share.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Literal
 
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
-from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.destroy.order import with_children
 from orchestrator.domain.record.record import Json, Lineage
-from orchestrator.domain.recovery.rerun_rules import APPLYING
-from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.target import action_of, shown_root
-from orchestrator.errors import ApprovalMissing, Usage
 
 Verb = Literal[
     "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",
     "retry", "redeploy", "rollback", "compensate",
 ]  # fmt: skip
+
+#: The metadata of fields that the run record does not keep among the arguments: they do not decide
+#: what is done, or the record has a field of its own for them.
+_NOT_AN_ARGUMENT = {"argument": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,199 +37,272 @@ class ImportSpec:
         """
         From ``ADDRESS=ID``; keys in the address may hold "=". ValueError where it is none.
 
-        >>> Adoption.parse('aws_x.y["a=b"]=i-1=2')
-        Adoption(address='aws_x.y["a=b"]', object_id='i-1=2')
+        >>> ImportSpec.parse('aws_x.y["a=b"]=i-1=2')
+        ImportSpec(address='aws_x.y["a=b"]', object_id='i-1=2')
         """
-        found = _ADOPTION.fullmatch(text)
-        if found is None:
+        parts = _IMPORT_SPEC.fullmatch(text)
+        if parts is None:
             raise ValueError(f"{text!r} is not ADDRESS=ID")
-        return cls(found[1], found[2])
+        return cls(parts[1], parts[2])
+
+    def __str__(self) -> str:
+        return f"{self.address}={self.object_id}"
 
 
-_ADOPTION = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)', re.DOTALL)
+_IMPORT_SPEC = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
     """
-    One command with its options. ``steps`` and ``exclude`` are patterns (`Graph.select`).
+    The options that commands share.
 
-    ``skip_preflight`` and ``takeover`` carry the reasons given for them; ``confirm`` the
-    environment's name where it is protected; ``interactive`` tells that a person can be asked;
-    ``inputs_given`` that the command line named inputs, so that the same blueprint alone is not the
-    same command. ``at`` is the sequence that the newest entry of the one selected step must have,
-    0 for no record: the command was offered on it. ``adopt`` to ``dismiss_errored_state`` are the
-    surgery of ``reconcile`` and ``import``; ``accept_changes`` is the reason to adopt what an apply
-    would change; ``words`` are the engine command of ``exec``; ``owner`` and ``review_by``, a date,
-    go with the reason of ``retain``. ``from_run`` is the earlier run that somebody named,
-    ``lineage`` what becomes of it in records; ``unverified`` is the reason to go back to what had
-    no checks. ``repeat`` is the reason to do again what an action did, or may have done, and
-    ``skip_before_destroy`` the one to destroy without it. ``unavailable_secrets`` are
-    those that a destroy does without.
+    ``steps`` and ``exclude`` are patterns (`Graph.select`); ``orphaned`` selects among the steps
+    that left the blueprint. ``at`` is the sequence that the newest entry of the one selected step
+    must have, 0 for no record: the command was offered on it. ``takeover`` and ``skip_preflight``
+    (start although steps could not be prepared) carry reasons, ``confirm`` the name of a protected
+    environment. ``unavailable_secrets`` are inputs that a destroy does without. ``interactive``
+    says that a person can be asked; ``inputs_given`` that the command line named inputs, so that a
+    repetition needs them too.
     """
 
-    verb: Verb
     steps: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    jobs: int = 4
-    on_failure: OnFailure = OnFailure.STOP
-    unfinished: bool = False
-    wait: bool = False
-    interactive: bool = False
-    allow_engine_change: bool = False
-    confirm: str | None = None
-    reason: str | None = None
-    owner: str | None = None
-    review_by: str | None = None
-    skip_preflight: str | None = None
-    takeover: str | None = None
-    inputs_given: bool = False
-    at: int | None = None
     orphaned: bool = False
-    forget: tuple[str, ...] = ()
-    adopt: tuple[ImportSpec, ...] = ()
-    untaint: tuple[str, ...] = ()
-    unlock: str | None = None
-    push_errored_state: bool = False
-    dismiss_errored_state: str | None = None
-    accept_changes: str | None = None
-    words: tuple[str, ...] = ()
-    from_run: str | None = None
-    unverified: str | None = None
-    accept_changed_secret: tuple[str, ...] = ()
-    lineage: Lineage | None = None
+    on_failure: OnFailure = OnFailure.STOP
+    allow_engine_change: bool = False
+    takeover: str | None = None
+    at: int | None = None
     unavailable_secrets: tuple[str, ...] = ()
-    repeat: str | None = None
-    skip_before_destroy: str | None = None
-    plan_options: PlanOptions = field(default_factory=PlanOptions)
+    skip_preflight: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
+    jobs: int = field(default=4, metadata=_NOT_AN_ARGUMENT)
+    wait: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
+    reason: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
+    confirm: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
+    interactive: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
+    inputs_given: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
+    plan: PlanOptions = field(default_factory=PlanOptions, metadata=_NOT_AN_ARGUMENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """
+    The common part of all requests. ``lineage`` says which earlier run this one comes from.
+    """
+
+    verb: ClassVar[Verb]
+    options: RunOptions = field(default_factory=RunOptions, metadata=_NOT_AN_ARGUMENT)
+    lineage: Lineage | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
 
     @property
     def mutates(self) -> bool:
         """
         Whether more than records changes, so that somebody has to approve it.
         """
-        return (
-            self.verb in (*APPLYING, "destroy", "import", "exec", "compensate")
-            or bool(self.adopt or self.untaint or self.unlock)
-            or self.push_errored_state
-        )
+        return True
 
     def arguments(self) -> dict[str, Json]:
         """
-        What the run record keeps of it: everything that is not a default.
+        What the run record keeps of the request: every option that is not at its default.
         """
-        shown: dict[str, Json] = {
-            "steps": list(self.steps),
-            "exclude": list(self.exclude),
-            "on_failure": str(self.on_failure) if self.on_failure != OnFailure.STOP else None,
-            "unfinished": self.unfinished,
-            "orphaned": self.orphaned,
-            "allow_engine_change": self.allow_engine_change,
-            "approved": self.plan_options.approved,
-            "refresh": None if self.plan_options.refresh else False,
-            "replace": list(self.plan_options.replace),
-            "targets": list(self.plan_options.targets),
-            "accept_vanished": self.plan_options.accept_vanished,
-            "verify_absence": self.plan_options.verify_absence,
-            "takeover": self.takeover,
-            "owner": self.owner,
-            "review_by": self.review_by,
-            "at": self.at,
-            "forget": list(self.forget),
-            "adopt": [f"{item.address}={item.object_id}" for item in self.adopt],
-            "untaint": list(self.untaint),
-            "unlock": self.unlock,
-            "push_errored_state": self.push_errored_state,
-            "dismiss_errored_state": self.dismiss_errored_state,
-            "accept_changes": self.accept_changes,
-            "words": list(self.words),
-            "from_run": self.from_run,
-            "unverified": self.unverified,
-            "accept_changed_secret": list(self.accept_changed_secret),
-            "unavailable_secrets": list(self.unavailable_secrets),
-            "repeat": self.repeat,
-            "skip_before_destroy": self.skip_before_destroy,
-        }
-        return {
-            name: value
-            for name, value in shown.items()
-            if value or (value is not None and name in ("refresh", "at"))
-        }
-
-
-def match_steps(deployment: Deployment, request: RunRequest) -> tuple[str, ...]:
-    """
-    The steps that a request names: of those that left the blueprint if it is about ``orphaned``
-    ones, else of the others. A destroy or reconcile may name roots of actions instead.
-    """
-    if request.verb in ("destroy", "reconcile") and any(action_of(name) for name in request.steps):
-        return _match_hook_targets(deployment, request.steps)
-    graph = deployment.graph
-    if request.orphaned:
-        graph = graph.subset(deployment.orphans)
-    return graph.select(request.steps, request.exclude)
-
-
-def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
-    """
-    Usage where steps are named beside them, or what the blueprint does not declare.
-    """
-    known = [root for root in deployment.roots() if action_of(root)]
-    for name in names:
-        if action_of(name) is None:
-            raise Usage(f"{name!r} is a step: what an action made goes by itself")
-        if name not in known:
-            raise Usage(
-                f"the blueprint declares no module as {shown_root(name)}",
-                hint=did_you_mean(name, known),
-            )
-    return tuple(dict.fromkeys(names))
-
-
-def select_steps(deployment: Deployment, request: RunRequest) -> tuple[str, ...]:
-    """
-    The steps that a request is about. A destroy takes along what they own, unless it is excluded.
-
-    Usage where ``at`` is given for anything but one step.
-    """
-    chosen = match_steps(deployment, request)
-    check_at(request, chosen)
-    if request.verb != "destroy":
-        return chosen
-    if any(action_of(name) for name in chosen):
-        return chosen
-    left_out = deployment.graph.select(request.exclude) if request.exclude else ()
-    return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
-
-
-def check_at(request: RunRequest, selected: Sequence[str]) -> None:
-    """
-    Usage where ``at`` is given for anything but one step.
-    """
-    if request.at is not None and len(selected) != 1:
-        raise Usage(
-            f"--at is the entry of one step, and {len(selected)} are selected",
-            hint="name the step with --step",
+        return dict(
+            argument
+            for part in (self.options, self.options.plan, self)
+            for argument in _arguments(part)
         )
 
 
-def check_approval(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> None:
+def _arguments(part: RunOptions | PlanOptions | RunRequest) -> Iterator[tuple[str, Json]]:
+    for item in fields(part):
+        value = getattr(part, item.name)
+        if item.metadata.get("argument", True) and value != item.default:
+            yield item.name, _json(value)
+
+
+def _json(value: object) -> Json:
+    match value:
+        case bool() | int():
+            return value
+        case tuple():
+            return [str(item) for item in value]
+        case _:
+            return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRequest(RunRequest):
     """
-    ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
-    environment was not named. What changes only records needs no approval.
+    ``unfinished`` leaves out what is ok; ``from_run`` is the run whose modules are promoted.
     """
-    if not request.mutates:
-        return
-    where = f"{deployment.blueprint}/{deployment.environment}"
-    if not request.plan_options.approved and not request.interactive:
-        count = "1 step" if len(selected) == 1 else f"{len(selected)} steps"
-        raise ApprovalMissing(
-            f"{request.verb} of {count} of {where} is not approved, and there is no terminal to "
-            "ask at",
-            hint="add --yes",
-        )
-    if deployment.protected and request.confirm != deployment.environment:
-        raise ApprovalMissing(
-            f"{deployment.environment} is a protected environment",
-            hint=f"name it to go on: --confirm {deployment.environment}",
-        )
+
+    verb: ClassVar[Verb] = "apply"
+    unfinished: bool = False
+    from_run: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeployRequest(ApplyRequest):
+    """
+    ``from_run`` is the failed run that this is a new attempt after.
+    """
+
+    verb: ClassVar[Verb] = "redeploy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerunRequest(RunRequest):
+    """
+    An earlier run again. ``from_run`` is its id if somebody named it; ``accept_changed_secret``
+    names the secrets that may differ from those of that run.
+    """
+
+    from_run: str | None = None
+    accept_changed_secret: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRequest(RerunRequest):
+    """
+    What a failed run left undone.
+    """
+
+    verb: ClassVar[Verb] = "retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackRequest(RerunRequest):
+    """
+    The steps as a good run left them; ``unverified`` is the reason to go back to one without
+    checks.
+    """
+
+    verb: ClassVar[Verb] = "rollback"
+    unverified: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyRequest(RunRequest):
+    """
+    ``skip_before_destroy`` is the reason to destroy without the hook, ``repeat`` the one to carry
+    it out again.
+    """
+
+    verb: ClassVar[Verb] = "destroy"
+    skip_before_destroy: str | None = None
+    repeat: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompensateRequest(RunRequest):
+    """
+    ``repeat`` is the reason to do again what was done, or may have been.
+    """
+
+    verb: ClassVar[Verb] = "compensate"
+    repeat: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest(RunRequest):
+    """
+    The checks of what is applied.
+    """
+
+    verb: ClassVar[Verb] = "verify"
+
+    @property
+    def mutates(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileRequest(RunRequest):
+    """
+    What is uncertain, settled; the fields are the state operations that are asked for.
+    """
+
+    verb: ClassVar[Verb] = "reconcile"
+    forget: tuple[str, ...] = ()
+    adopt: tuple[ImportSpec, ...] = ()
+    untaint: tuple[str, ...] = ()
+    unlock: str | None = None
+    push_errored_state: bool = False
+    dismiss_errored_state: str | None = None
+
+    @property
+    def mutates(self) -> bool:
+        return bool(self.adopt or self.untaint or self.unlock) or self.push_errored_state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptRequest(RunRequest):
+    """
+    Existing state under records; ``accept_changes`` is the reason to adopt what an apply would
+    change.
+    """
+
+    verb: ClassVar[Verb] = "adopt"
+    accept_changes: str | None = None
+
+    @property
+    def mutates(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRequest(RunRequest):
+    """
+    One object into one step.
+    """
+
+    verb: ClassVar[Verb] = "import"
+    adopt: tuple[ImportSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecRequest(RunRequest):
+    """
+    A command of the engine, in words.
+    """
+
+    verb: ClassVar[Verb] = "exec"
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainRequest(RunRequest):
+    """
+    Steps that no destroy touches, by whom and until the review.
+    """
+
+    verb: ClassVar[Verb] = "retain"
+    owner: str
+    review_by: str
+
+    @property
+    def mutates(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequest(RunRequest):
+    """
+    Retained steps that a destroy may take down again.
+    """
+
+    verb: ClassVar[Verb] = "release"
+
+    @property
+    def mutates(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """
+    What ``plan`` was asked: which steps, for an apply or a destroy.
+    """
+
+    options: RunOptions = field(default_factory=RunOptions)
+    verb: Literal["apply", "destroy"] = "apply"
+    detailed_exitcode: bool = False

@@ -1,14 +1,15 @@
 """
-A mutating command from order to exit code: approval, session, claim, spool, work, close.
+A mutating command from request to exit code: approval, session, claim, spool, work, close.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.app.run.request import RunRequest, check_approval, select_steps
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import finish_run
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services
 from orchestrator.app.session import open_session
 from orchestrator.app.steps.recording import replay_spool
@@ -21,34 +22,35 @@ from orchestrator.errors import OrchestratorError
 def run(
     services: Services,
     deployment: Deployment,
-    order: RunRequest,
+    request: RunRequest,
     work: Callable[[StepRunner, Sequence[str]], None],
 ) -> int:
     """
-    Carry out an order on the selected steps; the exit code.
+    Carry out a request on the selected steps; the exit code.
 
     Usage, ApprovalMissing and StoreUnavailable are raised before a run exists. Everything after
     that ends in the run record and in the ``run_finished`` event.
     """
-    selected = select_steps(deployment, order)
-    check_approval(deployment, order, selected)
+    options = request.options
+    selected = select_steps(deployment, options, request.verb)
+    check_approval(deployment, request, selected)
     started = services.clock.monotonic()
     session = open_session(
         services,
         deployment,
-        command=order.verb,
+        command=request.verb,
         steps=selected,
-        arguments=order.arguments(),
-        reason=order.reason or None,
-        skipped_preflight=order.skip_preflight,
-        lineage=order.lineage,
+        arguments=request.arguments(),
+        reason=options.reason or None,
+        skipped_preflight=options.skip_preflight,
+        lineage=request.lineage,
     )
     info = services.engine.info
     services.sink.emit(
         RunStarted(
             at=services.clock.now(),
             run_id=session.run_id,
-            command=order.verb,
+            command=request.verb,
             blueprint=deployment.blueprint,
             environment=deployment.environment,
             engine=f"{info.kind} {info.version}",
@@ -56,22 +58,22 @@ def run(
             steps=selected,
             store=services.store.url,
             directory=str(session.directory),
-            lineage=order.lineage,
+            lineage=request.lineage,
         )
     )
     error: OrchestratorError | None = None
     try:
-        if order.inputs_given:
+        if options.inputs_given:
             session.keep_inputs()
         services.store.probe()
-        session.take_claim(wait=order.wait, takeover=order.takeover)
+        session.take_claim(wait=options.wait, takeover=options.takeover)
         with (
             session.alive(),
             services.workdirs.lock(deployment.blueprint, deployment.environment),
         ):
             replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
-            work(StepRunner(session, order), selected)
+            work(StepRunner(session, request), selected)
             for run_id in session.takes_over_from:
                 services.files.sweep(run_id)
     except OrchestratorError as exc:

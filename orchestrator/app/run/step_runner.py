@@ -11,8 +11,9 @@ from typing import Any
 
 from orchestrator.app.run.hook_settling import settle_hook
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
-from orchestrator.app.run.request import RunRequest, match_steps
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import exit_codes_of, fault_of
+from orchestrator.app.run.step_selection import match_steps
 from orchestrator.app.schedule import Outcome, Unstarted
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
@@ -49,14 +50,15 @@ class StepRunner:
         self.services = session.services
         self.deployment = session.deployment
         self.request = request
+        self.options = request.options
         self.steps = PreparedSteps(
             session.services,
             session.deployment,
             evidence=lambda step: session.services.files.attempt(session.run_id, step, 1),
-            jobs=request.jobs,
-            allow_engine_change=request.allow_engine_change,
+            jobs=self.options.jobs,
+            allow_engine_change=self.options.allow_engine_change,
             run_id=session.run_id,
-            unavailable_secrets=request.unavailable_secrets,
+            unavailable_secrets=self.options.unavailable_secrets,
         )
 
     def read_records(self) -> None:
@@ -64,10 +66,10 @@ class StepRunner:
         The newest records of all steps, each of them ours and none of them live; Refused where the
         one that the request was given for has moved on since.
         """
-        self.steps.read_records(wait=self.request.wait, takeover=self.request.takeover)
-        if self.request.at is not None:
-            (name,) = match_steps(self.deployment, self.request)
-            check_not_moved(self.deployment, name, self.steps.records.get(name), self.request.at)
+        self.steps.read_records(wait=self.options.wait, takeover=self.options.takeover)
+        if self.options.at is not None:
+            (name,) = match_steps(self.deployment, self.options, self.request.verb)
+            check_not_moved(self.deployment, name, self.steps.records.get(name), self.options.at)
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """
@@ -127,9 +129,9 @@ class StepRunner:
             at=self.services.clock.now(),
             run_id=self.session.run_id,
             settling_time=self.services.limits.settle,
-            refreshed=self.request.plan_options.refreshes_all,
-            accepted=self.request.plan_options.accept_vanished is not None,
-            reason=self.request.plan_options.accept_vanished,
+            refreshed=self.options.plan.refreshes_all,
+            accepted=self.options.plan.accept_vanished is not None,
+            reason=self.options.plan.accept_vanished,
         )
         options = () if action_of(name) is None else ("--step", name)
         reconcile = command_line(self.deployment, "reconcile", *options)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import PreparedStep, pull
 from orchestrator.app.surgery.state_locks import check_breakable
@@ -22,18 +23,17 @@ from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports.engine import Import, Push, Unlock, Untaint
 
 
-def check_asked(runner: StepRunner, steps: Sequence[str]) -> None:
+def check_asked(request: ReconcileRequest, runner: StepRunner, steps: Sequence[str]) -> None:
     """
     Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
     reason is missing. Their records are settled.
     """
-    request = runner.request
     records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
     for wanted, option, done in (
         (request.forget, "--forget", "forgotten"),
         (request.unlock, "--unlock", "released"),
     ):
-        if wanted and not request.reason:
+        if wanted and not request.options.reason:
             raise Refused(
                 "reason_missing",
                 f"{option} needs a reason",
@@ -61,24 +61,28 @@ def check_asked(runner: StepRunner, steps: Sequence[str]) -> None:
         )
 
 
-def perform(runner: StepRunner, name: str) -> StateOperationResult | None:
+def perform(
+    request: ReconcileRequest, runner: StepRunner, name: str
+) -> StateOperationResult | None:
     """
     Carry out what was asked for on a step: the last surgery, which is the first that failed where
     one did; None for nothing to do.
     """
     done: StateOperationResult | None = None
-    for prepare in _asked(runner, name):
+    for prepare in _asked(request, runner, name):
         done = prepare()
         if done is not None and done.fault is not None:
             break
     return done
 
 
-def _asked(runner: StepRunner, name: str) -> Sequence[Callable[[], StateOperationResult | None]]:
+def _asked(
+    request: ReconcileRequest, runner: StepRunner, name: str
+) -> Sequence[Callable[[], StateOperationResult | None]]:
     """
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
-    request, record = runner.request, runner.steps.records.get(name)
+    record = runner.steps.records.get(name)
     found: list[Callable[[], StateOperationResult | None]] = []
     if request.unlock:
         found.append(partial(_unlock, runner, name, request.unlock))
@@ -86,7 +90,7 @@ def _asked(runner: StepRunner, name: str) -> Sequence[Callable[[], StateOperatio
         if request.push_errored_state:
             found.append(partial(_push, runner, name))
         elif request.dismiss_errored_state:
-            found.append(partial(_dismiss, runner, name))
+            found.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
     known = (*_missing(record), *_tainted(record)) if record else ()
     objects: list[Callable[[], StateOperationResult | None]] = [
         partial(import_object, runner, name, item.address, item.object_id)
@@ -112,7 +116,7 @@ def import_object(
     _check_found(runner, name, address, object_id)
     if inputs is None:
         inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
-    lock_timeout = runner.request.plan_options.lock_timeout
+    lock_timeout = runner.options.plan.lock_timeout
     return operate(
         runner,
         name,
@@ -167,7 +171,7 @@ def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResul
         StateOperation(
             command="untaint",
             shown=f"call {address} sound: it is not replaced",
-            request=lambda _: Untaint(address, runner.request.plan_options.lock_timeout),
+            request=lambda _: Untaint(address, runner.options.plan.lock_timeout),
             planned=(PlannedAction(address=address, action="noop"),),
         ),
     )
@@ -208,7 +212,7 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
                 command="push",
                 shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
                 f"{len(lost.objects)} objects, over serial {held.serial} with {len(held.objects)}",
-                request=lambda _: Push(file, runner.request.plan_options.lock_timeout),
+                request=lambda _: Push(file, runner.options.plan.lock_timeout),
             ),
         )
         if done.fault is not None:
@@ -241,8 +245,8 @@ def _check_pushable(
         )
 
 
-def _dismiss(runner: StepRunner, name: str) -> None:
-    _set_aside(runner, name, f"dismissed: {runner.request.dismiss_errored_state}")
+def _dismiss(runner: StepRunner, name: str, reason: str) -> None:
+    _set_aside(runner, name, f"dismissed: {reason}")
 
 
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:

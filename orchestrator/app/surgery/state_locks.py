@@ -143,7 +143,7 @@ def _check_dead(runner: StepRunner, name: str, run: RunPeriod, lock: StateLock) 
     target = str(runner.deployment.target(name))
     if Liveness.ALIVE in states:
         raise _foreign(target, lock, f"run {run.run_id} or its engine is still at work")
-    if Liveness.UNKNOWN in states and runner.request.takeover is None:
+    if Liveness.UNKNOWN in states and runner.options.takeover is None:
         raise _foreign(
             target,
             lock,

@@ -161,7 +161,7 @@ def _checked_state(
 
 def _approve(runner: StepRunner, name: str, operation: StateOperation) -> None:
     approver, stop = runner.services.approver, runner.services.stop
-    if runner.request.plan_options.approved:
+    if runner.options.plan.approved:
         return
     shown = runner.services.masker.mask(operation.shown)
     if not approver.agree(f"{name}: {shown}") and not stop.stopping:

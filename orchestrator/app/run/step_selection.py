@@ -1,0 +1,92 @@
+"""
+Which steps a command is about, and whether it may go on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.app.run.request import RunOptions, RunRequest
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.destroy.order import with_children
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.target import action_of, shown_root
+from orchestrator.errors import ApprovalMissing, Usage
+
+
+def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
+    """
+    The steps that a request names: of those that left the blueprint if it is about ``orphaned``
+    ones, else of the others. A destroy or reconcile may name roots of actions instead.
+    """
+    if verb in ("destroy", "reconcile") and any(action_of(name) for name in options.steps):
+        return _match_hook_targets(deployment, options.steps)
+    graph = deployment.graph
+    if options.orphaned:
+        graph = graph.subset(deployment.orphans)
+    return graph.select(options.steps, options.exclude)
+
+
+def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
+    """
+    Usage where steps are named beside them, or what the blueprint does not declare.
+    """
+    known = [root for root in deployment.roots() if action_of(root)]
+    for name in names:
+        if action_of(name) is None:
+            raise Usage(f"{name!r} is a step: what an action made goes by itself")
+        if name not in known:
+            raise Usage(
+                f"the blueprint declares no module as {shown_root(name)}",
+                hint=did_you_mean(name, known),
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
+    """
+    The steps that a request is about. A destroy takes along what they own, unless it is excluded.
+
+    Usage where ``at`` is given for anything but one step.
+    """
+    chosen = match_steps(deployment, options, verb)
+    check_at(options, chosen)
+    if verb != "destroy":
+        return chosen
+    if any(action_of(name) for name in chosen):
+        return chosen
+    left_out = deployment.graph.select(options.exclude) if options.exclude else ()
+    return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
+
+
+def check_at(options: RunOptions, selected: Sequence[str]) -> None:
+    """
+    Usage where ``at`` is given for anything but one step.
+    """
+    if options.at is not None and len(selected) != 1:
+        raise Usage(
+            f"--at is the entry of one step, and {len(selected)} are selected",
+            hint="name the step with --step",
+        )
+
+
+def check_approval(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> None:
+    """
+    ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
+    environment was not named. What changes only records needs no approval.
+    """
+    if not request.mutates:
+        return
+    where = f"{deployment.blueprint}/{deployment.environment}"
+    if not request.options.plan.approved and not request.options.interactive:
+        count = "1 step" if len(selected) == 1 else f"{len(selected)} steps"
+        raise ApprovalMissing(
+            f"{request.verb} of {count} of {where} is not approved, and there is no terminal to "
+            "ask at",
+            hint="add --yes",
+        )
+    if deployment.protected and request.options.confirm != deployment.environment:
+        raise ApprovalMissing(
+            f"{deployment.environment} is a protected environment",
+            hint=f"name it to go on: --confirm {deployment.environment}",
+        )
