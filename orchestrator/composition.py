@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.domain.blueprint.summary import Outline
+    from orchestrator.domain.blueprint.summary import BlueprintSummary
     from orchestrator.domain.documents.documents import StatusListDocument
     from orchestrator.domain.target import Target
-    from orchestrator.loading.linking import Kept
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.linking import StoredModule
+    from orchestrator.loading.values import InputPolicy
     from orchestrator.ports.engine import EngineInfo
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.store import OperationStore
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
 
 
-def summarize(project: ProjectContext, selection: BlueprintSelection) -> Outline:
+def summarize(project: ProjectContext, selection: BlueprintSelection) -> BlueprintSummary:
     """
     The blueprint as reading commands need it.
     """
-    from orchestrator.loading.summary import outline as load_outline
+    from orchestrator.loading.summary import load_summary
 
-    return load_outline(
+    return load_summary(
         selection.blueprint,
-        root=project.project_dir,
+        project_dir=project.project_dir,
         settings=project.settings,
         environ=project.environ,
         environment=selection.environment,
@@ -53,9 +53,9 @@ def blueprint_names(project: ProjectContext) -> list[str]:
     """
     The names of the project's blueprints, sorted.
     """
-    from orchestrator.loading.project import Project
+    from orchestrator.loading.project import ProjectFiles
 
-    return sorted(Project(project.project_dir, project.settings.module_roots).blueprints())
+    return sorted(ProjectFiles(project.project_dir, project.settings.module_roots).blueprints())
 
 
 def blueprint_of(project: ProjectContext, target: Target) -> str:
@@ -80,16 +80,19 @@ def environments(project: ProjectContext, blueprint: str) -> tuple[str, ...]:
     from orchestrator.loading.summary import environment_names
 
     return environment_names(
-        blueprint, root=project.project_dir, settings=project.settings, directory=project.directory
+        blueprint,
+        project_dir=project.project_dir,
+        settings=project.settings,
+        directory=project.directory,
     )
 
 
-def summarize_all(project: ProjectContext) -> list[Outline]:
+def summarize_all(project: ProjectContext) -> list[BlueprintSummary]:
     """
     Every blueprint of the project in each of its environments; Invalid with the problems of all
     that are wrong.
     """
-    found: list[Outline] = []
+    found: list[BlueprintSummary] = []
     problems: list[Problem] = []
     for name in blueprint_names(project):
         try:
@@ -120,7 +123,7 @@ def status_of_all(project: ProjectContext) -> StatusListDocument:
     return StatusListDocument(project=project.settings.project, blueprints=tuple(documents))
 
 
-def summary_of(project: ProjectContext, target: Target) -> Outline | None:
+def summary_of(project: ProjectContext, target: Target) -> BlueprintSummary | None:
     """
     The outline that a target belongs to; None where its blueprint is no longer in the project.
     """
@@ -134,8 +137,8 @@ def summary_of(project: ProjectContext, target: Target) -> Outline | None:
 def load_deployment(
     project: ProjectContext,
     selection: BlueprintSelection,
-    need: Need,
-    kept: Mapping[str, Kept] | None = None,
+    need: InputPolicy,
+    kept: Mapping[str, StoredModule] | None = None,
 ) -> Deployment:
     """
     The blueprint in its environment with inputs and modules, checked as a whole; ``kept`` are
@@ -147,23 +150,23 @@ def load_deployment(
 
     return load(
         selection.blueprint,
-        root=project.project_dir,
+        project_dir=project.project_dir,
         settings=project.settings,
         environ=project.environ,
         environment=selection.environment,
         variables=selection.variables,
         input_files=selection.input_files,
         directory=project.directory,
-        need=need,
+        input_policy=need,
         run_command=partial(run_command, directory=project.project_dir),
         validate_check=validate_check,
-        kept=kept,
+        stored_modules=kept,
     )
 
 
 @contextmanager
 def open_archive(
-    project: ProjectContext, found: Outline | None
+    project: ProjectContext, found: BlueprintSummary | None
 ) -> Iterator[tuple[RunFiles, OperationStore]]:
     """
     The runs of this machine and the operation store of a blueprint; the project's own without one.
@@ -233,7 +236,7 @@ def choose_engine(
     """
     The engine that would be used, and why.
     """
-    from orchestrator.domain.blueprint.blueprint import EngineWish
+    from orchestrator.domain.blueprint.blueprint import EngineRequirement
     from orchestrator.engine.choose import choose
 
     recorded = None
@@ -246,7 +249,7 @@ def choose_engine(
     try:
         return choose(
             option or project.settings.engine,
-            found.engine if found else EngineWish(),
+            found.engine if found else EngineRequirement(),
             recorded,
             project.environ,
             lambda program: shutil.which(program, path=project.environ.get("PATH")),

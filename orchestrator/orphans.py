@@ -35,7 +35,7 @@ def deployment_with_orphans(
     """
     from orchestrator.app.run.orphans import find_orphans
     from orchestrator.loading.orphans import with_orphans
-    from orchestrator.loading.restore import Present
+    from orchestrator.loading.restore import CurrentSources
     from orchestrator.loading.sources import run_command
 
     base = _still_there(project, selection)
@@ -44,8 +44,8 @@ def deployment_with_orphans(
         found = find_orphans(store, base)
     finally:
         store.close()
-    present = Present(
-        root=project.project_dir,
+    present = CurrentSources(
+        project_dir=project.project_dir,
         environ=project.environ,
         run_command=partial(run_command, directory=project.project_dir),
     )
@@ -54,10 +54,10 @@ def deployment_with_orphans(
 
 def _still_there(project: ProjectContext, selection: BlueprintSelection) -> Deployment:
     from orchestrator.app.run.orphans import gone_blueprint, without_steps
-    from orchestrator.loading.project import Project
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.project import ProjectFiles
+    from orchestrator.loading.values import InputPolicy
 
-    files = Project(project.project_dir, project.settings.module_roots)
+    files = ProjectFiles(project.project_dir, project.settings.module_roots)
     try:
         files.find(selection.blueprint, directory=project.directory)
     except Invalid:
@@ -74,12 +74,14 @@ def _still_there(project: ProjectContext, selection: BlueprintSelection) -> Depl
         return gone
     declared = environments(project, selection.blueprint)
     if selection.environment is None or selection.environment in declared:
-        return load_deployment(project, selection, Need.AVAILABLE)
+        return load_deployment(project, selection, InputPolicy.AVAILABLE)
     known = summarize(project, BlueprintSelection(selection.blueprint, declared[0]))
     store, _ = open_store(project, known.backend.type, known.operations_url)
     try:
         if not store.records(known.blueprint, selection.environment):
-            return load_deployment(project, selection, Need.AVAILABLE)  # it says what is wrong
+            return load_deployment(
+                project, selection, InputPolicy.AVAILABLE
+            )  # it says what is wrong
     finally:
         store.close()
     return without_steps(

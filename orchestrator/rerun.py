@@ -17,7 +17,7 @@ from orchestrator.errors import Invalid, Problem
 if TYPE_CHECKING:
     from orchestrator.app.inspection.run_lookup import PriorRun
     from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.domain.blueprint.summary import Outline
+    from orchestrator.domain.blueprint.summary import BlueprintSummary
     from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -29,7 +29,7 @@ class Rerun:
     """
 
     earlier: PriorRun
-    outline: Outline | None
+    outline: BlueprintSummary | None
     unread: str = ""
 
 
@@ -83,28 +83,32 @@ def restored_deployment(
     """
     What an earlier run meant to do, ready to run with the secrets of today.
     """
-    from orchestrator.loading.linking import Kept
-    from orchestrator.loading.restore import Present, module_of, thaw
+    from orchestrator.loading.linking import StoredModule
+    from orchestrator.loading.restore import CurrentSources, restore_deployment, stored_module
     from orchestrator.loading.sources import run_command
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     frozen, roots = of.earlier.deployment, None
     if frozen.withheld:
         kept = {
-            name: Kept(module_of(frozen, step, project.project_dir), step.module_ref, "")
+            name: StoredModule(
+                stored_module(frozen, step, project.project_dir), step.module_ref, ""
+            )
             for name, step in frozen.steps.items()
         }
         with suppress(Invalid):
-            roots = composition.load_deployment(project, selection, Need.CHECKS, kept).roots()
-    present = Present(
-        root=project.project_dir,
+            roots = composition.load_deployment(
+                project, selection, InputPolicy.CHECK_ONLY, kept
+            ).steps_and_hooks()
+    present = CurrentSources(
+        project_dir=project.project_dir,
         environ=project.environ,
         run_command=partial(run_command, directory=project.project_dir),
-        outline=of.outline,
-        roots=roots,
+        summary=of.outline,
+        steps=roots,
         operations_url=of.outline.operations_url if of.outline else project.settings.operations_url,
     )
-    return thaw(frozen, present, run_id=of.earlier.record.run_id)
+    return restore_deployment(frozen, present, run_id=of.earlier.record.run_id)
 
 
 def promotion(
@@ -123,12 +127,12 @@ def promotion(
     from orchestrator.domain.recovery.rerun_rules import snapshot_blob
     from orchestrator.engine.workdir.snapshot import text_of, unpack
     from orchestrator.loading.behaviour import FILE
-    from orchestrator.loading.linking import Kept
-    from orchestrator.loading.restore import module_of
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.linking import StoredModule
+    from orchestrator.loading.restore import stored_module
+    from orchestrator.loading.values import InputPolicy
 
     found = composition.summarize(project, selection)
-    kept: dict[str, Kept] = {}
+    kept: dict[str, StoredModule] = {}
     with composition.open_archive(project, found) as (files, store):
         then = read_prior_run(
             files,
@@ -144,6 +148,6 @@ def promotion(
             archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None
             if step is not None and archive is not None:
                 defaults = text_of(unpack(archive), FILE)
-                module = module_of(then.deployment, step, project.project_dir)
-                kept[row.step] = Kept(module, step.module_ref, defaults)
-    return then, composition.load_deployment(project, selection, Need.VALUES, kept)
+                module = stored_module(then.deployment, step, project.project_dir)
+                kept[row.step] = StoredModule(module, step.module_ref, defaults)
+    return then, composition.load_deployment(project, selection, InputPolicy.REQUIRED, kept)

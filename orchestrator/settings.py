@@ -86,14 +86,14 @@ def read_settings(start: Path) -> Settings:
     return Settings(project_dir=here)
 
 
-def project_key(root: Path) -> bytes:
+def project_key(project_dir: Path) -> bytes:
     """
     The project's secret for keyed digests, 32 bytes; made at the first call, mode 0600.
 
     Of several first calls at once all return the same key. Invalid where the file cannot be made
     or read, or is damaged.
     """
-    path = root / ".orchestrator" / "key"
+    path = project_dir / ".orchestrator" / "key"
     try:
         if not path.exists():
             _make_key(path)

@@ -62,11 +62,11 @@ def command(call: RunCall, /, *, from_run: str | None, unfinished: bool) -> int:
     """
     from orchestrator.app.commands.apply import apply
     from orchestrator.app.run.request import ApplyRequest
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     request = ApplyRequest(options=call.options, unfinished=unfinished, from_run=from_run)
     if from_run is not None:
         from orchestrator.cli.rerun import promote
 
         return promote(call, request, from_run)
-    return load_and_run(call, request, apply, need=Need.VALUES)
+    return load_and_run(call, request, apply, need=InputPolicy.REQUIRED)

@@ -85,9 +85,9 @@ def command(call: RunCall, /, *, skip_before_destroy: str | None, repeat: str | 
     """
     from orchestrator.app.commands.destroy import destroy
     from orchestrator.app.run.request import DestroyRequest
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     request = DestroyRequest(
         options=call.options, skip_before_destroy=skip_before_destroy, repeat=repeat
     )
-    return load_and_run(call, request, destroy, need=Need.AVAILABLE)
+    return load_and_run(call, request, destroy, need=InputPolicy.AVAILABLE)

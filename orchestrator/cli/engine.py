@@ -46,7 +46,7 @@ def info(
     """
     from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.engine import engine_text
 
@@ -54,7 +54,7 @@ def info(
     found = None
     if blueprint is not None:
         found = composition.load_deployment(
-            project, BlueprintSelection(blueprint, environment), Need.CHECKS
+            project, BlueprintSelection(blueprint, environment), InputPolicy.CHECK_ONLY
         )
     used = composition.choose_engine(project, engine, found)
     document = EngineDocument(

@@ -49,12 +49,12 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     from orchestrator.app.run.request import ExecRequest
     from orchestrator.domain.engine_commands import EngineCommand
     from orchestrator.errors import Usage
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     wanted = EngineCommand.parse(words)
     if wanted.mutates:
         request = ExecRequest(options=replace(call.options, jobs=1), words=words)
-        return load_and_run(call, request, execute, need=Need.AVAILABLE)
+        return load_and_run(call, request, execute, need=InputPolicy.AVAILABLE)
     if call.options.at is not None:
         raise Usage("--at is for what may change provider state, and this only reads")
     return _look(call, wanted)
@@ -65,9 +65,9 @@ def _look(call: RunCall, wanted: EngineCommand) -> int:
     from orchestrator.app.commands.exec_ import look
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
-    deployment = composition.load_deployment(call.project, call.selection, Need.AVAILABLE)
+    deployment = composition.load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
     (step,) = deployment.graph.select(call.options.steps, ())
     with (
         StopSignals().installed() as stop,

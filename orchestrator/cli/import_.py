@@ -41,10 +41,10 @@ def command(call: RunCall, /, *, address: str, object_id: str) -> int:
     from orchestrator.app.commands.import_ import import_one
     from orchestrator.app.run.request import ImportRequest, ImportSpec
     from orchestrator.errors import Usage
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     if not (address and object_id):
         raise Usage("ADDRESS and ID cannot be empty", hint="is a variable of the shell not set?")
     options = replace(call.options, jobs=1)
     request = ImportRequest(options=options, adopt=(ImportSpec(address, object_id),))
-    return load_and_run(call, request, import_one, need=Need.VALUES)
+    return load_and_run(call, request, import_one, need=InputPolicy.REQUIRED)

@@ -49,7 +49,7 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
     from orchestrator.orphans import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
@@ -58,7 +58,7 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     if call.options.orphaned:
         deployment = deployment_with_orphans(call.project, call.selection, whole=False)
     else:
-        need = Need.AVAILABLE if destroy else Need.VALUES
+        need = InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED
         deployment = composition.load_deployment(call.project, call.selection, need)
     request = PlanRequest(
         options=call.options,

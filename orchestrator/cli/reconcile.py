@@ -115,7 +115,7 @@ def command(
     """
     from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.app.run.request import ReconcileRequest
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     request = ReconcileRequest(
         options=call.options,
@@ -126,4 +126,4 @@ def command(
         dismiss_errored_state=dismiss_errored_state,
         unlock=unlock,
     )
-    return load_and_run(call, request, reconcile, need=Need.AVAILABLE)
+    return load_and_run(call, request, reconcile, need=InputPolicy.AVAILABLE)

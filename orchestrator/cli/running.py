@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import RunOptions, RunRequest
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection, ProjectContext
 
 Request = TypeVar("Request", bound="RunRequest")
@@ -111,7 +111,9 @@ def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     }
 
 
-def load_and_run(call: RunCall, request: Request, use_case: UseCase[Request], *, need: Need) -> int:
+def load_and_run(
+    call: RunCall, request: Request, use_case: UseCase[Request], *, need: InputPolicy
+) -> int:
     """
     Load the blueprint and carry out the request; the exit code.
 
@@ -119,7 +121,7 @@ def load_and_run(call: RunCall, request: Request, use_case: UseCase[Request], *,
     one that they accept.
     """
     from orchestrator import composition
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     if call.options.orphaned:
         from orchestrator.orphans import deployment_with_orphans
@@ -130,7 +132,7 @@ def load_and_run(call: RunCall, request: Request, use_case: UseCase[Request], *,
     else:
         deployment = composition.load_deployment(call.project, call.selection, need)
     return run_use_case(
-        call, request, use_case, deployment, check_module_versions=need is Need.VALUES
+        call, request, use_case, deployment, check_module_versions=need is InputPolicy.REQUIRED
     )
 
 

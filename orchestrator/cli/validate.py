@@ -39,7 +39,7 @@ def command(
     from orchestrator import composition
     from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
     from orchestrator.errors import Invalid, Problem
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
 
@@ -51,7 +51,7 @@ def command(
             names = (environment,) if environment else composition.environments(project, name)
             for each in names:
                 selection = BlueprintSelection(name, each, variables, input_files)
-                found = composition.load_deployment(project, selection, Need.CHECKS)
+                found = composition.load_deployment(project, selection, InputPolicy.CHECK_ONLY)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:

@@ -34,7 +34,7 @@ def command(call: RunCall) -> int:
     """
     from orchestrator.app.commands.verify import verify
     from orchestrator.app.run.request import VerifyRequest
-    from orchestrator.loading.values import Need
+    from orchestrator.loading.values import InputPolicy
 
     request = VerifyRequest(options=call.options)
-    return load_and_run(call, request, verify, need=Need.AVAILABLE)
+    return load_and_run(call, request, verify, need=InputPolicy.AVAILABLE)

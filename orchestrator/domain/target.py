@@ -15,10 +15,10 @@ _INSTANCE = re.compile(
 
 
 #: What a step may declare besides its module: see `orchestrator.domain.blueprint.blueprint.Action`.
-ActionKind = Literal["compensate", "before_destroy"]
-ACTION_KINDS: tuple[ActionKind, ...] = ("compensate", "before_destroy")
+HookKind = Literal["compensate", "before_destroy"]
+HOOK_KINDS: tuple[HookKind, ...] = ("compensate", "before_destroy")
 
-_ACTION = re.compile(
+_HOOK = re.compile(
     r'(?P<step>[a-z0-9][a-z0-9_-]{0,62})\["(?P<key>[^"]*)@(?P<kind>compensate|before_destroy)"\]'
 )
 
@@ -61,14 +61,14 @@ class Target:
         return cls(*parts)
 
 
-def action_kind(command: str | None) -> ActionKind | None:
+def hook_kind(command: str | None) -> HookKind | None:
     """
     The action that a command of this name is; None for any other.
     """
-    return next((kind for kind in ACTION_KINDS if kind == command), None)
+    return next((kind for kind in HOOK_KINDS if kind == command), None)
 
 
-def action_name(step: str, kind: ActionKind) -> str:
+def hook_step_name(step: str, kind: HookKind) -> str:
     """
     The name of the root that an action of a step has, where it is a module: an instance of the step
     whose key no step can have.
@@ -80,18 +80,18 @@ def action_name(step: str, kind: ActionKind) -> str:
     return f'{name}["{key}@{kind}"]'
 
 
-def action_of(name: str) -> tuple[str, ActionKind] | None:
+def hook_of(name: str) -> tuple[str, HookKind] | None:
     """
     The step and the action that a root's name stands for; None for a step's own.
 
-    >>> action_of('db["eu@compensate"]'), action_of("db")
+    >>> hook_of('db["eu@compensate"]'), hook_of("db")
     (('db["eu"]', 'compensate'), None)
     """
-    found = _ACTION.fullmatch(name)
+    found = _HOOK.fullmatch(name)
     if found is None:
         return None
     step = f'{found["step"]}["{found["key"]}"]' if found["key"] else found["step"]
-    return step, cast(ActionKind, found["kind"])
+    return step, cast(HookKind, found["kind"])
 
 
 def step_of(name: str) -> str:
@@ -101,16 +101,16 @@ def step_of(name: str) -> str:
     >>> step_of('db["@compensate"]'), step_of("db")
     ('db', 'db')
     """
-    action = action_of(name)
+    action = hook_of(name)
     return action[0] if action is not None else name
 
 
-def shown_root(name: str) -> str:
+def shown_step(name: str) -> str:
     """
     A root as messages call it.
 
-    >>> shown_root('db["@compensate"]'), shown_root("db")
+    >>> shown_step('db["@compensate"]'), shown_step("db")
     ("compensate of step 'db'", "step 'db'")
     """
-    action = action_of(name)
+    action = hook_of(name)
     return f"step {name!r}" if action is None else f"{action[1]} of step {action[0]!r}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, cast
 
-from orchestrator.domain.blueprint.blueprint import EngineWish
+from orchestrator.domain.blueprint.blueprint import EngineRequirement
 from orchestrator.engine.process import embedded
 from orchestrator.errors import EngineFailed
 from orchestrator.ports.engine import EngineInfo
@@ -46,7 +46,7 @@ def find_library() -> Path | None:
 
 def choose(
     option: str | None,
-    wish: EngineWish,
+    wish: EngineRequirement,
     recorded_kind: str | None,
     environ: Mapping[str, str],
     which: Which,

@@ -15,8 +15,8 @@ from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_docume
 from orchestrator.domain.record.record import AbsenceMethod
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
-from orchestrator.loading.located_templates import Placed, placed
-from orchestrator.loading.schema import absence_method, duration, given
+from orchestrator.loading.located_templates import LocatedTemplate, locate
+from orchestrator.loading.schema import absence_method, duration, without_nulls
 
 KEYS = (
     "verify",
@@ -51,14 +51,14 @@ class Behaviour:
     What the keys of `KEYS` say. ``timeout`` and ``absence_timeout`` are in seconds.
     """
 
-    checks: tuple[tuple[CheckSpec, Placed], ...] = ()
+    checks: tuple[tuple[CheckSpec, LocatedTemplate], ...] = ()
     retry: RetryRule | None = None
     refused_on: tuple[str, ...] = ()
     timeout: float | None = None
     verify_absence: AbsenceMethod | None = None
     absence_timeout: float | None = None
-    identity: Mapping[str, Placed] = field(default_factory=dict)
-    search: Mapping[str, Placed] = field(default_factory=dict)
+    identity: Mapping[str, LocatedTemplate] = field(default_factory=dict)
+    search: Mapping[str, LocatedTemplate] = field(default_factory=dict)
 
 
 def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping[str, Node]:
@@ -86,7 +86,7 @@ def parse_defaults(text: str, *, shown: str, problems: Problems) -> Mapping[str,
     except Invalid as exc:
         problems.extend(exc.problems)
         return {}
-    return given(problems.fields(node, KEYS, what=shown))
+    return without_nulls(problems.fields(node, KEYS, what=shown))
 
 
 def parse_behaviour(
@@ -95,7 +95,7 @@ def parse_behaviour(
     """
     What a step's fields say over the module's defaults, key by key; null takes a default away.
     """
-    merged = given({**defaults, **{key: fields[key] for key in KEYS if key in fields}})
+    merged = without_nulls({**defaults, **{key: fields[key] for key in KEYS if key in fields}})
     retry, refused = merged.get("retry"), merged.get("refused_on")
     absence, patience = merged.get("verify_absence"), merged.get("absence_timeout")
     return Behaviour(
@@ -110,7 +110,7 @@ def parse_behaviour(
     )
 
 
-def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Placed], ...]:
+def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, LocatedTemplate], ...]:
     if node is None:
         return ()
     if node.kind != "list":
@@ -126,7 +126,7 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Pla
         if settings.kind != "map":
             problems.add(f"{kind} must be a map of settings, not {settings.shape}", settings.at)
             continue
-        value = placed(settings, problems)
+        value = locate(settings, problems)
         match kind:
             case "http":
                 spec = CheckSpec("http", value.template)
@@ -139,7 +139,7 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Pla
 
 
 def _retry(node: Node, problems: Problems) -> RetryRule | None:
-    fields = given(problems.fields(node, ("on", "attempts"), what="retry"))
+    fields = without_nulls(problems.fields(node, ("on", "attempts"), what="retry"))
     on, attempts = fields.get("on"), fields.get("attempts")
     if on is None:
         problems.add("retry says `on`: which errors are tried again", node.at)
@@ -172,7 +172,9 @@ def parse_timeout(node: Node | None, problems: Problems) -> float | None:
     return duration(node, problems, what="timeout") if node else None
 
 
-def _by_address(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, Placed]:
+def _by_address(
+    node: Node | None, problems: Problems, *, what: str
+) -> Mapping[str, LocatedTemplate]:
     if node is None:
         return {}
     if node.kind != "map":
@@ -182,13 +184,13 @@ def _by_address(node: Node | None, problems: Problems, *, what: str) -> Mapping[
         if "." not in address or re.search(r"\s|\$\{", address):
             message = f"{address!r} is not a resource address such as aws_s3_bucket.this"
             problems.add(message, node.key_at[address])
-    return {address: placed(item, problems) for address, item in node.fields.items()}
+    return {address: locate(item, problems) for address, item in node.fields.items()}
 
 
-def _searches(node: Node | None, problems: Problems) -> Mapping[str, Placed]:
+def _searches(node: Node | None, problems: Problems) -> Mapping[str, LocatedTemplate]:
     found = _by_address(node, problems, what="search")
     for address, value in found.items():
-        fields = given(problems.fields(value.node, _SEARCH, what=f"search for {address}"))
+        fields = without_nulls(problems.fields(value.node, _SEARCH, what=f"search for {address}"))
         for key, (form, meaning) in _SEARCH_FORMS.items():
             if key in fields:
                 text = problems.text(fields[key], what=f"search.{key}")

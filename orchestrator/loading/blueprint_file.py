@@ -13,22 +13,28 @@ from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid
-from orchestrator.loading.environments import DEFAULT, Effective, check_extends, choose, effective
+from orchestrator.loading.environments import (
+    DEFAULT,
+    EffectiveBlueprint,
+    check_extends,
+    choose_environment,
+    effective_blueprint,
+)
 from orchestrator.loading.files import read_text
-from orchestrator.loading.input_precedence import Given, candidates
-from orchestrator.loading.located_templates import Placed, Rules, placed
-from orchestrator.loading.project import Project
+from orchestrator.loading.input_precedence import CommandInputs, strongest_sources
+from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.project import ProjectFiles
 from orchestrator.loading.raw_steps import (
-    BackendDraft,
-    Draft,
+    RawBackend,
+    RawStep,
     check_shape,
     parse_backend,
     parse_step,
 )
-from orchestrator.loading.schema import Blueprint, given, parse_blueprint
-from orchestrator.loading.values import Need, Resolver
+from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
+from orchestrator.loading.values import InputPolicy, InputResolver
 
-_URL_RULES = Rules("operations.url", step_names=False)
+_URL_RULES = ReferenceRules("operations.url", step_names=False)
 
 
 class ProjectSettings(Protocol):
@@ -47,31 +53,31 @@ class ProjectSettings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadBlueprint:
     """
     A blueprint file that was read, in one environment, before names are followed.
 
     ``chosen`` is False where the environment is a problem: then nothing is asked of its inputs.
     """
 
-    project: Project
+    project: ProjectFiles
     path: Path
-    blueprint: Blueprint
-    effective: Effective
-    drafts: Mapping[str, Draft]
-    backend: BackendDraft
+    blueprint: RawBlueprint
+    effective: EffectiveBlueprint
+    raw_steps: Mapping[str, RawStep]
+    backend: RawBackend
     problems: Problems
-    chosen: bool
+    environment_is_valid: bool
 
 
-def read(
+def read_blueprint(
     path_or_name: str,
     root: Path,
     settings: ProjectSettings,
     environment: str | None,
     directory: Path | None,
-) -> Reading:
-    project = Project(root.resolve(), settings.module_roots)
+) -> ReadBlueprint:
+    project = ProjectFiles(root.resolve(), settings.module_roots)
     path = project.find(path_or_name, directory=directory or root)
     shown = project.show(path)
     problems = Problems()
@@ -81,25 +87,25 @@ def read(
     check_extends(blueprint, problems)
     name, chosen = DEFAULT, True
     try:
-        name = choose(blueprint, environment, shown=shown)
+        name = choose_environment(blueprint, environment, shown=shown)
     except Invalid as exc:
         problems.extend(exc.problems)
         chosen = False
-    seen = effective(blueprint, name)
+    seen = effective_blueprint(blueprint, name)
     for item in blueprint.environments.values():
         for step, node in item.steps.items():
             check_shape(node, problems, what=f"step {step!r}")
-        if item.common.backend is not None:
-            parse_backend(effective(blueprint, item.name).common.backend, problems)
+        if item.settings.backend is not None:
+            parse_backend(effective_blueprint(blueprint, item.name).settings.backend, problems)
     drafts = {
         step: parse_step(step, node, blueprint.step_at[step], seen, problems)
         for step, node in seen.steps.items()
     }
-    backend = parse_backend(seen.common.backend, problems)
-    return Reading(project, path, blueprint, seen, drafts, backend, problems, chosen)
+    backend = parse_backend(seen.settings.backend, problems)
+    return ReadBlueprint(project, path, blueprint, seen, drafts, backend, problems, chosen)
 
 
-def used_inputs(values: Iterable[Placed]) -> frozenset[str]:
+def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:
     return frozenset(
         use.reference.names[0]
         for value in values
@@ -109,10 +115,10 @@ def used_inputs(values: Iterable[Placed]) -> frozenset[str]:
 
 
 def resolve_inputs(
-    reading: Reading,
-    given_values: Given,
+    reading: ReadBlueprint,
+    given_values: CommandInputs,
     *,
-    need: Need,
+    need: InputPolicy,
     used: frozenset[str],
     run_command: Callable[[Sequence[str]], str],
     secret: frozenset[str] = frozenset(),
@@ -122,7 +128,7 @@ def resolve_inputs(
     The inputs that have a value; ``unavailable`` is filled as that of `Resolver`.
     """
     project, problems, base = reading.project, reading.problems, reading.path.parent
-    found = candidates(
+    found = strongest_sources(
         reading.blueprint,
         reading.effective,
         given_values,
@@ -133,22 +139,26 @@ def resolve_inputs(
         show=project.show,
         problems=problems,
     )
-    resolver = Resolver(
+    resolver = InputResolver(
         blueprint=reading.blueprint.name,
         environment=reading.effective.name,
         environ=given_values.environ,
         run_command=run_command,
-        need=need,
+        policy=need,
         used=used,
         problems=problems,
-        secret=secret,
+        sensitive_variables=secret,
         unavailable={} if unavailable is None else unavailable,
     )
     return resolver.resolve(reading.blueprint.inputs.values(), found)
 
 
 def environment_variables(
-    values: Iterable[Placed], environ: Mapping[str, str], *, need: Need, problems: Problems
+    values: Iterable[LocatedTemplate],
+    environ: Mapping[str, str],
+    *,
+    need: InputPolicy,
+    problems: Problems,
 ) -> dict[str, str]:
     """
     The environment variables that the steps refer to; one that is not set is a problem where
@@ -162,23 +172,25 @@ def environment_variables(
             name = use.reference.names[0]
             if name in environ:
                 found[name] = environ[name]
-            elif need is Need.VALUES:
+            elif need is InputPolicy.REQUIRED:
                 message = f"the environment variable {name} is not set"
-                problems.add(message, value.place(use))
+                problems.add(message, value.location(use))
     return found
 
 
-def operations_url(reading: Reading, environ: Mapping[str, str], *, need: Need) -> str | None:
+def operations_url(
+    reading: ReadBlueprint, environ: Mapping[str, str], *, need: InputPolicy
+) -> str | None:
     """
     The address of the operation store that the blueprint gives; None where it gives none.
     """
-    node, problems = reading.effective.common.operations, reading.problems
+    node, problems = reading.effective.settings.operations, reading.problems
     if node is None:
         return None
-    fields = given(problems.fields(node, ("url",), what="operations"))
+    fields = without_nulls(problems.fields(node, ("url",), what="operations"))
     if "url" not in fields or not problems.text(fields["url"], what="operations.url"):
         return None
-    value = placed(fields["url"], problems)
+    value = locate(fields["url"], problems)
     before = len(list(problems))
     _URL_RULES.check(value, problems)
     env = environment_variables([value], environ, need=need, problems=problems)
@@ -198,6 +210,6 @@ def operations_url(reading: Reading, environ: Mapping[str, str], *, need: Need) 
     return url if isinstance(url, str) else None
 
 
-def _env_names(value: Placed) -> frozenset[str]:
+def _env_names(value: LocatedTemplate) -> frozenset[str]:
     uses = value.template.uses
     return frozenset(use.reference.names[0] for use in uses if use.reference.kind == "env")

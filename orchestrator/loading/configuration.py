@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.loading.hcl import Attribute, Block, Document, Quote, parse_hcl
+from orchestrator.loading.hcl import Attribute, Block, HclFile, QuotedString, parse_hcl
 from orchestrator.loading.hcl_json import parse_json
 
 
@@ -28,7 +28,7 @@ class Configuration:
     required_versions: list[Attribute] = field(default_factory=list)
     required_providers: dict[str, Attribute] = field(default_factory=dict)
     backend: str | None = None
-    quotes: list[Quote] = field(default_factory=list)
+    quotes: list[QuotedString] = field(default_factory=list)
 
 
 def read_configuration(
@@ -41,7 +41,7 @@ def read_configuration(
     """
     problems: list[Problem] = []
     configuration = Configuration()
-    overrides: list[Document] = []
+    overrides: list[HclFile] = []
     for path in _files(directory, shown, called_at or Location(shown)):
         name = f"{shown}/{path.name}"
         try:
@@ -82,7 +82,7 @@ def _files(directory: Path, shown: str, at: Location) -> list[Path]:
     return found
 
 
-def _parse(path: Path, shown: str) -> Document:
+def _parse(path: Path, shown: str) -> HclFile:
     try:
         data = path.read_bytes()
     except OSError as exc:
@@ -93,7 +93,7 @@ def _parse(path: Path, shown: str) -> Document:
 _LABELS = {"variable": 1, "output": 1, "module": 1, "provider": 1, "resource": 2, "data": 2}
 
 
-def _mislabelled(document: Document) -> list[Problem]:
+def _mislabelled(document: HclFile) -> list[Problem]:
     return [
         Problem(f"a {block.type} block has {count} name{'s' * (count > 1)} before its brace", at)
         for block in document.blocks
@@ -102,7 +102,7 @@ def _mislabelled(document: Document) -> list[Problem]:
     ]
 
 
-def _add(configuration: Configuration, document: Document) -> list[Problem]:
+def _add(configuration: Configuration, document: HclFile) -> list[Problem]:
     if problems := _mislabelled(document):
         return problems
     named = {
@@ -141,7 +141,7 @@ def _settings(configuration: Configuration, block: Block) -> None:
         configuration.backend = "cloud"
 
 
-def _override(configuration: Configuration, document: Document) -> list[Problem]:
+def _override(configuration: Configuration, document: HclFile) -> list[Problem]:
     """
     Merge an override file: arguments replace those of the block of the same name.
     """

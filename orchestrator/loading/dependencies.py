@@ -11,22 +11,22 @@ from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.yaml_tree import Problems
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Location
-from orchestrator.loading.located_templates import Rules
-from orchestrator.loading.raw_steps import Draft
-from orchestrator.loading.schema import Blueprint
+from orchestrator.loading.located_templates import ReferenceRules
+from orchestrator.loading.raw_steps import RawStep
+from orchestrator.loading.schema import RawBlueprint
 
 
-def backend_rules(blueprint: Blueprint, values: Mapping[str, InputValue]) -> Rules:
+def backend_rules(blueprint: RawBlueprint, values: Mapping[str, InputValue]) -> ReferenceRules:
     """
     What a backend's configuration may refer to: no environment variable, whose value counts as
     sensitive, and no input that is sensitive by itself or its value.
     """
     sensitive = {item.name for item in blueprint.inputs.values() if item.sensitive}
     sensitive.update(name for name, value in values.items() if value.sensitive)
-    return Rules("a backend", inputs=blueprint.inputs, env=False, sensitive=sensitive)
+    return ReferenceRules("a backend", inputs=blueprint.inputs, env=False, sensitive=sensitive)
 
 
-def link_needs(drafts: Mapping[str, Draft], problems: Problems) -> Graph:
+def step_graph(drafts: Mapping[str, RawStep], problems: Problems) -> Graph:
     """
     The graph of the steps by explicit and implied needs; an empty one where they form a circle.
     """
@@ -37,7 +37,7 @@ def link_needs(drafts: Mapping[str, Draft], problems: Problems) -> Graph:
                 problems.add(f"step {name!r} needs itself", at)
             elif upstream not in drafts:
                 problems.add(f"there is no step {upstream!r}", at, did_you_mean(upstream, drafts))
-        everything = {**draft.implied, **draft.needs}
+        everything = {**draft.implied_needs, **draft.needs}
         needs[name] = {s: at for s, at in everything.items() if s in drafts and s != name}
     try:
         graph = Graph(needs)

@@ -8,43 +8,43 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.domain.blueprint.blueprint import Constraint, Deployment, EngineWish, Step
+from orchestrator.domain.blueprint.blueprint import Constraint, Deployment, EngineRequirement, Step
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.loading.behaviour import parse_behaviour
 from orchestrator.loading.blueprint_file import (
     ProjectSettings,
     environment_variables,
     operations_url,
-    read,
+    read_blueprint,
     resolve_inputs,
     used_inputs,
 )
 from orchestrator.loading.environments import merge_step
-from orchestrator.loading.hooks import parse_actions
-from orchestrator.loading.input_precedence import Given
-from orchestrator.loading.linking import CheckValidator, Kept, Linker, ModuleReader
+from orchestrator.loading.hooks import parse_hooks
+from orchestrator.loading.input_precedence import CommandInputs
+from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
-from orchestrator.loading.schema import given
+from orchestrator.loading.schema import without_nulls
 from orchestrator.loading.sources import run_command
-from orchestrator.loading.values import Need, check_written
+from orchestrator.loading.values import InputPolicy, check_written
 
 
 def load(
     path_or_name: str,
     *,
-    root: Path,
+    project_dir: Path,
     settings: ProjectSettings,
     environ: Mapping[str, str],
     environment: str | None = None,
     variables: Sequence[str] = (),
     input_files: Sequence[Path] = (),
     directory: Path | None = None,
-    need: Need = Need.VALUES,
+    input_policy: InputPolicy = InputPolicy.REQUIRED,
     run_command: Callable[[Sequence[str]], str] = run_command,
     read_module: ModuleReader = read_module,
     validate_check: CheckValidator | None = None,
-    kept: Mapping[str, Kept] | None = None,
+    stored_modules: Mapping[str, StoredModule] | None = None,
 ) -> Deployment:
     """
     The blueprint in an environment, with its inputs and modules, checked as a whole.
@@ -53,54 +53,54 @@ def load(
     the NAME=VALUE of ``-i``; ``kept`` are modules of an earlier run in place of those in the
     project. Invalid with all problems found.
     """
-    reading = read(path_or_name, root, settings, environment, directory)
+    reading = read_blueprint(path_or_name, project_dir, settings, environment, directory)
     problems, blueprint = reading.problems, reading.blueprint
     for item in blueprint.environments.values():
         for name, node in item.steps.items():
             merged = merge_step(blueprint.steps[name], node)
             draft = parse_step(name, merged, blueprint.step_at[name], reading.effective, problems)
             parse_behaviour(draft.fields, {}, problems)
-            parse_actions(draft, problems)
+            parse_hooks(draft, problems)
     check_written(blueprint, problems)
-    linker = Linker(
+    linker = StepLinker(
         blueprint=blueprint,
         project=reading.project,
         base=reading.path.parent,
         read_module=read_module,
         validate_check=validate_check,
         problems=problems,
-        wanted="recorded" if need is Need.AVAILABLE else "present",
-        kept=kept or {},
+        modules_from="recorded" if input_policy is InputPolicy.AVAILABLE else "present",
+        stored_modules=stored_modules or {},
     )
-    linked = linker.link(reading.drafts)
-    need = need if reading.chosen else Need.CHECKS
-    values = linked.values()
+    linked = linker.link(reading.raw_steps)
+    input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
+    values = linked.templates()
     unavailable: dict[str, str] = {}
     inputs = resolve_inputs(
         reading,
-        Given(variables, input_files, environ, directory or root),
-        need=need,
+        CommandInputs(variables, input_files, environ, directory or project_dir),
+        need=input_policy,
         used=used_inputs(values),
         run_command=run_command,
-        secret=used_inputs(linked.secret_values()),
+        secret=used_inputs(linked.sensitive_templates()),
         unavailable=unavailable,
     )
-    linked.check_values(inputs, Problems() if need is Need.AVAILABLE else problems)
-    actions = linked.action_values()
-    env = environment_variables(values, environ, need=need, problems=problems)
+    linked.check_values(inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems)
+    actions = linked.hook_templates()
+    env = environment_variables(values, environ, need=input_policy, problems=problems)
     # What an action refers to need not be set before the action is carried out.
-    env |= environment_variables(actions, environ, need=Need.AVAILABLE, problems=problems)
-    url = operations_url(reading, environ, need=need)
-    engine = _engine(reading.effective.common.engine, problems)
+    env |= environment_variables(actions, environ, need=InputPolicy.AVAILABLE, problems=problems)
+    url = operations_url(reading, environ, need=input_policy)
+    engine = _engine(reading.effective.settings.engine, problems)
     problems.check()
     return Deployment(
         project=settings.project,
         blueprint=blueprint.name,
         environment=reading.effective.name,
-        root=str(reading.project.root),
+        project_dir=str(reading.project.project_dir),
         path=reading.project.show(reading.path),
         inputs=inputs,
-        steps=_as_kept(linked.steps(), kept or {}),
+        steps=_with_stored_refs(linked.steps(), stored_modules or {}),
         graph=linked.graph,
         engine=engine,
         operations_url=url or settings.operations_url,
@@ -111,7 +111,9 @@ def load(
     )
 
 
-def _as_kept(steps: Mapping[str, Step], kept: Mapping[str, Kept]) -> dict[str, Step]:
+def _with_stored_refs(
+    steps: Mapping[str, Step], kept: Mapping[str, StoredModule]
+) -> dict[str, Step]:
     """
     The steps, those with a kept module referring to it as the blueprint did then.
     """
@@ -121,10 +123,10 @@ def _as_kept(steps: Mapping[str, Step], kept: Mapping[str, Kept]) -> dict[str, S
     }
 
 
-def _engine(node: Node | None, problems: Problems) -> EngineWish:
+def _engine(node: Node | None, problems: Problems) -> EngineRequirement:
     if node is None:
-        return EngineWish()
-    fields = given(problems.fields(node, ("kind", "version"), what="engine"))
+        return EngineRequirement()
+    fields = without_nulls(problems.fields(node, ("kind", "version"), what="engine"))
     kind, version = fields.get("kind"), fields.get("version")
     constraint = None
     if version is not None:
@@ -132,12 +134,12 @@ def _engine(node: Node | None, problems: Problems) -> EngineWish:
         constraint = Constraint(text, version.at) if text else None
     match kind.value if kind else None:
         case "terraform":
-            return EngineWish("terraform", constraint)
+            return EngineRequirement("terraform", constraint)
         case "tofu":
-            return EngineWish("tofu", constraint)
+            return EngineRequirement("tofu", constraint)
         case None:
-            return EngineWish(None, constraint)
+            return EngineRequirement(None, constraint)
         case _:
             at = kind.at if kind else node.at
             problems.add("engine.kind must be `terraform` or `tofu`", at)
-            return EngineWish(None, constraint)
+            return EngineRequirement(None, constraint)

@@ -10,25 +10,25 @@ from dataclasses import dataclass, replace
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Problem
-from orchestrator.loading.schema import Blueprint, Common, Environment
+from orchestrator.loading.schema import EnvironmentSettings, RawBlueprint, RawEnvironment
 
 DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveBlueprint:
     """
     The blueprint in an environment. ``chain`` are the environments that make it, weakest first.
     """
 
     name: str
-    chain: tuple[Environment, ...]
-    common: Common
+    chain: tuple[RawEnvironment, ...]
+    settings: EnvironmentSettings
     protected: bool
     steps: Mapping[str, Node]
 
 
-def choose(blueprint: Blueprint, wanted: str | None, *, shown: str) -> str:
+def choose_environment(blueprint: RawBlueprint, wanted: str | None, *, shown: str) -> str:
     """
     The name of the environment to use; Invalid where it is not declared, or none can be chosen.
     """
@@ -45,7 +45,7 @@ def choose(blueprint: Blueprint, wanted: str | None, *, shown: str) -> str:
     raise Invalid([Problem(f"{shown} has no environment {wanted!r}", blueprint.at, hint)])
 
 
-def check_extends(blueprint: Blueprint, problems: Problems) -> None:
+def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
     """
     Add a problem for each ``extends`` that names what is not there, or leads back to itself.
     """
@@ -60,11 +60,11 @@ def check_extends(blueprint: Blueprint, problems: Problems) -> None:
             problems.add(f"environments extend each other: {path}", environment.at)
 
 
-def _chain(blueprint: Blueprint, name: str) -> list[Environment]:
+def _chain(blueprint: RawBlueprint, name: str) -> list[RawEnvironment]:
     """
     The environment after those it extends. A circle is followed once.
     """
-    found: list[Environment] = []
+    found: list[RawEnvironment] = []
     current = blueprint.environments.get(name)
     while current is not None and current not in found:
         found.append(current)
@@ -72,27 +72,27 @@ def _chain(blueprint: Blueprint, name: str) -> list[Environment]:
     return found[::-1]
 
 
-def _closes(blueprint: Blueprint, names: list[str]) -> bool:
+def _closes(blueprint: RawBlueprint, names: list[str]) -> bool:
     return bool(names) and blueprint.environments[names[0]].extends == names[-1]
 
 
-def effective(blueprint: Blueprint, name: str) -> Effective:
+def effective_blueprint(blueprint: RawBlueprint, name: str) -> EffectiveBlueprint:
     """
     The blueprint with what environment ``name`` and those it extends set over it.
     """
     chain = _chain(blueprint, name)
-    common, protected, steps = blueprint.common, False, dict(blueprint.steps)
+    common, protected, steps = blueprint.settings, False, dict(blueprint.steps)
     for environment in chain:
-        common = _over(common, environment.common)
+        common = _merge_settings(common, environment.settings)
         if environment.protected is not None:
             protected = environment.protected
         for step, node in environment.steps.items():
             steps[step] = merge_step(steps[step], node)
-    return Effective(name, tuple(chain), common, protected, steps)
+    return EffectiveBlueprint(name, tuple(chain), common, protected, steps)
 
 
-def _over(base: Common, over: Common) -> Common:
-    return Common(
+def _merge_settings(base: EnvironmentSettings, over: EnvironmentSettings) -> EnvironmentSettings:
+    return EnvironmentSettings(
         engine=over.engine or base.engine,
         backend=merge_backend(base.backend, over.backend),
         operations=over.operations or base.operations,

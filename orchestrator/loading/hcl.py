@@ -56,7 +56,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class QuotedString:
     """
     A quoted string or heredoc as written, wherever it stands; ``caller`` is the function whose
     first argument it is.
@@ -68,24 +68,24 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class HclFile:
     """
     One configuration file.
     """
 
     blocks: tuple[Block, ...]
-    quotes: tuple[Quote, ...] = ()
+    quotes: tuple[QuotedString, ...] = ()
 
 
-def parse_hcl(data: bytes, shown: str) -> Document:
+def parse_hcl(data: bytes, shown: str) -> HclFile:
     """
     The blocks of a ``.tf`` file; Invalid, with file:line:column, where it is not valid HCL.
     """
     text = decode(data, shown)
-    _judge(text, shown)
+    _check_syntax(text, shown)
     scanner = _Scanner(text, shown)
     _, blocks, _ = scanner.body(0)
-    return Document(tuple(blocks), tuple(scanner.quotes))
+    return HclFile(tuple(blocks), tuple(scanner.quotes))
 
 
 def decode(data: bytes, shown: str) -> str:
@@ -124,7 +124,7 @@ class Lines:
 _DIAGNOSTIC = re.compile(r"(?:^invalid HCL: |, )tmp\.hcl:(\d+),(\d+)-(?:\d+,)?\d+: ", re.S)
 
 
-def _judge(text: str, shown: str) -> None:
+def _check_syntax(text: str, shown: str) -> None:
     import pygohcl
 
     try:
@@ -166,7 +166,7 @@ class _Scanner:
     def __init__(self, text: str, shown: str) -> None:
         self._text = text
         self._lines = Lines(text, shown)
-        self.quotes: list[Quote] = []
+        self.quotes: list[QuotedString] = []
 
     def body(self, pos: int) -> tuple[dict[str, Attribute], list[Block], int]:
         """
@@ -254,7 +254,7 @@ class _Scanner:
         pos += 1
         while self._text[pos] != '"':
             pos = self._template(pos)
-        quote = Quote(
+        quote = QuotedString(
             self._text[start + 1 : pos], caller[1] if caller else "", self._lines.at(start)
         )
         self.quotes.insert(index, quote)
@@ -268,7 +268,7 @@ class _Scanner:
             while pos < len(self._text) and self._text[pos] != "\n":
                 pos = self._template(pos, escapes=False)
             pos += 1
-        quote = Quote(self._text[start:pos], "", self._lines.at(start))
+        quote = QuotedString(self._text[start:pos], "", self._lines.at(start))
         self.quotes.insert(index, quote)
         return end.end() if end else pos
 

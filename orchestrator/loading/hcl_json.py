@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.loading.hcl import Attribute, Block, Document, Lines, Quote, decode
+from orchestrator.loading.hcl import Attribute, Block, HclFile, Lines, QuotedString, decode
 
 #: Block types and how many labels they have; anything else in a body is an argument.
 _TOP = {
@@ -45,7 +45,7 @@ class _Node:
             yield from node.items()
 
 
-def parse_json(data: bytes, shown: str) -> Document:
+def parse_json(data: bytes, shown: str) -> HclFile:
     """
     The blocks of a ``.tf.json`` file; Invalid, with file:line:column, where it is not JSON.
     """
@@ -67,7 +67,7 @@ def parse_json(data: bytes, shown: str) -> Document:
         if key in _TOP
         for block in reader.blocks(key, _TOP[key], node, start)
     ]
-    return Document(tuple(blocks), tuple(reader.quotes))
+    return HclFile(tuple(blocks), tuple(reader.quotes))
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -83,7 +83,7 @@ class _Reader:
         self._text = text
         self._lines = Lines(text, shown)
         self._decoder = json.JSONDecoder()
-        self.quotes: list[Quote] = []
+        self.quotes: list[QuotedString] = []
 
     def node(self, pos: int) -> _Node:
         """
@@ -100,8 +100,8 @@ class _Reader:
             case '"':
                 text, end = self._decoder.raw_decode(self._text, start)
                 at = self._lines.at(start)
-                self.quotes.append(Quote(text, "", at))
-                self.quotes.extend(Quote(m[2], m[1], at) for m in _CALL.finditer(text))
+                self.quotes.append(QuotedString(text, "", at))
+                self.quotes.extend(QuotedString(m[2], m[1], at) for m in _CALL.finditer(text))
                 return _Node(start, end, text=text)
         _, end = self._decoder.raw_decode(self._text, start)
         return _Node(start, end)

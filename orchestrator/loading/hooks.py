@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from orchestrator.domain.blueprint.blueprint import CommandAction, Module
+from orchestrator.domain.blueprint.blueprint import CommandHook, Module
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.hook_order import (
     CompensationCycle,
@@ -18,12 +18,12 @@ from orchestrator.domain.blueprint.hook_order import (
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.target import ACTION_KINDS, ActionKind, action_name
+from orchestrator.domain.target import HOOK_KINDS, HookKind, hook_step_name
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import parse_timeout
-from orchestrator.loading.located_templates import Placed, Rules, placed
-from orchestrator.loading.raw_steps import BackendDraft, Draft
-from orchestrator.loading.schema import given
+from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.raw_steps import RawBackend, RawStep
+from orchestrator.loading.schema import without_nulls
 
 _KEYS = ("module", "inputs", "command", "environment", "timeout")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -31,55 +31,57 @@ _OURS = "ORCHESTRATOR_"
 
 
 @dataclass(frozen=True, slots=True)
-class ActionDraft:
+class RawHook:
     """
     An action as written: ``root`` is the draft of its module's root, else ``argv`` and
     ``environment`` are those of its command. ``after`` are the steps that it names, and where; None
     where it says nothing.
     """
 
-    kind: ActionKind
+    kind: HookKind
     at: Location
-    root: Draft | None = None
-    argv: Placed | None = None
-    environment: Placed | None = None
+    step: RawStep | None = None
+    argv: LocatedTemplate | None = None
+    environment: LocatedTemplate | None = None
     timeout: float | None = None
     after: Mapping[str, Location] | None = None
 
-    def values(self) -> Iterator[Placed]:
+    def values(self) -> Iterator[LocatedTemplate]:
         """
         Its templates.
         """
-        if self.root is not None:
-            yield from self.root.inputs.values()
+        if self.step is not None:
+            yield from self.step.inputs.values()
         yield from (value for value in (self.argv, self.environment) if value is not None)
 
-    def command(self) -> CommandAction | None:
+    def command(self) -> CommandHook | None:
         """
         The action, where it is a command.
         """
         if self.argv is None or self.environment is None:
             return None
-        return CommandAction(self.argv.template, self.environment.template, self.timeout)
+        return CommandHook(self.argv.template, self.environment.template, self.timeout)
 
 
-def parse_actions(draft: Draft, problems: Problems) -> dict[ActionKind, ActionDraft]:
+def parse_hooks(draft: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
     """
     The actions of a step; what is wrong with their shape is added to ``problems``.
     """
-    declared = given({kind: draft.fields[kind] for kind in ACTION_KINDS if kind in draft.fields})
-    found: dict[ActionKind, ActionDraft] = {}
-    for kind in ACTION_KINDS:
-        action = _action(draft, kind, declared[kind], problems) if kind in declared else None
+    declared = without_nulls(
+        {kind: draft.fields[kind] for kind in HOOK_KINDS if kind in draft.fields}
+    )
+    found: dict[HookKind, RawHook] = {}
+    for kind in HOOK_KINDS:
+        action = _parse_hook(draft, kind, declared[kind], problems) if kind in declared else None
         if action is not None:
             found[kind] = action
     return found
 
 
-def _action(draft: Draft, kind: ActionKind, node: Node, problems: Problems) -> ActionDraft | None:
+def _parse_hook(draft: RawStep, kind: HookKind, node: Node, problems: Problems) -> RawHook | None:
     what = f"{kind} of step {draft.name!r}"
     keys = (*_KEYS, "after") if kind == "compensate" else _KEYS
-    fields = given(problems.fields(node, keys, what=what))
+    fields = without_nulls(problems.fields(node, keys, what=what))
     timeout = parse_timeout(fields.get("timeout"), problems)
     after = _after(fields.get("after"), problems)
     if ("module" in fields) == ("command" in fields):
@@ -90,9 +92,9 @@ def _action(draft: Draft, kind: ActionKind, node: Node, problems: Problems) -> A
         if key in fields and other not in fields:
             problems.add(f"{what}: `{key}` goes with `{other}`", node.key_at[key])
     if "module" in fields:
-        root = _root(draft, kind, node, fields, problems)
-        return ActionDraft(kind, node.at, root=root, timeout=timeout, after=after)
-    return ActionDraft(
+        root = _hook_step(draft, kind, node, fields, problems)
+        return RawHook(kind, node.at, step=root, timeout=timeout, after=after)
+    return RawHook(
         kind,
         node.at,
         argv=_argv(fields["command"], problems, what=what),
@@ -102,9 +104,9 @@ def _action(draft: Draft, kind: ActionKind, node: Node, problems: Problems) -> A
     )
 
 
-def _root(
-    draft: Draft, kind: ActionKind, node: Node, fields: Mapping[str, Node], problems: Problems
-) -> Draft:
+def _hook_step(
+    draft: RawStep, kind: HookKind, node: Node, fields: Mapping[str, Node], problems: Problems
+) -> RawStep:
     """
     The root of a module as a step of its own: with the providers of the step, and its backend but
     for the name of the state.
@@ -123,28 +125,28 @@ def _root(
             "use a `command` here",
         )
     own = Node("map", backend.config.node.at)
-    return Draft(
-        name=action_name(draft.name, kind),
+    return RawStep(
+        name=hook_step_name(draft.name, kind),
         at=node.at,
         fields={key: fields[key] for key in ("timeout",) if key in fields},
         module=module if problems.text(module, what="module") else None,
-        inputs={key: placed(item, problems) for key, item in inputs.fields.items()},
+        inputs={key: locate(item, problems) for key, item in inputs.fields.items()},
         input_at=inputs.key_at,
-        backend=BackendDraft(backend.type, Placed(Template(config or {}), own)),
+        backend=RawBackend(backend.type, LocatedTemplate(Template(config or {}), own)),
         providers=draft.providers,
     )
 
 
-def _argv(node: Node, problems: Problems, *, what: str) -> Placed:
+def _argv(node: Node, problems: Problems, *, what: str) -> LocatedTemplate:
     if node.kind != "list" or not node.items:
         problems.add(f"{what}: command must be a list of a program and its arguments", node.at)
     for item in node.items:
         if item.kind != "scalar" or item.value is None:
             problems.add(f"each entry of command must be text, not {item.shape}", item.at)
-    return placed(node, problems)
+    return locate(node, problems)
 
 
-def _environment(node: Node, problems: Problems) -> Placed:
+def _environment(node: Node, problems: Problems) -> LocatedTemplate:
     if node.kind != "map":
         problems.add(f"environment must be a map, not {node.shape}", node.at)
     for name, item in node.fields.items():
@@ -154,7 +156,7 @@ def _environment(node: Node, problems: Problems) -> Placed:
             problems.add(f"{name}: {_OURS}* is set by this tool", node.key_at[name])
         if item.kind != "scalar" or item.value is None:
             problems.add(f"environment.{name} must be text, not {item.shape}", item.at)
-    return placed(node, problems)
+    return locate(node, problems)
 
 
 def _after(node: Node | None, problems: Problems) -> Mapping[str, Location] | None:
@@ -164,8 +166,8 @@ def _after(node: Node | None, problems: Problems) -> Mapping[str, Location] | No
 
 
 def check_references(
-    draft: Draft,
-    action: ActionDraft,
+    draft: RawStep,
+    action: RawHook,
     modules: Mapping[str, Module | None],
     graph: Graph,
     problems: Problems,
@@ -178,13 +180,13 @@ def check_references(
     if module is None:
         return
     what = f"{action.kind} of step {draft.name!r}"
-    rules = Rules(
+    rules = ReferenceRules(
         what,
         inputs=module.variables,
         outputs=module.outputs,
         steps=modules,
         itself=draft.name,
-        runs=True,
+        run_id=True,
     )
     for value in action.values():
         rules.check(value, problems)
@@ -192,11 +194,11 @@ def check_references(
             other = use.reference.names[0] if use.reference.kind == "step_output" else draft.name
             if other in modules and other not in {draft.name, *graph.upstreams(draft.name)}:
                 message = f"{what} refers to {other!r}, which {draft.name!r} does not need"
-                problems.add(message, value.place(use), f"add `needs: [{other}]`")
+                problems.add(message, value.location(use), f"add `needs: [{other}]`")
 
 
 def check_order(
-    actions: Mapping[str, Mapping[ActionKind, ActionDraft]], graph: Graph, problems: Problems
+    actions: Mapping[str, Mapping[HookKind, RawHook]], graph: Graph, problems: Problems
 ) -> None:
     """
     Add a problem for each ``after`` that names what is not compensated, and for compensations that

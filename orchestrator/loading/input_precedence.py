@@ -14,15 +14,15 @@ from typing import Literal
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, parse_document
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location
-from orchestrator.loading.environments import Effective
+from orchestrator.loading.environments import EffectiveBlueprint
 from orchestrator.loading.files import read_values
-from orchestrator.loading.schema import Blueprint, Declaration
+from orchestrator.loading.schema import Declaration, RawBlueprint
 
 PREFIX = "ORCHESTRATOR_INPUT_"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class InputSource:
     """
     A value somebody gave an input. ``base`` is the directory that a ``from.file`` starts from.
     """
@@ -35,7 +35,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CommandInputs:
     """
     What the command line and the process environment say about inputs.
     """
@@ -46,23 +46,23 @@ class Given:
     directory: Path
 
 
-def candidates(
-    blueprint: Blueprint,
-    effective: Effective,
-    given: Given,
+def strongest_sources(
+    blueprint: RawBlueprint,
+    effective: EffectiveBlueprint,
+    given: CommandInputs,
     *,
     base: Path,
     confine: Callable[[str, Location], Path | None],
     show: Callable[[Path], str],
     problems: Problems,
-) -> Mapping[str, Candidate]:
+) -> Mapping[str, InputSource]:
     """
     For each input the strongest value that somebody gave.
 
     ``base`` is the blueprint's directory; ``confine`` gives the path of an ``inputs_from`` file, or
     None where it may not be read.
     """
-    found: dict[str, Candidate] = {}
+    found: dict[str, InputSource] = {}
     declared = blueprint.inputs
 
     def take_file(path: Path) -> None:
@@ -78,31 +78,31 @@ def candidates(
                     f"there is no input {name!r}", places[name], did_you_mean(name, declared)
                 )
             else:
-                found[name] = Candidate(node, places[name], shown, "file", path.parent)
+                found[name] = InputSource(node, places[name], shown, "file", path.parent)
 
     for name, item in declared.items():
         if item.default is not None:
             at = item.default.at
-            found[name] = Candidate(item.default, at, "blueprint default", "blueprint", base)
+            found[name] = InputSource(item.default, at, "blueprint default", "blueprint", base)
     for environment in effective.chain:
         origin = f"environment {environment.name}"
         for name, node in environment.inputs.fields.items() if environment.inputs else ():
             if name in declared:
-                found[name] = Candidate(node, node.at, origin, "blueprint", base)
+                found[name] = InputSource(node, node.at, origin, "blueprint", base)
         for file, node in environment.inputs_from:
             path = confine(file, node.at)
             if path is not None:
                 take_file(path)
     for path in given.files:
         take_file(given.directory / path)
-    take_texts(declared, given, found, problems)
+    add_text_sources(declared, given, found, problems)
     return found
 
 
-def take_texts(
+def add_text_sources(
     declared: Mapping[str, Declaration],
-    given: Given,
-    found: dict[str, Candidate],
+    given: CommandInputs,
+    found: dict[str, InputSource],
     problems: Problems,
 ) -> None:
     """
@@ -114,7 +114,7 @@ def take_texts(
             at = Location(variable)
             node = from_text(item, given.environ[variable], at, problems)
             origin = f"environment variable {variable}"
-            found[name] = Candidate(node, at, origin, "environ", given.directory)
+            found[name] = InputSource(node, at, origin, "environ", given.directory)
     for text in given.variables:
         name, equals, value = text.partition("=")
         at = Location(f"-i {name}" if equals else "-i")
@@ -124,7 +124,7 @@ def take_texts(
             problems.add(f"there is no input {name!r}", at, did_you_mean(name, declared))
         else:
             node = from_text(declared[name], value, at, problems)
-            found[name] = Candidate(node, at, "command line", "option", given.directory)
+            found[name] = InputSource(node, at, "command line", "option", given.directory)
 
 
 def _variables(name: str) -> tuple[str, str]:

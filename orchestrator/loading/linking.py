@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from orchestrator.domain.blueprint.blueprint import (
-    Action,
     Backend,
+    Hook,
     InputValue,
     Module,
-    ModuleAction,
+    ModuleHook,
     Step,
     Variable,
 )
@@ -23,21 +23,21 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.target import ActionKind, shown_root
+from orchestrator.domain.target import HookKind, shown_step
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
-from orchestrator.loading.dependencies import backend_rules, link_needs
+from orchestrator.loading.dependencies import backend_rules, step_graph
 from orchestrator.loading.hooks import (
-    ActionDraft,
+    RawHook,
     check_order,
     check_references,
-    parse_actions,
+    parse_hooks,
 )
-from orchestrator.loading.located_templates import Placed, Rules
+from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules
 from orchestrator.loading.modules import split_reference
-from orchestrator.loading.project import Project
-from orchestrator.loading.raw_steps import Draft
-from orchestrator.loading.schema import Blueprint
+from orchestrator.loading.project import ProjectFiles
+from orchestrator.loading.raw_steps import RawStep
+from orchestrator.loading.schema import RawBlueprint
 from orchestrator.loading.types import ANY, Type, convert, parse_type
 
 
@@ -50,7 +50,7 @@ class ModuleReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredModule:
     """
     A step's module as it was in an earlier run, in place of the one in the project: how the
     blueprint of then referred to it, and the text of its ``module.yaml`` ("" without one).
@@ -65,7 +65,7 @@ CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Linker:
+class StepLinker:
     """
     What joining the steps of one blueprint takes. ``base`` is the directory of the blueprint.
 
@@ -75,52 +75,52 @@ class Linker:
     of the project, by step.
     """
 
-    blueprint: Blueprint
-    project: Project
+    blueprint: RawBlueprint
+    project: ProjectFiles
     base: Path
     read_module: ModuleReader
     validate_check: CheckValidator | None
     problems: Problems
-    wanted: Literal["present", "recorded"] = "present"
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    modules_from: Literal["present", "recorded"] = "present"
+    stored_modules: Mapping[str, StoredModule] = field(default_factory=dict)
 
-    def link(self, drafts: Mapping[str, Draft]) -> Linked:
+    def link(self, drafts: Mapping[str, RawStep]) -> LinkedSteps:
         """
         The drafts with their modules; what is wrong is added to the problems.
         """
         cache: dict[tuple[Path, str | None], Module | None] = {}
         modules = {name: self._module(draft, cache) for name, draft in drafts.items()}
         behaviours = {name: self._behaviour(draft, modules[name]) for name, draft in drafts.items()}
-        actions = {name: parse_actions(draft, self.problems) for name, draft in drafts.items()}
+        actions = {name: parse_hooks(draft, self.problems) for name, draft in drafts.items()}
         roots = {
-            action.root.name: self._action_root(action.root, cache)
+            action.step.name: self._hook_module(action.step, cache)
             for own in actions.values()
             for action in own.values()
-            if action.root is not None
+            if action.step is not None
         }
         for name, draft in drafts.items():
-            if self.wanted == "recorded":
+            if self.modules_from == "recorded":
                 continue
             module = modules[name]
             self._check_references(draft, behaviours[name], modules)
             if module is not None:
                 self._check_variables(draft, module)
-        graph = link_needs(drafts, self.problems)
-        if self.wanted == "present" and len(graph):
-            self._check_actions(drafts, actions, roots, modules, graph)
+        graph = step_graph(drafts, self.problems)
+        if self.modules_from == "present" and len(graph):
+            self._check_hooks(drafts, actions, roots, modules, graph)
         check_order(actions, graph, self.problems)
-        return Linked(self.blueprint, drafts, modules, behaviours, actions, roots, graph)
+        return LinkedSteps(self.blueprint, drafts, modules, behaviours, actions, roots, graph)
 
-    def _action_root(
-        self, root: Draft, cache: dict[tuple[Path, str | None], Module | None]
+    def _hook_module(
+        self, root: RawStep, cache: dict[tuple[Path, str | None], Module | None]
     ) -> tuple[Module | None, Behaviour]:
         module = self._module(root, cache)
         return module, self._behaviour(root, module)
 
-    def _check_actions(
+    def _check_hooks(
         self,
-        drafts: Mapping[str, Draft],
-        actions: Mapping[str, Mapping[ActionKind, ActionDraft]],
+        drafts: Mapping[str, RawStep],
+        actions: Mapping[str, Mapping[HookKind, RawHook]],
         roots: Mapping[str, tuple[Module | None, Behaviour]],
         modules: Mapping[str, Module | None],
         graph: Graph,
@@ -128,18 +128,18 @@ class Linker:
         for name, own in actions.items():
             for action in own.values():
                 check_references(drafts[name], action, modules, graph, self.problems)
-                module = roots[action.root.name][0] if action.root is not None else None
-                if action.root is not None and module is not None:
-                    self._check_variables(action.root, module)
+                module = roots[action.step.name][0] if action.step is not None else None
+                if action.step is not None and module is not None:
+                    self._check_variables(action.step, module)
 
     def _module(
-        self, draft: Draft, cache: dict[tuple[Path, str | None], Module | None]
+        self, draft: RawStep, cache: dict[tuple[Path, str | None], Module | None]
     ) -> Module | None:
         if draft.module is None:
             return None
-        if draft.name in self.kept:
-            return self.kept[draft.name].module
-        if self.wanted == "recorded":
+        if draft.name in self.stored_modules:
+            return self.stored_modules[draft.name].module
+        if self.modules_from == "recorded":
             return self._module_or_stub(draft.module.text, draft.module.at)
         at = draft.module.at
         name, package = split_reference(draft.module.text)
@@ -175,12 +175,12 @@ class Linker:
             self.problems.extend(exc.problems)
             return None
 
-    def _behaviour(self, draft: Draft, module: Module | None) -> Behaviour:
+    def _behaviour(self, draft: RawStep, module: Module | None) -> Behaviour:
         if module is None:
             return parse_behaviour(draft.fields, {}, self.problems)
         directory = Path(module.directory)
         shown = self.project.show(directory)
-        kept = self.kept.get(draft.name)
+        kept = self.stored_modules.get(draft.name)
         if kept is not None:
             defaults = parse_defaults(kept.defaults, shown=shown, problems=self.problems)
         else:
@@ -188,30 +188,30 @@ class Linker:
         return parse_behaviour(draft.fields, defaults, self.problems)
 
     def _check_references(
-        self, draft: Draft, behaviour: Behaviour, modules: Mapping[str, Module | None]
+        self, draft: RawStep, behaviour: Behaviour, modules: Mapping[str, Module | None]
     ) -> None:
         declared = self.blueprint.inputs
-        general = Rules("a step", inputs=declared, steps=modules, itself=draft.name)
+        general = ReferenceRules("a step", inputs=declared, steps=modules, itself=draft.name)
         for value in (*draft.inputs.values(), *draft.providers.values()):
             general.check(value, self.problems)
         module = modules[draft.name]
         variables = module.variables if module else draft.inputs
         for value in behaviour.identity.values():
-            Rules("identity", inputs=variables, instances=True).check(value, self.problems)
+            ReferenceRules("identity", inputs=variables, each_key=True).check(value, self.problems)
         for value in behaviour.search.values():
-            Rules("search", inputs=variables, instances=True).check(value, self.problems)
+            ReferenceRules("search", inputs=variables, each_key=True).check(value, self.problems)
         outputs = module.outputs if module else None
         for spec, value in behaviour.checks:
             if outputs is not None:
-                rules = Rules("verify", inputs=variables, outputs=outputs)
+                rules = ReferenceRules("verify", inputs=variables, outputs=outputs)
                 rules.check(value, self.problems)
             if self.validate_check is not None and value.literal:
-                settings = value.template.resolve(_nothing).value
+                settings = value.template.resolve(_no_value).value
                 for message in self.validate_check(spec.kind, settings):
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
-    def _check_variables(self, draft: Draft, module: Module) -> None:
-        what = f"the module of {shown_root(draft.name)}"
+    def _check_variables(self, draft: RawStep, module: Module) -> None:
+        what = f"the module of {shown_step(draft.name)}"
         for name, value in draft.inputs.items():
             variable = module.variables.get(name)
             if variable is None:
@@ -223,32 +223,32 @@ class Linker:
         for variable in module.variables.values():
             if variable.required and variable.name not in draft.inputs:
                 at = draft.module.at if draft.module else draft.at
-                message = f"{shown_root(draft.name)} does not set {variable.name!r}"
+                message = f"{shown_step(draft.name)} does not set {variable.name!r}"
                 hint = f"the module requires it: {variable.at}" if variable.at else ""
                 self.problems.add(message, at, hint)
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkedSteps:
     """
     Steps, their modules, behaviour, actions and order. ``roots`` are the modules of actions, by the
     names of their roots. What could not be read is None, and a problem.
     """
 
-    blueprint: Blueprint
-    drafts: Mapping[str, Draft]
+    blueprint: RawBlueprint
+    raw_steps: Mapping[str, RawStep]
     modules: Mapping[str, Module | None]
     behaviours: Mapping[str, Behaviour]
-    actions: Mapping[str, Mapping[ActionKind, ActionDraft]]
-    roots: Mapping[str, tuple[Module | None, Behaviour]]
+    hooks: Mapping[str, Mapping[HookKind, RawHook]]
+    hook_modules: Mapping[str, tuple[Module | None, Behaviour]]
     graph: Graph
 
-    def values(self) -> list[Placed]:
+    def templates(self) -> list[LocatedTemplate]:
         """
         All templates of all steps.
         """
-        found: list[Placed] = []
-        for name, draft in self.drafts.items():
+        found: list[LocatedTemplate] = []
+        for name, draft in self.raw_steps.items():
             behaviour = self.behaviours[name]
             found.extend(draft.inputs.values())
             found.extend(draft.providers.values())
@@ -258,14 +258,14 @@ class Linked:
             found.extend(value for _, value in behaviour.checks)
         return found
 
-    def secret_values(self) -> list[Placed]:
+    def sensitive_templates(self) -> list[LocatedTemplate]:
         """
         The templates that are given to sensitive variables, of steps and of their actions.
         """
-        drafts = [(draft, self.modules[name]) for name, draft in self.drafts.items()]
-        for own in self.actions.values():
-            roots = [action.root for action in own.values() if action.root is not None]
-            drafts += [(root, self.roots[root.name][0]) for root in roots]
+        drafts = [(draft, self.modules[name]) for name, draft in self.raw_steps.items()]
+        for own in self.hooks.values():
+            roots = [action.step for action in own.values() if action.step is not None]
+            drafts += [(root, self.hook_modules[root.name][0]) for root in roots]
         return [
             value
             for draft, module in drafts
@@ -274,11 +274,11 @@ class Linked:
             if name in module.variables and module.variables[name].sensitive
         ]
 
-    def action_values(self) -> list[Placed]:
+    def hook_templates(self) -> list[LocatedTemplate]:
         """
         All templates of all actions.
         """
-        found = [action for own in self.actions.values() for action in own.values()]
+        found = [action for own in self.hooks.values() for action in own.values()]
         return [value for action in found for value in action.values()]
 
     def check_values(self, inputs: Mapping[str, InputValue], problems: Problems) -> None:
@@ -287,7 +287,7 @@ class Linked:
         backend's configuration may not refer to what it does.
         """
         rules = backend_rules(self.blueprint, inputs)
-        for name, draft in self.drafts.items():
+        for name, draft in self.raw_steps.items():
             module = self.modules[name]
             rules.check(draft.backend.config, problems)
             for variable_name, item in draft.inputs.items():
@@ -299,32 +299,32 @@ class Linked:
         """
         The steps, in the order they are declared. Only for a blueprint without problems.
         """
-        return {name: self._step(draft) for name, draft in self.drafts.items()}
+        return {name: self._step(draft) for name, draft in self.raw_steps.items()}
 
-    def _step(self, draft: Draft) -> Step:
-        actions = self.actions[draft.name]
+    def _step(self, draft: RawStep) -> Step:
+        actions = self.hooks[draft.name]
         compensate = actions.get("compensate")
         after = compensate.after if compensate is not None else None
         return replace(
-            _root(draft, self.modules[draft.name], self.behaviours[draft.name]),
+            _step_without_needs(draft, self.modules[draft.name], self.behaviours[draft.name]),
             needs=self.graph.needs(draft.name),
-            compensate=self._action(compensate),
+            compensate=self._hook(compensate),
             compensate_after=None if after is None else tuple(after),
-            before_destroy=self._action(actions.get("before_destroy")),
+            before_destroy=self._hook(actions.get("before_destroy")),
         )
 
-    def _action(self, action: ActionDraft | None) -> Action | None:
-        if action is None or action.root is None:
+    def _hook(self, action: RawHook | None) -> Hook | None:
+        if action is None or action.step is None:
             return action.command() if action is not None else None
-        return ModuleAction(_root(action.root, *self.roots[action.root.name]))
+        return ModuleHook(_step_without_needs(action.step, *self.hook_modules[action.step.name]))
 
 
-def _root(draft: Draft, module: Module | None, behaviour: Behaviour) -> Step:
+def _step_without_needs(draft: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
     """
     A draft with its module as a step that needs nothing yet.
     """
     if module is None or draft.module is None:
-        raise ValueError(f"{shown_root(draft.name)} has no module")
+        raise ValueError(f"{shown_step(draft.name)} has no module")
     return Step(
         name=draft.name,
         module_ref=draft.module.text,
@@ -357,7 +357,7 @@ def _type_of(variable: Variable) -> Type:
         return ANY
 
 
-def _typed(value: Placed, variable: Variable | None) -> Template:
+def _typed(value: LocatedTemplate, variable: Variable | None) -> Template:
     """
     The template, text as written where it is literal and the variable takes text.
     """
@@ -367,7 +367,7 @@ def _typed(value: Placed, variable: Variable | None) -> Template:
 
 
 def _check_fit(
-    variable: Variable, value: Placed, inputs: Mapping[str, InputValue], problems: Problems
+    variable: Variable, value: LocatedTemplate, inputs: Mapping[str, InputValue], problems: Problems
 ) -> None:
     use = value.template.uses[0] if value.template.uses else None
     if use is None or not use.whole or use.path or use.reference.kind != "input":
@@ -375,7 +375,7 @@ def _check_fit(
     given = inputs.get(use.reference.names[0])
     if given is None:
         return
-    at = value.place(use)
+    at = value.location(use)
     try:
         inside = Resolved(given.value).at(use.reference.path).value
     except Unresolvable as exc:
@@ -384,5 +384,5 @@ def _check_fit(
     convert(_type_of(variable), node_of(inside, at), problems, what=f"variable {variable.name!r}")
 
 
-def _nothing(_: object) -> Resolved:
+def _no_value(_: object) -> Resolved:
     return Resolved(None)

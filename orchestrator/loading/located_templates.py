@@ -15,7 +15,7 @@ from orchestrator.errors import Location
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LocatedTemplate:
     """
     A template and the node that it was made from; ``broken`` where it could not be parsed.
     """
@@ -31,24 +31,24 @@ class Placed:
         """
         return not self.broken and not self.template.uses
 
-    def place(self, use: Use) -> Location:
-        return self.node.place(use.path, use.offset)
+    def location(self, use: Use) -> Location:
+        return self.node.location(use.path, use.offset)
 
 
-def placed(node: Node, problems: Problems) -> Placed:
+def locate(node: Node, problems: Problems) -> LocatedTemplate:
     """
     The node as a template; malformed references are added to ``problems`` and left out.
     """
     try:
-        return Placed(Template(node.plain), node)
+        return LocatedTemplate(Template(node.plain), node)
     except BadTemplate as exc:
         for issue in exc.issues:
-            problems.add(issue.message, node.place(issue.path, issue.offset), issue.hint)
-        return Placed(Template(None), node, broken=True)
+            problems.add(issue.message, node.location(issue.path, issue.offset), issue.hint)
+        return LocatedTemplate(Template(None), node, broken=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReferenceRules:
     """
     What templates at one kind of place may refer to. ``what`` names the place.
 
@@ -64,20 +64,20 @@ class Rules:
     env: bool = True
     step_names: bool = True
     sensitive: Collection[str] = field(default=())
-    instances: bool = False
-    runs: bool = False
+    each_key: bool = False
+    run_id: bool = False
     itself: str = ""
 
-    def check(self, value: Placed, problems: Problems) -> None:
+    def check(self, value: LocatedTemplate, problems: Problems) -> None:
         """
         Add a problem for each reference that is not allowed or names what is not there.
         """
         for use in value.template.uses:
-            found = self._judge(use.reference)
+            found = self._problem(use.reference)
             if found is not None:
-                problems.add(found[0], value.place(use), found[1])
+                problems.add(found[0], value.location(use), found[1])
 
-    def _judge(self, reference: Reference) -> tuple[str, str] | None:
+    def _problem(self, reference: Reference) -> tuple[str, str] | None:
         names = reference.names
         match reference.kind:
             case "input":
@@ -87,7 +87,9 @@ class Rules:
             case "own_output":
                 if self.outputs is None:
                     return self._forbidden(reference, "only `verify` sees the step's own outputs")
-                return _known(names[0], self.outputs, f"the module has no output {names[0]!r}")
+                return _problem_unless_known(
+                    names[0], self.outputs, f"the module has no output {names[0]!r}"
+                )
             case "env":
                 hint = f"declare an input and set ORCHESTRATOR_INPUT_{names[0]}"
                 return None if self.env else self._forbidden(reference, hint)
@@ -95,10 +97,10 @@ class Rules:
                 return None if self.step_names else self._forbidden(reference, "it has no step")
             case "each_key":
                 why = "only `identity` and `search` are read for each instance"
-                return None if self.instances else self._forbidden(reference, why)
+                return None if self.each_key else self._forbidden(reference, why)
             case "run_id":
                 why = "only `compensate` and `before_destroy` may differ from run to run"
-                return None if self.runs else self._forbidden(reference, why)
+                return None if self.run_id else self._forbidden(reference, why)
             case "blueprint_name" | "environment":
                 return None
 
@@ -109,24 +111,26 @@ class Rules:
             return self._forbidden(
                 reference, "it is sensitive; give credentials by the environment of the engine"
             )
-        return _known(name, self.inputs, f"there is no input {name!r}")
+        return _problem_unless_known(name, self.inputs, f"there is no input {name!r}")
 
     def _step_output(self, step: str, output: str, reference: Reference) -> tuple[str, str] | None:
         if self.steps is None:
             return self._forbidden(reference, "pass it as an input of the step")
         if step not in self.steps:
-            return _known(step, self.steps, f"there is no step {step!r}")
+            return _problem_unless_known(step, self.steps, f"there is no step {step!r}")
         if step == self.itself:
             return self._forbidden(reference, "a step cannot need itself")
         module = self.steps[step]
         if module is None:
             return None
         what = f"the module of step {step!r} has no output {output!r}"
-        return _known(output, module.outputs, what)
+        return _problem_unless_known(output, module.outputs, what)
 
     def _forbidden(self, reference: Reference, why: str) -> tuple[str, str]:
         return f"'${{{reference}}}' cannot stand in {self.what}", why
 
 
-def _known(name: str, known: Collection[str], message: str) -> tuple[str, str] | None:
+def _problem_unless_known(
+    name: str, known: Collection[str], message: str
+) -> tuple[str, str] | None:
     return None if name in known else (message, did_you_mean(name, known))

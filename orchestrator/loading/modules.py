@@ -14,14 +14,14 @@ from orchestrator.domain.blueprint.blueprint import (
     Constraint,
     Module,
     Output,
-    Protected,
-    Reach,
+    ProtectedResource,
+    ProviderDependencies,
     Variable,
 )
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.configuration import Configuration, read_configuration
-from orchestrator.loading.hcl import Attribute, Block, Quote
-from orchestrator.loading.provider_dependencies import provider_reach
+from orchestrator.loading.hcl import Attribute, Block, QuotedString
+from orchestrator.loading.provider_dependencies import provider_dependencies
 
 
 def split_reference(module_ref: str) -> tuple[str, str | None]:
@@ -49,7 +49,7 @@ def read_module(directory: Path, *, shown: str, package: Path | None = None) -> 
     files that are not copied with it, or calls itself.
     """
     root = _absolute(directory)
-    tree = _Tree(root, shown)
+    tree = _ModuleTree(root, shown)
     tree.enter(root, shown, called_at=None)
     around = _absolute(package) if package else None
     tree.check_files(around)
@@ -71,7 +71,7 @@ def read_module(directory: Path, *, shown: str, package: Path | None = None) -> 
         backend=configuration.backend,
         provider_uses=None if tree.calls_elsewhere else {**tree.provider_uses(), **own},
         package=str(around) if around else None,
-        provider_reach=tree.provider_reach(),
+        provider_reach=tree.provider_dependencies(),
         protected=tuple(tree.protected(root, "")),
     )
 
@@ -127,7 +127,7 @@ def _implied(configuration: Configuration) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Visit:
+class _ReadModule:
     configuration: Configuration
     shown: str
 
@@ -136,7 +136,7 @@ _OUTWARD = re.compile(r"\$\{\s*path\.(module|root)\s*\}(/[^\"$%\s]*)")
 _READS_FILES = re.compile(r"file\w*|templatefile")
 
 
-class _Tree:
+class _ModuleTree:
     """
     A module and the local modules below it, each read once.
     """
@@ -145,7 +145,7 @@ class _Tree:
         self._root = root
         self._shown = shown
         self._open: list[Path] = []
-        self.found: dict[Path, _Visit] = {}
+        self.found: dict[Path, _ReadModule] = {}
         self.problems: list[Problem] = []
         self.calls_elsewhere = False
 
@@ -165,7 +165,7 @@ class _Tree:
         except Invalid as exc:
             self.problems.extend(exc.problems)
             return
-        self.found[directory] = _Visit(configuration, shown)
+        self.found[directory] = _ReadModule(configuration, shown)
         self._open.append(directory)
         for block in configuration.calls.values():
             self._call(directory, shown, block)
@@ -199,7 +199,7 @@ class _Tree:
         uses = {name: source for visit in visits for name, source in _implied(visit).items()}
         return uses | {name: source for visit in visits for name, source in _sources(visit).items()}
 
-    def provider_reach(self) -> dict[str, Reach]:
+    def provider_dependencies(self) -> dict[str, ProviderDependencies]:
         """
         What the provider configurations of the tree are made from. What the module itself gives to
         one of its local modules that configures a provider ("module.aws") could be anything.
@@ -211,10 +211,10 @@ class _Tree:
             if directory != self._root
             for block in visit.configuration.providers
         }
-        anything = Reach(frozenset(own.variables), objects=True)
-        return {**provider_reach(own), **dict.fromkeys(sorted(inner), anything)}
+        anything = ProviderDependencies(frozenset(own.variables), managed_objects=True)
+        return {**provider_dependencies(own), **dict.fromkeys(sorted(inner), anything)}
 
-    def protected(self, directory: Path, prefix: str) -> Iterator[Protected]:
+    def protected(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         """
         The resources with ``prevent_destroy``, under every name that a call gives them. ``prefix``
         is the address of the module in ``directory``, with a dot.
@@ -225,7 +225,9 @@ class _Tree:
                 flag = lifecycle.attributes.get("prevent_destroy")
                 if block.type == "resource" and flag is not None and flag.plain == "true":
                     file = os.path.relpath(flag.at.file, self._shown).replace(os.sep, "/")
-                    yield Protected(prefix + ".".join(block.labels), replace(flag.at, file=file))
+                    yield ProtectedResource(
+                        prefix + ".".join(block.labels), replace(flag.at, file=file)
+                    )
         for name, block in configuration.calls.items():
             source = block.attributes.get("source")
             child = _absolute(directory / (source.literal or "")) if source else None
@@ -245,14 +247,14 @@ class _Tree:
                         continue
                     self.problems.append(self._outside(quote, target))
 
-    def _paths(self, quote: Quote, directory: Path) -> Iterator[tuple[str, Path]]:
+    def _paths(self, quote: QuotedString, directory: Path) -> Iterator[tuple[str, Path]]:
         for match in _OUTWARD.finditer(quote.text):
             yield match[2].lstrip("/"), directory if match[1] == "module" else self._root
         if _READS_FILES.fullmatch(quote.caller) and quote.text.startswith("../"):
             # A bare relative path starts at the engine's working directory: the root module's.
             yield re.split(r"[$%]\{", quote.text)[0], self._root
 
-    def _outside(self, quote: Quote, target: Path) -> Problem:
+    def _outside(self, quote: QuotedString, target: Path) -> Problem:
         common = Path(os.path.commonpath([self._root, target.parent]))
         inside = self._root.relative_to(common).parts
         outer = PurePosixPath(self._shown).parts

@@ -9,22 +9,26 @@ from dataclasses import replace
 from functools import partial
 
 from orchestrator.domain.blueprint.blueprint import (
-    CommandAction,
+    CommandHook,
     Deployment,
     InputValue,
-    ModuleAction,
+    ModuleHook,
     Step,
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.stored_deployment import FrozenDeployment, Orphan, on_roots
+from orchestrator.domain.blueprint.stored_deployment import (
+    Orphan,
+    StoredDeployment,
+    with_hook_steps,
+)
 from orchestrator.errors import Invalid, Problem
-from orchestrator.loading.restore import Present, thaw
-from orchestrator.loading.values import Need
+from orchestrator.loading.restore import CurrentSources, restore_deployment
+from orchestrator.loading.values import InputPolicy
 
 
 def with_orphans(
-    base: Deployment, orphans: Mapping[str, Orphan], present: Present, *, whole: bool
+    base: Deployment, orphans: Mapping[str, Orphan], present: CurrentSources, *, whole: bool
 ) -> Deployment:
     """
     The deployment with its orphans, each with the inputs that it was applied with and the secrets
@@ -37,12 +41,14 @@ def with_orphans(
     steps, env = dict(base.steps), dict(base.env)
     for name, orphan in orphans.items():
         # What the blueprint retained it no longer does: only what is recorded as retained is.
-        step = replace(orphan.frozen.steps[name], retain=None)
+        step = replace(orphan.stored.steps[name], retain=None)
         step = step if whole else _bare(step)
-        alone = _alone(orphan.frozen, step)
-        thawed = thaw(alone, present, run_id=orphan.run_id, need=Need.AVAILABLE)
+        alone = _alone(orphan.stored, step)
+        thawed = restore_deployment(
+            alone, present, run_id=orphan.run_id, input_policy=InputPolicy.AVAILABLE
+        )
         made = replace(thawed.steps[name], needs=step.needs & names, given=thawed.inputs)
-        steps[name] = on_roots(made, partial(_given, thawed.inputs))
+        steps[name] = with_hook_steps(made, partial(_given, thawed.inputs))
         env = {**thawed.env, **env}
     try:
         graph = Graph({name: step.needs for name, step in steps.items()})
@@ -54,7 +60,7 @@ def with_orphans(
         steps=steps,
         graph=graph,
         env=env,
-        protected=base.protected or any(o.frozen.protected for o in orphans.values()),
+        protected=base.protected or any(o.stored.protected for o in orphans.values()),
         orphans=frozenset(orphans),
     )
 
@@ -68,11 +74,11 @@ def _bare(step: Step) -> Step:
     The step as far as a destroy needs it. Of its compensation only a module has something to take
     down.
     """
-    made = step.compensate if isinstance(step.compensate, ModuleAction) else None
+    made = step.compensate if isinstance(step.compensate, ModuleHook) else None
     return replace(step, verify=(), identity={}, search={}, compensate=made)
 
 
-def _alone(frozen: FrozenDeployment, step: Step) -> FrozenDeployment:
+def _alone(frozen: StoredDeployment, step: Step) -> StoredDeployment:
     """
     The deployment with one step only, and with what that step refers to: nobody is asked for the
     secrets of the others.
@@ -96,9 +102,9 @@ def _templates(step: Step) -> Iterator[Template]:
     yield from (check.settings for check in step.verify)
     for action in (step.compensate, step.before_destroy):
         match action:
-            case ModuleAction(root):
+            case ModuleHook(root):
                 yield from _templates(root)
-            case CommandAction(argv, environment):
+            case CommandHook(argv, environment):
                 yield from (argv, environment)
             case None:
                 pass

@@ -21,12 +21,12 @@ _STEPS_LINE = re.compile(r"^(?:steps|\"steps\")[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectFiles:
     """
     A project directory. Absolute; ``module_roots`` are further directories for modules.
     """
 
-    root: Path
+    project_dir: Path
     module_roots: tuple[Path, ...] = ()
 
     def show(self, path: Path) -> str:
@@ -35,8 +35,8 @@ class Project:
         """
         normal = Path(os.path.normpath(path))
         for candidate in (normal, _real(path)):
-            if candidate.is_relative_to(self.root):
-                return candidate.relative_to(self.root).as_posix()
+            if candidate.is_relative_to(self.project_dir):
+                return candidate.relative_to(self.project_dir).as_posix()
         return str(path)
 
     def blueprints(self) -> Mapping[str, list[Path]]:
@@ -57,7 +57,7 @@ class Project:
         return found
 
     def _files(self) -> Iterable[Path]:
-        directory = self.root / BLUEPRINTS
+        directory = self.project_dir / BLUEPRINTS
         return sorted(path for path in directory.rglob("*") if path.suffix in _SUFFIXES)
 
     def find(self, wanted: str, *, directory: Path) -> Path:
@@ -68,7 +68,7 @@ class Project:
         Invalid where there is none, several of that name, or it lies outside of the project.
         """
         if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
-            for base in (directory, self.root):
+            for base in (directory, self.project_dir):
                 path = base / wanted
                 if os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that cannot be
                     return self._inside(path, wanted)
@@ -86,10 +86,10 @@ class Project:
 
     def _inside(self, path: Path, wanted: str) -> Path:
         normal = Path(os.path.normpath(path.absolute()))
-        if not _real(path).is_relative_to(_real(self.root)):
-            hint = f"the project is {self.root}; choose another with -C"
+        if not _real(path).is_relative_to(_real(self.project_dir)):
+            hint = f"the project is {self.project_dir}; choose another with -C"
             raise Invalid([Problem(f"the blueprint {wanted!r} lies outside of it", hint=hint)])
-        return normal if normal.is_relative_to(self.root) else _real(path)
+        return normal if normal.is_relative_to(self.project_dir) else _real(path)
 
     def check_unique(self, name: str, path: Path, at: Location, problems: Problems) -> None:
         """
@@ -107,7 +107,7 @@ class Project:
         The path that ``name`` means from ``base``; None, with a problem, where it lies outside.
         """
         path = Path(os.path.normpath(base / name))
-        if not _real(path).is_relative_to(_real(self.root)):
+        if not _real(path).is_relative_to(_real(self.project_dir)):
             problems.add(f"{what} {name!r} lies outside of the project", at)
             return None
         return path
@@ -123,7 +123,7 @@ class Project:
             problems.add(f"the module {name!r} is not a local directory", at, hint)
             return None
         path = Path(os.path.normpath(base / name))
-        allowed = (_real(self.root), *self.module_roots)
+        allowed = (_real(self.project_dir), *self.module_roots)
         if not any(_real(path).is_relative_to(root) for root in allowed):
             hint = "allow its directory by `module_roots` in orchestrator.yaml"
             problems.add(f"the module {name!r} lies outside of the project", at, hint)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from orchestrator.domain.blueprint.blueprint import Reach
+from orchestrator.domain.blueprint.blueprint import ProviderDependencies
 from orchestrator.loading.configuration import Configuration
 from orchestrator.loading.hcl import Block
 
 _REFERENCE = re.compile(r"(?<![\w.-])((?:data\.)?[^\W\d][\w-]*)\.([^\W\d][\w-]*)")
 
 
-def provider_reach(configuration: Configuration) -> dict[str, Reach]:
+def provider_dependencies(configuration: Configuration) -> dict[str, ProviderDependencies]:
     """
     The reach of each provider configuration, by local name and alias: "aws", "aws.west".
     """
@@ -43,10 +43,10 @@ class _Walk:
         self._variables: set[str] = set()
         self._objects = False
 
-    def through(self, blocks: Iterable[Block]) -> Reach:
+    def through(self, blocks: Iterable[Block]) -> ProviderDependencies:
         for block in blocks:
             self._block(block)
-        return Reach(frozenset(self._variables), self._objects)
+        return ProviderDependencies(frozenset(self._variables), self._objects)
 
     def _block(self, block: Block) -> None:
         for attribute in block.attributes.values():

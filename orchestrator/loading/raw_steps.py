@@ -11,12 +11,12 @@ from orchestrator.domain.blueprint.blueprint import Retain
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of
 from orchestrator.domain.record.record import AbsenceMethod
 from orchestrator.domain.record.retention import is_date
-from orchestrator.domain.target import ACTION_KINDS
+from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
-from orchestrator.loading.environments import Effective, merge_backend, merge_deep
-from orchestrator.loading.located_templates import Placed, placed
-from orchestrator.loading.schema import check_providers, given
+from orchestrator.loading.environments import EffectiveBlueprint, merge_backend, merge_deep
+from orchestrator.loading.located_templates import LocatedTemplate, locate
+from orchestrator.loading.schema import check_providers, without_nulls
 
 _KEYS = (
     "description",
@@ -27,7 +27,7 @@ _KEYS = (
     "retain",
     "backend",
     "providers",
-    *ACTION_KINDS,
+    *HOOK_KINDS,
     *BEHAVIOUR,
 )
 #: Where the provider state of a step lies if nothing is said, relative to the project.
@@ -35,13 +35,13 @@ _LOCAL_STATE = ".orchestrator/state/${blueprint.name}/${environment}/${step.name
 
 
 @dataclass(frozen=True, slots=True)
-class BackendDraft:
+class RawBackend:
     type: str
-    config: Placed
+    config: LocatedTemplate
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RawStep:
     """
     A step as written, in an environment. ``fields`` are its keys, for behaviour and actions.
     """
@@ -50,10 +50,10 @@ class Draft:
     at: Location
     fields: Mapping[str, Node]
     module: Node | None
-    inputs: Mapping[str, Placed]
+    inputs: Mapping[str, LocatedTemplate]
     input_at: Mapping[str, Location]
-    backend: BackendDraft
-    providers: Mapping[str, Placed]
+    backend: RawBackend
+    providers: Mapping[str, LocatedTemplate]
     needs: Mapping[str, Location] = field(default_factory=dict)
     owned_by: Node | None = None
     retain: Retain | None = None
@@ -61,7 +61,7 @@ class Draft:
     absence_timeout: float | None = None
 
     @property
-    def implied(self) -> Mapping[str, Location]:
+    def implied_needs(self) -> Mapping[str, Location]:
         """
         The steps whose outputs its inputs and providers refer to, and where first.
         """
@@ -69,7 +69,7 @@ class Draft:
         for value in (*self.inputs.values(), *self.providers.values()):
             for use in value.template.uses:
                 if use.reference.kind == "step_output":
-                    found.setdefault(use.reference.names[0], value.place(use))
+                    found.setdefault(use.reference.names[0], value.location(use))
         return found
 
 
@@ -77,7 +77,7 @@ def check_shape(node: Node, problems: Problems, *, what: str) -> None:
     """
     Add what is wrong with the shape of a step, or of what an environment sets over one.
     """
-    fields = given(problems.fields(node, _KEYS, what=what))
+    fields = without_nulls(problems.fields(node, _KEYS, what=what))
     inputs = fields.get("inputs")
     if inputs is not None and inputs.kind != "map":
         problems.add(f"inputs must be a map, not {inputs.shape}", inputs.at)
@@ -86,55 +86,55 @@ def check_shape(node: Node, problems: Problems, *, what: str) -> None:
 
 
 def parse_step(
-    name: str, node: Node, at: Location, environment: Effective, problems: Problems
-) -> Draft:
+    name: str, node: Node, at: Location, environment: EffectiveBlueprint, problems: Problems
+) -> RawStep:
     """
     The step in its node; what is wrong with it is added to ``problems``.
     """
     what = f"step {name!r}"
     check_shape(node, problems, what=what)
     everything = {key: item for key, item in node.fields.items() if key in _KEYS}
-    fields = given(everything)
+    fields = without_nulls(everything)
     module = fields.get("module")
     if module is None:
         problems.add(f"{what} names no `module`", at)
     elif not problems.text(module, what="module"):
         module = None
     inputs = fields.get("inputs", Node("map", at))
-    providers = merge_deep(environment.common.providers, fields.get("providers"))
+    providers = merge_deep(environment.settings.providers, fields.get("providers"))
     owned_by, needs = fields.get("owned_by"), fields.get("needs")
     if owned_by is not None and not problems.text(owned_by, what="owned_by"):
         owned_by = None
     named = problems.entries(needs, what="needs") if needs else []
-    return Draft(
+    return RawStep(
         name=name,
         at=at,
         fields=everything,
         module=module,
-        inputs={key: placed(item, problems) for key, item in inputs.fields.items()},
+        inputs={key: locate(item, problems) for key, item in inputs.fields.items()},
         input_at=inputs.key_at,
         backend=parse_backend(
-            merge_backend(environment.common.backend, fields.get("backend")), problems
+            merge_backend(environment.settings.backend, fields.get("backend")), problems
         ),
         providers={
-            key: placed(item, problems)
-            for key, item in given(providers.fields if providers else {}).items()
+            key: locate(item, problems)
+            for key, item in without_nulls(providers.fields if providers else {}).items()
         },
         needs={text: item.at for text, item in named},
         owned_by=owned_by,
         retain=_retain(fields.get("retain"), problems),
-        verify_absence=environment.common.verify_absence,
-        absence_timeout=environment.common.absence_timeout,
+        verify_absence=environment.settings.verify_absence,
+        absence_timeout=environment.settings.absence_timeout,
     )
 
 
-def parse_backend(node: Node | None, problems: Problems) -> BackendDraft:
+def parse_backend(node: Node | None, problems: Problems) -> RawBackend:
     """
     The backend in its node; local under ``.orchestrator/state/`` where nothing is said.
     """
     if node is None:
-        return BackendDraft("local", _local(Location("built in")))
-    fields = given(problems.fields(node, ("type", "config"), what="backend"))
+        return RawBackend("local", _local_backend(Location("built in")))
+    fields = without_nulls(problems.fields(node, ("type", "config"), what="backend"))
     kind, config = fields.get("type"), fields.get("config")
     if kind is None:
         problems.add("a backend has a `type`", node.at)
@@ -143,19 +143,19 @@ def parse_backend(node: Node | None, problems: Problems) -> BackendDraft:
         problems.add(f"backend.config must be a map, not {config.shape}", config.at)
         config = None
     if name == "local" and (config is None or "path" not in config.fields):
-        return BackendDraft(name, _local(node.at, config))
-    return BackendDraft(name, placed(config or Node("map", node.at), problems))
+        return RawBackend(name, _local_backend(node.at, config))
+    return RawBackend(name, locate(config or Node("map", node.at), problems))
 
 
-def _local(at: Location, config: Node | None = None) -> Placed:
+def _local_backend(at: Location, config: Node | None = None) -> LocatedTemplate:
     default = node_of({"path": _LOCAL_STATE}, at)
-    return placed(default.merged(config) if config else default, Problems())
+    return locate(default.merged(config) if config else default, Problems())
 
 
 def _retain(node: Node | None, problems: Problems) -> Retain | None:
     if node is None:
         return None
-    fields = given(problems.fields(node, ("reason", "owner", "review_by"), what="retain"))
+    fields = without_nulls(problems.fields(node, ("reason", "owner", "review_by"), what="retain"))
     texts: dict[str, str] = {}
     for key in ("reason", "owner", "review_by"):
         if key in fields:

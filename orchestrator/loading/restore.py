@@ -11,83 +11,87 @@ from pathlib import Path
 from orchestrator.domain.blueprint.blueprint import Deployment, InputValue, Module, Step
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.stored_deployment import FrozenDeployment, on_roots
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.stored_deployment import StoredDeployment, with_hook_steps
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.errors import Location
-from orchestrator.loading.input_precedence import Candidate, Given, take_texts
+from orchestrator.loading.input_precedence import CommandInputs, InputSource, add_text_sources
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.schema import Declaration
 from orchestrator.loading.types import parse_type
-from orchestrator.loading.values import Need, Resolver
+from orchestrator.loading.values import InputPolicy, InputResolver
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class CurrentSources:
     """
     What a kept deployment takes from today: the process environment, the blueprint as far as it can
     still be read, and the roots whose inputs hold secrets that only the blueprint has.
     """
 
-    root: Path
+    project_dir: Path
     environ: Mapping[str, str]
     run_command: Callable[[Sequence[str]], str]
-    outline: Outline | None = None
-    roots: Mapping[str, Step] | None = None
+    summary: BlueprintSummary | None = None
+    steps: Mapping[str, Step] | None = None
     operations_url: str | None = None
 
 
-def thaw(
-    frozen: FrozenDeployment, present: Present, *, run_id: str, need: Need = Need.VALUES
+def restore_deployment(
+    stored: StoredDeployment,
+    current: CurrentSources,
+    *,
+    run_id: str,
+    input_policy: InputPolicy = InputPolicy.REQUIRED,
 ) -> Deployment:
     """
     The deployment of run ``run_id``. Invalid, with all problems, where a secret of it is not to be
     had any more; where those that are AVAILABLE do, it is left out.
     """
     problems, lacking = Problems(), Problems()
-    if need is Need.VALUES:
+    if input_policy is InputPolicy.REQUIRED:
         lacking = problems
     at = Location(f"run {run_id}")
-    steps = {name: _step(step, frozen, present, at, lacking) for name, step in frozen.steps.items()}
-    inputs = _inputs(frozen, present, at, need, problems)
-    env = _environment(frozen, steps, present, at, lacking)
+    steps = {name: _step(step, stored, current, at, lacking) for name, step in stored.steps.items()}
+    inputs = _inputs(stored, current, at, input_policy, problems)
+    env = _environment(stored, steps, current, at, lacking)
     problems.check()
-    outline = present.outline
+    outline = current.summary
     return Deployment(
-        project=frozen.project,
-        blueprint=frozen.blueprint,
-        environment=frozen.environment,
-        root=str(present.root),
-        path=outline.path if outline else frozen.path,
+        project=stored.project,
+        blueprint=stored.blueprint,
+        environment=stored.environment,
+        project_dir=str(current.project_dir),
+        path=outline.path if outline else stored.path,
         inputs=inputs,
         steps=steps,
         graph=Graph({name: step.needs for name, step in steps.items()}),
-        engine=frozen.engine,
-        operations_url=present.operations_url,
-        protected=frozen.protected or (outline is not None and outline.protected),
-        moved_from=_former_paths(frozen, outline),
+        engine=stored.engine,
+        operations_url=current.operations_url,
+        protected=stored.protected or (outline is not None and outline.protected),
+        moved_from=_former_paths(stored, outline),
         env=env,
     )
 
 
-def module_of(frozen: FrozenDeployment, step: Step, root: Path) -> Module:
+def stored_module(stored: StoredDeployment, step: Step, project_dir: Path) -> Module:
     """
     What the module of a kept step said of itself, and where it lies in the project if at all.
     """
     name, package = split_reference(step.module_ref)
-    base = (root / frozen.path).parent
+    base = (project_dir / stored.path).parent
     return replace(
         step.module, directory=str(base / name), package=str(base / package) if package else None
     )
 
 
 def _step(
-    step: Step, frozen: FrozenDeployment, present: Present, at: Location, problems: Problems
+    step: Step, frozen: StoredDeployment, present: CurrentSources, at: Location, problems: Problems
 ) -> Step:
     """
     The step and the roots of its actions, with what was withheld of them.
     """
-    known = (present.roots or {}).get(step.name)
+    known = (present.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
     for name in frozen.withheld.get(step.name, ()):
         if known is not None and name in known.inputs:
@@ -99,12 +103,16 @@ def _step(
                 at,
                 "put it back, or let it come from an input or a variable: `orchestrator redeploy`",
             )
-    whole = replace(step, inputs=inputs, module=module_of(frozen, step, present.root))
-    return on_roots(whole, lambda root: _step(root, frozen, present, at, problems))
+    whole = replace(step, inputs=inputs, module=stored_module(frozen, step, present.project_dir))
+    return with_hook_steps(whole, lambda root: _step(root, frozen, present, at, problems))
 
 
 def _inputs(
-    frozen: FrozenDeployment, present: Present, at: Location, need: Need, problems: Problems
+    frozen: StoredDeployment,
+    present: CurrentSources,
+    at: Location,
+    need: InputPolicy,
+    problems: Problems,
 ) -> dict[str, InputValue]:
     """
     The values of then, each secret as it is today: from ``ORCHESTRATOR_INPUT_<name>``, else from
@@ -118,16 +126,20 @@ def _inputs(
         if item.sensitive and item.value is not None
     }
     found = {
-        name: Candidate(node_of(frozen.inputs[name].value, at), at, str(at), "file", present.root)
+        name: InputSource(
+            node_of(frozen.inputs[name].value, at), at, str(at), "file", present.project_dir
+        )
         for name in secrets
     }
-    take_texts(secrets, Given((), (), present.environ, present.root), found, problems)
-    resolver = Resolver(
+    add_text_sources(
+        secrets, CommandInputs((), (), present.environ, present.project_dir), found, problems
+    )
+    resolver = InputResolver(
         blueprint=frozen.blueprint,
         environment=frozen.environment,
         environ=present.environ,
         run_command=present.run_command,
-        need=need,
+        policy=need,
         used=frozenset(secrets),
         problems=problems,
     )
@@ -142,9 +154,9 @@ def _inputs(
 
 
 def _environment(
-    frozen: FrozenDeployment,
+    frozen: StoredDeployment,
     steps: Mapping[str, Step],
-    present: Present,
+    present: CurrentSources,
     at: Location,
     problems: Problems,
 ) -> dict[str, str]:
@@ -175,7 +187,7 @@ def _templates(step: Step) -> Iterator[Template]:
     yield from (check.settings for check in step.verify)
 
 
-def _former_paths(frozen: FrozenDeployment, outline: Outline | None) -> tuple[str, ...]:
+def _former_paths(frozen: StoredDeployment, outline: BlueprintSummary | None) -> tuple[str, ...]:
     """
     All files whose records are those of this blueprint, beside the one it is in now.
     """

@@ -66,7 +66,7 @@ class Declaration:
 
 
 @dataclass(frozen=True, slots=True)
-class Common:
+class EnvironmentSettings:
     """
     What a blueprint sets and an environment may set over it. ``absence_timeout`` is in seconds.
     """
@@ -80,14 +80,14 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class RawEnvironment:
     """
     An environment as declared. ``inputs_from`` are file names; ``steps`` what it sets over steps.
     """
 
     name: str
     at: Location
-    common: Common = field(default_factory=Common)
+    settings: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     extends: str | None = None
     inputs: Node | None = None
     inputs_from: tuple[tuple[str, Node], ...] = ()
@@ -96,26 +96,26 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class RawBlueprint:
     """
     A blueprint file as written; ``steps`` are the nodes of the steps with their places.
     """
 
     name: str
     at: Location
-    common: Common
+    settings: EnvironmentSettings
     inputs: Mapping[str, Declaration]
-    environments: Mapping[str, Environment]
+    environments: Mapping[str, RawEnvironment]
     steps: Mapping[str, Node]
     step_at: Mapping[str, Location]
     moved_from: tuple[str, ...] = ()
 
 
-def parse_blueprint(root: Node, problems: Problems) -> Blueprint:
+def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
     """
     The blueprint in a document; what is wrong with its shape is added to ``problems``.
     """
-    fields = given(problems.fields(root, _TOP, what="the blueprint"))
+    fields = without_nulls(problems.fields(root, _TOP, what="the blueprint"))
     version = fields.get("version")
     if version is None or version.value != 1 or isinstance(version.value, bool):
         problems.add("a blueprint says `version: 1`", version.at if version else root.at)
@@ -126,10 +126,10 @@ def parse_blueprint(root: Node, problems: Problems) -> Blueprint:
     for name in steps:
         _check_name(name, step_at[name], problems, what="step")
     moved = fields.get("moved_from")
-    return Blueprint(
+    return RawBlueprint(
         name=_name(fields.get("name"), root, problems),
         at=fields["name"].at if "name" in fields else root.at,
-        common=_common(fields, problems),
+        settings=_settings(fields, problems),
         inputs=_inputs(fields.get("inputs"), problems),
         environments=_environments(fields.get("environments"), steps, problems),
         steps=steps,
@@ -138,7 +138,7 @@ def parse_blueprint(root: Node, problems: Problems) -> Blueprint:
     )
 
 
-def given(fields: Mapping[str, Node]) -> dict[str, Node]:
+def without_nulls(fields: Mapping[str, Node]) -> dict[str, Node]:
     """
     The fields that are not null: null says the same as leaving the key out.
     """
@@ -179,12 +179,12 @@ def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, N
     return node.fields
 
 
-def _common(fields: Mapping[str, Node], problems: Problems) -> Common:
+def _settings(fields: Mapping[str, Node], problems: Problems) -> EnvironmentSettings:
     absence, patience = fields.get("verify_absence"), fields.get("absence_timeout")
     providers = fields.get("providers")
     if providers is not None:
         check_providers(providers, problems)
-    return Common(
+    return EnvironmentSettings(
         engine=fields.get("engine"),
         backend=fields.get("backend"),
         operations=fields.get("operations"),
@@ -243,7 +243,7 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
         if not _INPUT_NAME.fullmatch(name):
             problems.add(f"the name of input {name!r} must match {_INPUT_NAME.pattern}", at)
         all_fields = problems.fields(item, _INPUT, what=f"input {name!r}")
-        fields = given(all_fields)
+        fields = without_nulls(all_fields)
         sensitive = fields.get("sensitive")
         kind, written = _type(fields.get("type"), problems, what=f"the type of input {name!r}")
         default = all_fields.get("default")
@@ -296,13 +296,13 @@ def _defaulted(wanted: Type) -> bool:
 
 def _environments(
     node: Node | None, steps: Mapping[str, Node], problems: Problems
-) -> Mapping[str, Environment]:
-    found: dict[str, Environment] = {}
+) -> Mapping[str, RawEnvironment]:
+    found: dict[str, RawEnvironment] = {}
     for name, item in _maps(node, problems, what="environments").items():
         at = node.key_at[name] if node else item.at
         _check_name(name, at, problems, what="environment")
         what = f"environment {name!r}"
-        fields = given(problems.fields(item, _ENVIRONMENT, what=what))
+        fields = without_nulls(problems.fields(item, _ENVIRONMENT, what=what))
         overrides = fields.get("steps")
         changed = _maps(overrides, problems, what=f"{what}: steps")
         for step in changed:
@@ -314,10 +314,10 @@ def _environments(
         values = fields.get("inputs")
         if values is not None and values.kind != "map":
             problems.add(f"{what}: inputs must be a map, not {values.shape}", values.at)
-        found[name] = Environment(
+        found[name] = RawEnvironment(
             name=name,
             at=at,
-            common=_common(fields, problems),
+            settings=_settings(fields, problems),
             extends=problems.text(extends, what="extends") or None if extends else None,
             inputs=values,
             inputs_from=tuple(problems.entries(files, what="inputs_from")) if files else (),

@@ -25,7 +25,7 @@ class CommandFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class From:
+class FromMapping:
     """
     A ``from:`` as written: an environment variable, a command (argument vector) or a file.
     ``digest`` is what a rerun file says the value was.
@@ -46,7 +46,7 @@ class From:
             case "file":
                 return f"file {self.argument[0]}"
 
-    def reference(self, base: Path) -> Json:
+    def as_reference(self, base: Path) -> Json:
         """
         The ``from:`` mapping that gives the same value again, wherever it stands.
         """
@@ -73,7 +73,7 @@ def is_from(node: Node) -> bool:
     )
 
 
-def parse_from(node: Node, problems: Problems) -> From | None:
+def parse_from(node: Node, problems: Problems) -> FromMapping | None:
     """
     The ``from:`` mapping in a node for which `is_from` holds.
     """
@@ -85,17 +85,19 @@ def parse_from(node: Node, problems: Problems) -> From | None:
             argv = problems.texts(value, what="from.command")
             if value.kind == "list" and not value.items:
                 problems.add("from.command names no program", value.at)
-            return From("command", argv, value, digest) if argv else None
+            return FromMapping("command", argv, value, digest) if argv else None
         case "env" | "file":
             name = problems.text(value, what=f"from.{kind}")
             return (
-                From("env" if kind == "env" else "file", (name,), value, digest) if name else None
+                FromMapping("env" if kind == "env" else "file", (name,), value, digest)
+                if name
+                else None
             )
     return None
 
 
 def fetch(
-    source: From,
+    source: FromMapping,
     *,
     base: Path,
     environ: Mapping[str, str],

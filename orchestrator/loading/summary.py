@@ -8,30 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import Backend, InputValue
-from orchestrator.domain.blueprint.summary import Outline, OutlinedStep
+from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.loading.blueprint_file import (
     ProjectSettings,
     operations_url,
-    read,
+    read_blueprint,
     resolve_inputs,
     used_inputs,
 )
-from orchestrator.loading.dependencies import backend_rules, link_needs
+from orchestrator.loading.dependencies import backend_rules, step_graph
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
-from orchestrator.loading.input_precedence import Given
-from orchestrator.loading.project import Project
-from orchestrator.loading.raw_steps import Draft
-from orchestrator.loading.schema import given, parse_blueprint
+from orchestrator.loading.input_precedence import CommandInputs
+from orchestrator.loading.project import ProjectFiles
+from orchestrator.loading.raw_steps import RawStep
+from orchestrator.loading.schema import parse_blueprint, without_nulls
 from orchestrator.loading.sources import run_command
-from orchestrator.loading.values import Need
+from orchestrator.loading.values import InputPolicy
 
 
-def outline(
+def load_summary(
     path_or_name: str,
     *,
-    root: Path,
+    project_dir: Path,
     settings: ProjectSettings,
     environ: Mapping[str, str],
     environment: str | None = None,
@@ -39,40 +39,43 @@ def outline(
     input_files: Sequence[Path] = (),
     directory: Path | None = None,
     run_command: Callable[[Sequence[str]], str] = run_command,
-) -> Outline:
+) -> BlueprintSummary:
     """
     The blueprint in an environment as reading commands need it: no module is read, and inputs are
     looked at only where the place of the operation store depends on them.
 
     Invalid with all problems that show without modules.
     """
-    reading = read(path_or_name, root, settings, environment, directory)
+    reading = read_blueprint(path_or_name, project_dir, settings, environment, directory)
     problems, blueprint = reading.problems, reading.blueprint
-    graph = link_needs(reading.drafts, problems)
+    graph = step_graph(reading.raw_steps, problems)
     backend = reading.backend
     backend_rules(blueprint, {}).check(backend.config, problems)
-    url = operations_url(reading, environ, need=Need.VALUES) or settings.operations_url
+    url = operations_url(reading, environ, need=InputPolicy.REQUIRED) or settings.operations_url
     problems.check()
     inputs: dict[str, InputValue] = {}
     used = used_inputs([backend.config])
     if used and url is None:
         inputs = resolve_inputs(
             reading,
-            Given(variables, input_files, environ, directory or root),
-            need=Need.AVAILABLE,
+            CommandInputs(variables, input_files, environ, directory or project_dir),
+            need=InputPolicy.AVAILABLE,
             used=used,
             run_command=run_command,
         )
         backend_rules(blueprint, inputs).check(backend.config, problems)
         problems.check()
-    return Outline(
+    return BlueprintSummary(
         project=settings.project,
         blueprint=blueprint.name,
         environment=reading.effective.name,
         environments=tuple(blueprint.environments) or (DEFAULT,),
-        root=str(reading.project.root),
+        project_dir=str(reading.project.project_dir),
         path=reading.project.show(reading.path),
-        steps={name: _outlined(draft, graph.needs(name)) for name, draft in reading.drafts.items()},
+        steps={
+            name: _step_summary(draft, graph.needs(name))
+            for name, draft in reading.raw_steps.items()
+        },
         graph=graph,
         backend=Backend(backend.type, backend.config.template),
         inputs={name: value for name, value in inputs.items() if name in used},
@@ -83,22 +86,26 @@ def outline(
 
 
 def environment_names(
-    path_or_name: str, *, root: Path, settings: ProjectSettings, directory: Path | None = None
+    path_or_name: str,
+    *,
+    project_dir: Path,
+    settings: ProjectSettings,
+    directory: Path | None = None,
 ) -> tuple[str, ...]:
     """
     The environments that a blueprint declares, ("default",) if none, as they stand in the file.
     """
-    project = Project(root.resolve(), settings.module_roots)
-    path = project.find(path_or_name, directory=directory or root)
+    project = ProjectFiles(project_dir.resolve(), settings.module_roots)
+    path = project.find(path_or_name, directory=directory or project_dir)
     shown = project.show(path)
     problems = Problems()
     blueprint = parse_blueprint(parse_document(read_text(path, shown=shown), file=shown), problems)
     return tuple(blueprint.environments) or (DEFAULT,)
 
 
-def _outlined(draft: Draft, needs: frozenset[str]) -> OutlinedStep:
-    declared = given(draft.fields)
-    return OutlinedStep(
+def _step_summary(draft: RawStep, needs: frozenset[str]) -> StepSummary:
+    declared = without_nulls(draft.fields)
+    return StepSummary(
         name=draft.name,
         module_ref=draft.module.text if draft.module else "",
         needs=needs,

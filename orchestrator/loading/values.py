@@ -14,26 +14,26 @@ from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Location
-from orchestrator.loading.input_precedence import PREFIX, Candidate, from_text
-from orchestrator.loading.located_templates import Placed, Rules, placed
-from orchestrator.loading.schema import Blueprint, Declaration
-from orchestrator.loading.sources import From, fetch, is_from, parse_from
+from orchestrator.loading.input_precedence import PREFIX, InputSource, from_text
+from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.schema import Declaration, RawBlueprint
+from orchestrator.loading.sources import FromMapping, fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert
 
-_RULES = Rules("the value of an input", step_names=False)
+_RULES = ReferenceRules("the value of an input", step_names=False)
 
 
-class Need(StrEnum):
+class InputPolicy(StrEnum):
     """
     What a command needs of the inputs.
     """
 
-    VALUES = "values"  # all of them: one without a value is a problem
+    REQUIRED = "values"  # all of them: one without a value is a problem
     AVAILABLE = "available"  # those that have a value; the others are left out
-    CHECKS = "checks"  # only what is written is checked: commands do not run
+    CHECK_ONLY = "checks"  # only what is written is checked: commands do not run
 
 
-def check_written(blueprint: Blueprint, problems: Problems) -> None:
+def check_written(blueprint: RawBlueprint, problems: Problems) -> None:
     """
     Add what is wrong with the values that stand in the blueprint, whichever environment is used.
     """
@@ -63,7 +63,7 @@ def _check_value(declaration: Declaration, node: Node, problems: Problems) -> No
         hint = "from: {env: NAME}, from: {command: [...]} or from: {file: PATH}"
         problems.add(f"input {name!r}: `from` is not understood", node.fields["from"].at, hint)
         return
-    value = placed(node, problems)
+    value = locate(node, problems)
     _RULES.check(value, problems)
     if value.literal:
         _typed(declaration, node, problems)
@@ -80,7 +80,7 @@ def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolver:
+class InputResolver:
     """
     Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
     another one is not run. ``secret`` are those that sensitive variables of modules are given.
@@ -92,14 +92,14 @@ class Resolver:
     environment: str
     environ: Mapping[str, str]
     run_command: Callable[[Sequence[str]], str]
-    need: Need
+    policy: InputPolicy
     used: frozenset[str]
     problems: Problems
-    secret: frozenset[str] = frozenset()
+    sensitive_variables: frozenset[str] = frozenset()
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def resolve(
-        self, declared: Iterable[Declaration], found: Mapping[str, Candidate]
+        self, declared: Iterable[Declaration], found: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
         """
         The inputs that have a value.
@@ -110,23 +110,25 @@ class Resolver:
             if candidate is None:
                 self._missing(declaration)
                 continue
-            value = self._value(self._seen(declaration, candidate), candidate)
+            value = self._value(self._effective_declaration(declaration, candidate), candidate)
             if value is not None:
                 values[declaration.name] = value
         return values
 
-    def _seen(self, declaration: Declaration, candidate: Candidate) -> Declaration:
+    def _effective_declaration(
+        self, declaration: Declaration, candidate: InputSource
+    ) -> Declaration:
         """
         The declaration, sensitive if a module says so of the variable that the input is given to;
         what stands in the blueprint as it is is no secret any more.
         """
         written = candidate.kind == "blueprint" and not is_from(candidate.node)
-        if declaration.name not in self.secret or written:
+        if declaration.name not in self.sensitive_variables or written:
             return declaration
         return replace(declaration, sensitive=True)
 
     def _missing(self, declaration: Declaration) -> None:
-        if self.need is not Need.VALUES:
+        if self.policy is not InputPolicy.REQUIRED:
             return
         name = declaration.name
         hint = f"give it with -i {name}=VALUE, an input file, or {PREFIX}{name}"
@@ -134,22 +136,22 @@ class Resolver:
             hint = f"it is sensitive: give it by {PREFIX}{name}, an input file, or `from`"
         self.problems.add(f"input {name!r} has no value", declaration.at, hint)
 
-    def _value(self, declaration: Declaration, candidate: Candidate) -> InputValue | None:
+    def _value(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
         if candidate.kind in ("blueprint", "file") and is_from(candidate.node):
-            return self._fetched(declaration, candidate)
+            return self._from_source(declaration, candidate)
         reference = {"from": {"env": f"{PREFIX}{declaration.name}"}}
         if candidate.kind == "blueprint":
-            return self._written(declaration, candidate, reference)
+            return self._from_blueprint(declaration, candidate, reference)
         if candidate.kind == "environ":
             reference = {"from": {"env": candidate.at.file}}
         value = _typed(declaration, candidate.node, self.problems)
         return _input(declaration, value, candidate.origin, reference)
 
-    def _fetched(self, declaration: Declaration, candidate: Candidate) -> InputValue | None:
+    def _from_source(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
         source = parse_from(candidate.node, self.problems)
         if source is None or not self._runs(declaration, source):
             return None
-        problems = Problems() if self.need is Need.AVAILABLE else self.problems
+        problems = Problems() if self.policy is InputPolicy.AVAILABLE else self.problems
         text = fetch(
             source,
             base=candidate.base,
@@ -158,7 +160,7 @@ class Resolver:
             problems=problems,
         )
         if text is None:
-            if self.need is Need.AVAILABLE:
+            if self.policy is InputPolicy.AVAILABLE:
                 self.unavailable[declaration.name] = "; ".join(item.message for item in problems)
             if source.kind == "env":
                 self._unset(source.argument[0], source.node.at)
@@ -169,20 +171,20 @@ class Resolver:
             value=value,
             sensitive=declaration.sensitive or source.kind == "env",
             origin=source.origin,
-            reference=source.reference(candidate.base),
+            reference=source.as_reference(candidate.base),
             digest=source.digest,
             type=declaration.type_text,
         )
 
-    def _runs(self, declaration: Declaration, source: From) -> bool:
+    def _runs(self, declaration: Declaration, source: FromMapping) -> bool:
         if source.kind != "command":
             return True
-        return self.need is not Need.CHECKS and declaration.name in self.used
+        return self.policy is not InputPolicy.CHECK_ONLY and declaration.name in self.used
 
-    def _written(
-        self, declaration: Declaration, candidate: Candidate, reference: Json
+    def _from_blueprint(
+        self, declaration: Declaration, candidate: InputSource, reference: Json
     ) -> InputValue | None:
-        value = placed(candidate.node, Problems())
+        value = locate(candidate.node, Problems())
         if value.broken:
             return None
         if value.literal:
@@ -193,7 +195,7 @@ class Resolver:
         try:
             resolved = value.template.resolve(self._look_up)
         except Unresolvable as exc:
-            self.problems.add(str(exc), value.node.place(exc.path))
+            self.problems.add(str(exc), value.node.location(exc.path))
             return None
         whole = value.template.uses[0]
         if whole.whole and not whole.path:
@@ -208,19 +210,19 @@ class Resolver:
         kept = reference if sensitive else None
         return InputValue(typed, sensitive, shown, kept, type=declaration.type_text)
 
-    def _all_set(self, value: Placed) -> bool:
+    def _all_set(self, value: LocatedTemplate) -> bool:
         unset = [
             use
             for use in value.template.uses
             if use.reference.kind == "env" and use.reference.names[0] not in self.environ
         ]
         for use in unset:
-            self._unset(use.reference.names[0], value.place(use))
+            self._unset(use.reference.names[0], value.location(use))
         allowed = ("env", "blueprint_name", "environment")
         return not unset and all(use.reference.kind in allowed for use in value.template.uses)
 
     def _unset(self, variable: str, at: Location) -> None:
-        if self.need is Need.VALUES:
+        if self.policy is InputPolicy.REQUIRED:
             self.problems.add(f"the environment variable {variable} is not set", at)
 
     def _look_up(self, reference: Reference) -> Resolved:

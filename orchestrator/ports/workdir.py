@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
+    from orchestrator.domain.blueprint.blueprint import (
+        Module,
+        ProtectedResource,
+        ProviderDependencies,
+        Variable,
+    )
     from orchestrator.domain.record.record import Json
     from orchestrator.domain.target import Target
 
@@ -34,8 +39,8 @@ class Snapshot:
     provider_blocks: tuple[str, ...] = ()
     provider_uses: Mapping[str, str] | None = None
     has_lock_file: bool = False
-    provider_reach: Mapping[str, Reach] | None = None
-    protected: tuple[Protected, ...] = ()
+    provider_reach: Mapping[str, ProviderDependencies] | None = None
+    protected: tuple[ProtectedResource, ...] = ()
 
     def uses_provider(self, provider: str) -> bool:
         """
@@ -69,7 +74,7 @@ class Snapshot:
                 continue
             if self.provider_reach is None:
                 return True
-            if own == alias.removeprefix(".") and self.provider_reach[name].objects:
+            if own == alias.removeprefix(".") and self.provider_reach[name].managed_objects:
                 return True
         return False
 
@@ -87,9 +92,9 @@ class Snapshot:
             if name in (key.partition(".")[0], key.removeprefix("module."))
         ]
         if own:
-            return any(item.objects for item in own)
+            return any(item.managed_objects for item in own)
         known = {*self.provider_sources, *(self.provider_uses or ())}
-        return name not in known and any(item.objects for item in reach.values())
+        return name not in known and any(item.managed_objects for item in reach.values())
 
     def provider_may_depend_on_variable(self, variable: str) -> bool:
         """

@@ -28,7 +28,7 @@ from orchestrator.domain.events.events import (
     StepRetried,
 )
 from orchestrator.domain.record.states import StepStatus
-from orchestrator.domain.target import action_of
+from orchestrator.domain.target import hook_of
 from orchestrator.views.formats import (
     ACTION_STYLE,
     DOING,
@@ -135,7 +135,7 @@ class HumanView:
     def _prefix(self, step: str) -> tuple[Part, ...]:
         if not step:
             return ()
-        action = action_of(step)
+        action = hook_of(step)
         if action is not None:  # a root of its own, named for where it belongs
             step = " ".join(action)
         number = self._steps.setdefault(step, len(self._steps))

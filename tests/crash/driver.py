@@ -51,7 +51,7 @@ from orchestrator.cli.main import main as command_line
 from orchestrator.cli.signals import StopSignals
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
-from orchestrator.loading.values import Need
+from orchestrator.loading.values import InputPolicy
 from orchestrator.project import BlueprintSelection, project_context
 from orchestrator.views.jsonl import JsonLinesView
 
@@ -172,7 +172,7 @@ def run_meddled(
     ports; ``wanted`` are further fields of the request, what is adopted as text.
     """
     project = project_context(Path.cwd())
-    need = Need.VALUES if verb in ("apply", "import") else Need.AVAILABLE
+    need = InputPolicy.REQUIRED if verb in ("apply", "import") else InputPolicy.AVAILABLE
     deployment = composition.load_deployment(project, BlueprintSelection(blueprint), need)
     options = RunOptions(
         jobs=1,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import EngineWish
+from orchestrator.domain.blueprint.blueprint import EngineRequirement
 from orchestrator.engine.choose import choose, find_library
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
@@ -38,7 +38,9 @@ def real_engine(kind: str, directory: Path) -> TerraformEngine:
     if kind != "embedded" and shutil.which(kind) is None:
         pytest.skip(f"{kind} is not on PATH")
     environment = clean_environment(directory)
-    info = choose(kind, EngineWish(), None, environment, shutil.which, cache=directory / "cache")
+    info = choose(
+        kind, EngineRequirement(), None, environment, shutil.which, cache=directory / "cache"
+    )
     return TerraformEngine(info, environment=child_environment(environment)[0])
 
 

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.blueprint.blueprint import EngineWish
+from orchestrator.domain.blueprint.blueprint import EngineRequirement
 from orchestrator.engine.choose import choose
 from tests.project import Project, eventually, require_engine
 
@@ -95,7 +95,7 @@ def counted(project: Project, kind: str, directory: Path) -> Counted:
     """
     info = choose(
         require_engine(kind),
-        EngineWish(),
+        EngineRequirement(),
         None,
         project.environ,
         shutil.which,

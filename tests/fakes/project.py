@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Output, Variable
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load
-from orchestrator.loading.summary import outline
-from orchestrator.loading.values import Need
+from orchestrator.loading.summary import load_summary
+from orchestrator.loading.values import InputPolicy
 from orchestrator.settings import Settings
 
 
@@ -90,26 +90,26 @@ class ProjectOnDisk:
         variables: Sequence[str] = (),
         input_files: Sequence[Path] = (),
         environ: Mapping[str, str] | None = None,
-        need: Need = Need.VALUES,
+        need: InputPolicy = InputPolicy.REQUIRED,
         settings: Settings | None = None,
     ) -> Deployment:
         return load(
             name,
-            root=self.root,
+            project_dir=self.root,
             settings=settings or Settings(project_dir=self.root),
             environment=environment,
             variables=variables,
             input_files=input_files,
             environ=environ or {},
-            need=need,
+            input_policy=need,
             run_command=self.run,
             read_module=self.read_module,
         )
 
-    def outline(self, name: str = "web", *, environment: str | None = None) -> Outline:
-        return outline(
+    def outline(self, name: str = "web", *, environment: str | None = None) -> BlueprintSummary:
+        return load_summary(
             name,
-            root=self.root,
+            project_dir=self.root,
             settings=Settings(project_dir=self.root),
             environment=environment,
             environ={},

@@ -10,7 +10,7 @@ from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.blueprint.blueprint import Backend
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.summary import Outline, OutlinedStep
+from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.engine.process.identity import SystemProcesses
@@ -23,7 +23,7 @@ from tests.fakes.entries import entry
 NEEDS: dict[str, list[str]] = {"network": [], "server": ["network"], "dns": ["server"]}
 
 
-def outline(**changes: Json) -> Outline:
+def outline(**changes: Json) -> BlueprintSummary:
     """
     The blueprint ``web`` in ``prod``: network, server, dns, each needing the one before.
     """
@@ -32,16 +32,16 @@ def outline(**changes: Json) -> Outline:
         "blueprint": "web",
         "environment": "prod",
         "environments": ("prod",),
-        "root": "/project",
+        "project_dir": "/project",
         "path": "blueprints/web.yaml",
         "steps": {
-            name: OutlinedStep(name=name, module_ref=f"modules/{name}", needs=frozenset(needs))
+            name: StepSummary(name=name, module_ref=f"modules/{name}", needs=frozenset(needs))
             for name, needs in NEEDS.items()
         },
         "graph": Graph(NEEDS),
         "backend": Backend("local", Template({})),
     }
-    return Outline(**(fields | changes))
+    return BlueprintSummary(**(fields | changes))
 
 
 class Desk:

@@ -14,7 +14,13 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.checks import SystemChecks
 from orchestrator.cli.approval import Nobody
-from orchestrator.domain.blueprint.blueprint import Backend, Deployment, EngineWish, Module, Step
+from orchestrator.domain.blueprint.blueprint import (
+    Backend,
+    Deployment,
+    EngineRequirement,
+    Module,
+    Step,
+)
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import Event
@@ -76,7 +82,7 @@ class Premises:
             project="acme",
             blueprint="web",
             environment="default",
-            root=str(self.place),
+            project_dir=str(self.place),
             path="blueprints/web.yaml",
             inputs={},
             steps={
@@ -93,7 +99,7 @@ class Premises:
                 for name, ups in needs.items()
             },
             graph=Graph(needs),
-            engine=EngineWish(),
+            engine=EngineRequirement(),
         )
         self.services = Services(
             store=self.store,

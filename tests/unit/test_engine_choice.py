@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import Constraint, EngineWish
+from orchestrator.domain.blueprint.blueprint import Constraint, EngineRequirement
 from orchestrator.engine.arguments import argument_vector
 from orchestrator.engine.choose import choose
 from orchestrator.engine.process.environment import child_environment
@@ -65,7 +65,7 @@ class Installed:
     ) -> EngineInfo:
         return choose(
             option,
-            EngineWish(wish),
+            EngineRequirement(wish),
             recorded,
             dict(os.environ),
             self.which,

@@ -39,12 +39,12 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.redaction import redacted
 from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.record.transitions import hook_begun, hook_ended, mark, unchanged
-from orchestrator.domain.target import ActionKind, Target, action_name, action_of
+from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import state
 
-KINDS: tuple[ActionKind, ...] = ("compensate", "before_destroy")
+KINDS: tuple[HookKind, ...] = ("compensate", "before_destroy")
 RUN = "20300102T040506Z-000009"
 DONE = HookOutcome("done", exit_code=0)
 FAULT = Fault(code="engine_failed", phase="apply", summary="no capacity")
@@ -63,24 +63,24 @@ def applied(**fields: Any) -> OperationRecord:
     return entry(attempt=3, **{**known, **fields})
 
 
-def marked(before: OperationRecord, kind: ActionKind, minutes: int = 1) -> OperationRecord:
+def marked(before: OperationRecord, kind: HookKind, minutes: int = 1) -> OperationRecord:
     return hook_begun(before, HookStart(kind, "bin/x", RUN, reason="why"), stamp(minutes))
 
 
 def carried_out(
-    before: OperationRecord, kind: ActionKind, how: HookOutcome, minutes: int = 1
+    before: OperationRecord, kind: HookKind, how: HookOutcome, minutes: int = 1
 ) -> OperationRecord:
     return hook_ended(marked(before, kind, minutes), before, how, stamp(minutes + 1))
 
 
-def failed(kind: ActionKind) -> HookOutcome:
+def failed(kind: HookKind) -> HookOutcome:
     return command_outcome(kind, "bin/x", 3, said="cannot")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", [Status.OK, Status.ERROR, Status.RETAINED])
 def test_the_marker_says_what_is_about_to_be_done_and_forgets_nothing(
-    kind: ActionKind, status: Status
+    kind: HookKind, status: Status
 ) -> None:
     """
     Law: intent first.
@@ -97,7 +97,7 @@ def test_the_marker_says_what_is_about_to_be_done_and_forgets_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_ends_well_restores_how_the_step_stood(kind: ActionKind) -> None:
+def test_what_ends_well_restores_how_the_step_stood(kind: HookKind) -> None:
     """
     Law: only success makes ok.
     An action never makes `ok`; status, error and run are those from before.
@@ -117,7 +117,7 @@ def test_what_ends_well_restores_how_the_step_stood(kind: ActionKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_fails_is_error_with_all_that_was_known(kind: ActionKind) -> None:
+def test_what_fails_is_error_with_all_that_was_known(kind: HookKind) -> None:
     """
     Law: failure keeps what is known.
     Outputs, objects and binding stay; the run that failed is named.
@@ -130,7 +130,7 @@ def test_what_fails_is_error_with_all_that_was_known(kind: ActionKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_repeated_action_restores_what_was_before_the_first(kind: ActionKind) -> None:
+def test_a_repeated_action_restores_what_was_before_the_first(kind: HookKind) -> None:
     """
     However often it fails, the step goes back to how it stood before it was tried at all.
     """
@@ -336,14 +336,14 @@ def test_the_state_of_an_action_is_another_than_that_of_its_step(
 
 @pytest.mark.parametrize("step", ["db", 'db["eu west"]'])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_name_of_an_actions_root_is_that_of_a_target(step: str, kind: ActionKind) -> None:
+def test_the_name_of_an_actions_root_is_that_of_a_target(step: str, kind: HookKind) -> None:
     """
     It can be told from every step's, and read back.
     """
-    name = action_name(step, kind)
-    assert action_of(name) == (step, kind)
+    name = hook_step_name(step, kind)
+    assert hook_of(name) == (step, kind)
     assert Target.parse(f"web/prod/{name}").step == name
-    assert action_of(step) is None
+    assert hook_of(step) is None
 
 
 def test_a_fault_names_the_phase_of_its_command() -> None:

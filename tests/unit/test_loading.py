@@ -12,7 +12,7 @@ from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load
-from orchestrator.loading.values import Need
+from orchestrator.loading.values import InputPolicy
 from orchestrator.settings import Settings
 from tests.fakes.project import ProjectOnDisk
 
@@ -502,7 +502,9 @@ def test_real_modules_are_read(project: ProjectOnDisk) -> None:
     project.write("modules/real/main.tf", 'variable "a" {}\noutput "b" { value = 1 }\n')
     project.blueprint("steps: {a: {module: ../modules/real, inputs: {aa: 1}}}")
     with pytest.raises(Invalid) as caught:
-        load("web", root=project.root, settings=Settings(project_dir=project.root), environ={})
+        load(
+            "web", project_dir=project.root, settings=Settings(project_dir=project.root), environ={}
+        )
     messages = [problem.message for problem in caught.value.problems]
     assert messages == [
         "step 'a' does not set 'a'",
@@ -559,5 +561,5 @@ def test_checking_alone_asks_for_no_values(project: ProjectOnDisk) -> None:
         steps: {a: {module: ../modules/plain, inputs: {x: "${inputs.a}${inputs.pw}${env.NO}"}}}
         """
     )
-    assert project.load(need=Need.CHECKS).inputs == {}
+    assert project.load(need=InputPolicy.CHECK_ONLY).inputs == {}
     assert project.commands == []

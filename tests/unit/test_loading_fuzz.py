@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import Invalid
-from orchestrator.loading.values import Need
+from orchestrator.loading.values import InputPolicy
 from tests.fakes.project import ProjectOnDisk
 
 WHOLE = {
@@ -105,7 +105,7 @@ def test_a_damaged_blueprint_is_invalid_or_loads(
             holder = holder[part]  # type: ignore[assignment]
         holder[path[-1]] = data.draw(junk)
     file: Path = project.write("blueprints/web.yaml", json.dumps(damaged))
-    for need in (Need.VALUES, Need.CHECKS):
+    for need in (InputPolicy.REQUIRED, InputPolicy.CHECK_ONLY):
         try:
             project.load(str(file), need=need)
             project.outline(str(file))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import CommandAction, ModuleAction
+from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.loading.values import Need
+from orchestrator.loading.values import InputPolicy
 from tests.fakes.project import ProjectOnDisk
 
 
@@ -52,10 +52,10 @@ def test_actions_arrive_in_the_deployment(project: ProjectOnDisk) -> None:
     )
     found = project.load()
     db = found.steps["db"]
-    assert db.compensate == CommandAction(
+    assert db.compensate == CommandHook(
         Template(["bin/drain", "${outputs.arn}", 5]), Template({"SIZE": "${inputs.size}"}), 120.0
     )
-    assert isinstance(db.before_destroy, ModuleAction)
+    assert isinstance(db.before_destroy, ModuleHook)
     root = db.before_destroy.root
     assert (root.name, root.timeout, root.needs) == ('db["@before_destroy"]', 60.0, frozenset())
     assert root.inputs == {"arn": Template("${outputs.arn}"), "keep": Template(2)}
@@ -66,7 +66,7 @@ def test_actions_arrive_in_the_deployment(project: ProjectOnDisk) -> None:
     assert db.compensate_after == ("net",)
     assert found.steps["last"].compensate_after == ()
     assert found.steps["first"].compensate_after is None
-    assert found.roots().keys() == {"net", "db", "last", "first", 'db["@before_destroy"]'}
+    assert found.steps_and_hooks().keys() == {"net", "db", "last", "first", 'db["@before_destroy"]'}
     assert "db" in found.graph
     assert 'db["@before_destroy"]' not in found.graph
 
@@ -194,4 +194,4 @@ def test_an_action_does_not_stand_in_the_way_of_an_apply(project: ProjectOnDisk)
         """
     )
     assert project.load().env == {}
-    assert project.load(environ={"TOKEN": "t"}, need=Need.AVAILABLE).env == {"TOKEN": "t"}
+    assert project.load(environ={"TOKEN": "t"}, need=InputPolicy.AVAILABLE).env == {"TOKEN": "t"}

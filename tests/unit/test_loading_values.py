@@ -14,7 +14,7 @@ from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_values
 from orchestrator.loading.sources import CommandFailed, run_command
 from orchestrator.loading.types import convert, parse_type
-from orchestrator.loading.values import Need
+from orchestrator.loading.values import InputPolicy
 from tests.fakes.project import ProjectOnDisk
 
 STEPS = 'steps: {a: {module: ../modules/plain, inputs: {x: "${inputs.a}"}}}\n'
@@ -236,7 +236,7 @@ def test_a_variable_that_is_not_set_is_a_problem_only_where_it_is_needed(
         "blueprints/web.yaml:3:52: the environment variable Y is not set",
         "blueprints/web.yaml:4:52: the environment variable Z is not set",
     ]
-    assert project.load(need=Need.AVAILABLE).inputs == {}
+    assert project.load(need=InputPolicy.AVAILABLE).inputs == {}
 
 
 @pytest.mark.parametrize(

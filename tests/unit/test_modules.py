@@ -9,8 +9,8 @@ from orchestrator.domain.blueprint.blueprint import (
     Constraint,
     Module,
     Output,
-    Protected,
-    Reach,
+    ProtectedResource,
+    ProviderDependencies,
     Variable,
 )
 from orchestrator.errors import Invalid, Location
@@ -288,10 +288,10 @@ variable "unused" {}
         child__main='output "host" { value = 1 }',
     )
     assert read(tmp_path).provider_reach == {
-        "plain": Reach(frozenset({"region", "token"})),
-        "plain.other": Reach(frozenset({"name"})),
-        "grown": Reach(frozenset({"size"}), objects=True),
-        "called": Reach(frozenset({"text"}), objects=True),
+        "plain": ProviderDependencies(frozenset({"region", "token"})),
+        "plain.other": ProviderDependencies(frozenset({"name"})),
+        "grown": ProviderDependencies(frozenset({"size"}), managed_objects=True),
+        "called": ProviderDependencies(frozenset({"text"}), managed_objects=True),
     }
 
 
@@ -306,7 +306,9 @@ def test_a_provider_that_a_local_module_configures_may_be_made_from_anything(
         main='variable "a" {}\nmodule "child" { source = "./child" }',
         child__main='provider "inner" {}',
     )
-    assert read(tmp_path).provider_reach == {"module.inner": Reach(frozenset({"a"}), objects=True)}
+    assert read(tmp_path).provider_reach == {
+        "module.inner": ProviderDependencies(frozenset({"a"}), managed_objects=True)
+    }
 
 
 def test_protected_resources(tmp_path: Path) -> None:
@@ -352,7 +354,7 @@ module "two" {
         "module.two.disk.this": "child/main.tf",
     }
     (kept,) = (item for item in read(tmp_path).protected if item.address == "db.kept")
-    assert kept == Protected("db.kept", Location("main.tf", 4, 5))
+    assert kept == ProtectedResource("db.kept", Location("main.tf", 4, 5))
 
 
 def test_call_circle(tmp_path: Path) -> None:

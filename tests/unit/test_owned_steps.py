@@ -11,7 +11,7 @@ import pytest
 from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.steps.planned_step import PlanOptions
-from orchestrator.domain.blueprint.blueprint import CommandAction
+from orchestrator.domain.blueprint.blueprint import CommandHook
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.engine_messages import PulledState, StateObject
 from orchestrator.domain.events.events import Event, StepFinished
@@ -183,7 +183,7 @@ def test_what_is_archived_before_its_destroy_does_not_go_with_its_parent(
         for step in ("host", "disk"):
             there.has(step)
         steps = dict(there.deployment.steps)
-        archive = CommandAction(Template(["echo", "archived"]), Template({}))
+        archive = CommandHook(Template(["echo", "archived"]), Template({}))
         steps["disk"] = replace(steps["disk"], before_destroy=archive)
         request = DestroyRequest(
             options=RunOptions(plan=PlanOptions(approved=True)), skip_before_destroy=skip

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import Reach
+from orchestrator.domain.blueprint.blueprint import ProviderDependencies
 from orchestrator.ports.workdir import Snapshot
 
-FROM_OBJECTS, PLAIN = Reach(objects=True), Reach()
+FROM_OBJECTS, PLAIN = ProviderDependencies(managed_objects=True), ProviderDependencies()
 CASES = [
     ({"kubernetes": FROM_OBJECTS, "aws": PLAIN}, ("kubernetes", "aws"), "kubernetes", True),
     ({"kubernetes": FROM_OBJECTS, "aws": PLAIN}, ("kubernetes", "aws"), "aws", False),
@@ -25,7 +25,7 @@ CASES = [
 
 @pytest.mark.parametrize(("reach", "names", "name", "may"), CASES)
 def test_a_provider_may_reach_objects(
-    reach: dict[str, Reach] | None, names: tuple[str, ...], name: str, may: bool
+    reach: dict[str, ProviderDependencies] | None, names: tuple[str, ...], name: str, may: bool
 ) -> None:
     """
     By its own configuration; under a name that the module does not have it may be any of them, and

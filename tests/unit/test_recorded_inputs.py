@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.blueprint.recorded_inputs import recall
+from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.blueprint.yaml_text import to_yaml
@@ -21,7 +21,7 @@ GIVEN = StepInputs(
     values={"name": "a", "db": {"user": "u", "password": "s3cret"}, "list": [1, "t0ken"]},
     secrets={("db", "password"): "inputs.db_password", ("list", 1): "env.TOKEN"},
 )
-TEXT = to_yaml(GIVEN.resolved(KEY), header="x")
+TEXT = to_yaml(GIVEN.with_stand_ins(KEY), header="x")
 
 
 def today(path: Path, origin: str) -> Json:
@@ -32,7 +32,7 @@ def test_what_was_written_comes_back_with_the_secrets_of_today() -> None:
     """
     The values are those that were recorded; secrets, which are never recorded, are fetched anew.
     """
-    found = recall(TEXT, today)
+    found = read_recorded_inputs(TEXT, today)
     assert (found.values, found.secrets) == (GIVEN.values, GIVEN.secrets)
 
 
@@ -49,15 +49,15 @@ def test_the_same_secrets_have_not_changed() -> None:
     """
     Equal values have equal keyed digests.
     """
-    assert recall(TEXT, today).changed(KEY) == []
+    assert read_recorded_inputs(TEXT, today).changed_secrets(KEY) == []
 
 
 def test_a_changed_secret_is_told_by_its_origin() -> None:
     """
     Where the digest differs it is said.
     """
-    found = recall(TEXT, lambda path, origin: "other" if path[0] == "db" else "t0ken")
-    assert found.changed(KEY) == ["inputs.db_password"]
+    found = read_recorded_inputs(TEXT, lambda path, origin: "other" if path[0] == "db" else "t0ken")
+    assert found.changed_secrets(KEY) == ["inputs.db_password"]
 
 
 def test_secrets_that_cannot_be_had_are_all_named() -> None:
@@ -69,7 +69,7 @@ def test_secrets_that_cannot_be_had_are_all_named() -> None:
         raise Unresolvable("it is not set")
 
     with pytest.raises(Invalid) as caught:
-        recall(TEXT, gone)
+        read_recorded_inputs(TEXT, gone)
     assert [
         "inputs.db_password" in str(p) or "env.TOKEN" in str(p) for p in caught.value.problems
     ] == [
@@ -84,4 +84,4 @@ def test_damaged_documents_are_an_error(text: str) -> None:
     What cannot be read is never taken for no inputs.
     """
     with pytest.raises(Invalid, match="cannot be read"):
-        recall(text, today)
+        read_recorded_inputs(text, today)

@@ -14,7 +14,7 @@ from orchestrator.app.inspection.run_history import READ
 from orchestrator.domain.blueprint.blueprint import Retain
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.summary import Outline, OutlinedStep
+from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep, RemedyDocument
 from orchestrator.domain.record.record import (
     Attempt,
@@ -52,7 +52,9 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def look(desk: Desk, found: Outline | None = None, now: datetime = NOW) -> RecoveryDocument:
+def look(
+    desk: Desk, found: BlueprintSummary | None = None, now: datetime = NOW
+) -> RecoveryDocument:
     return recover(desk.reader, found or outline(), now=now, settle=60.0)
 
 
@@ -458,7 +460,7 @@ def test_what_the_module_of_an_action_left_is_settled_first(desk: Desk) -> None:
     error(desk, failed_command="compensate", resources=Resources(inventory=refs("a.b id-1")))
     desk.has('network["@compensate"]', status="error", resources=Resources(in_doubt=(LOST,)))
     steps = {
-        name: OutlinedStep(name=name, module_ref="m", needs=frozenset(needs), compensate=True)
+        name: StepSummary(name=name, module_ref="m", needs=frozenset(needs), compensate=True)
         for name, needs in NEEDS.items()
     }
     document = look(desk, outline(steps=steps))
@@ -475,7 +477,7 @@ def test_children_go_with_their_parent_and_do_not_hold_it(desk: Desk) -> None:
     An owned child is no dependent that keeps its parent from being destroyed.
     """
     steps = {
-        name: OutlinedStep(
+        name: StepSummary(
             name=name,
             module_ref="m",
             needs=frozenset(needs),
@@ -503,7 +505,7 @@ def test_a_gone_parent_is_not_made_again_over_its_children(desk: Desk) -> None:
     """
     owned = {"server": "network"}
     steps = {
-        name: OutlinedStep(
+        name: StepSummary(
             name=name, module_ref="m", needs=frozenset(needs), owned_by=owned.get(name)
         )
         for name, needs in NEEDS.items()
@@ -528,7 +530,7 @@ def test_what_the_blueprint_says_is_to_be_kept_is_not_destroyed(desk: Desk) -> N
     """
     kept = Retain(reason="shared zone", owner="net", review_by="2031-01-01")
     steps = {
-        name: OutlinedStep(name=name, module_ref="m", needs=frozenset(needs), retain=kept)
+        name: StepSummary(name=name, module_ref="m", needs=frozenset(needs), retain=kept)
         for name, needs in NEEDS.items()
     }
     desk.has("network")
@@ -544,7 +546,7 @@ def test_the_provider_configuration_is_shown_as_it_is_written(desk: Desk) -> Non
     """
     provider = Template({"region": "eu-west-1", "profile": "${inputs.p}", "token": "s3cret"})
     steps = {
-        name: OutlinedStep(
+        name: StepSummary(
             name=name, module_ref="m", needs=frozenset(needs), providers={"aws": provider}
         )
         for name, needs in NEEDS.items()

@@ -32,7 +32,7 @@ from orchestrator.domain.record.record import RunRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import Refused
-from orchestrator.loading.restore import Present, thaw
+from orchestrator.loading.restore import CurrentSources, restore_deployment
 from orchestrator.ports.engine import Apply
 from tests.fakes.engine import Fault
 from tests.fakes.services import Premises
@@ -81,8 +81,8 @@ class Place:
         run_id = run_id or run_to_retry(there.store, "web", "default", steps)
         place = {"project": "acme", "blueprint": "web", "environment": "default"}
         found = read_prior_run(files, there.store, run_id, **place)
-        present = Present(there.place, {}, lambda _: "", operations_url=None)
-        deployment = thaw(found.deployment, present, run_id=run_id)
+        present = CurrentSources(there.place, {}, lambda _: "", operations_url=None)
+        deployment = restore_deployment(found.deployment, present, run_id=run_id)
         options = RunOptions(steps=steps, plan=YES, reason="a test")
         if verb == "retry":
             retry(there.services, deployment, RetryRequest(options=options), earlier=found)

@@ -12,14 +12,14 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.stored_deployment import (
-    FrozenDeployment,
+    StoredDeployment,
     changed_secrets,
-    freeze,
-    kept_digest,
+    content_digest,
     parse_deployment,
+    stored_form,
 )
 from orchestrator.errors import Invalid
-from orchestrator.loading.restore import Present, thaw
+from orchestrator.loading.restore import CurrentSources, restore_deployment
 from tests.fakes.project import ProjectOnDisk
 
 KEY = b"k" * 32
@@ -51,24 +51,24 @@ ENVIRON = {
 @dataclass
 class Stored:
     """
-    The deployment of a project as it was kept, and what becomes of it today.
+    The deployment of a project as it was stored, and what becomes of it today.
     """
 
     project: ProjectOnDisk
-    frozen: FrozenDeployment
+    deployment: StoredDeployment
     token: str = "from-command"
     commands: list[Sequence[str]] = field(default_factory=list)
 
-    def thaw(self, environ: Mapping[str, str] = ENVIRON, **present: object) -> Deployment:
+    def restore(self, environ: Mapping[str, str] = ENVIRON, **current: object) -> Deployment:
         def run(argv: Sequence[str]) -> str:
             self.commands.append(tuple(argv))
             return f"{self.token}\n"
 
-        found = Present(self.project.root, environ, run)
-        return thaw(self.frozen, replace(found, **present), run_id="R1")  # type: ignore[arg-type]
+        found = CurrentSources(self.project.root, environ, run)
+        return restore_deployment(self.deployment, replace(found, **current), run_id="R1")  # type: ignore[arg-type]
 
     def changed(self, environ: Mapping[str, str] = ENVIRON) -> tuple[str, ...]:
-        return changed_secrets(self.frozen, self.thaw(environ), KEY)
+        return changed_secrets(self.deployment, self.restore(environ), KEY)
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def stored(tmp_path: Path) -> Stored:
     project.blueprint(BLUEPRINT)
     project.write("blueprints/secrets/certificate", "of-then")
     loaded = project.load(environment="prod", environ=ENVIRON)
-    text = freeze(loaded, KEY).to_json().encode()
-    return Stored(project, parse_deployment(text, kept_digest(text)))
+    text = stored_form(loaded, KEY).to_json().encode()
+    return Stored(project, parse_deployment(text, content_digest(text)))
 
 
 def test_the_deployment_comes_back(stored: Stored) -> None:
@@ -86,7 +86,7 @@ def test_the_deployment_comes_back(stored: Stored) -> None:
     Values, steps and their order are those of then, whatever is in the blueprint now.
     """
     stored.project.blueprint("steps: {other: {module: ../modules/plain}}")
-    found = stored.thaw()
+    found = stored.restore()
 
     assert (found.blueprint, found.environment, found.path) == (
         "web",
@@ -103,7 +103,7 @@ def test_freezing_it_again_gives_the_same_text(stored: Stored) -> None:
     """
     A retry means what the run meant that it repeats: so is it recognised.
     """
-    assert freeze(stored.thaw(), KEY).to_json() == stored.frozen.to_json()
+    assert stored_form(stored.restore(), KEY).to_json() == stored.deployment.to_json()
 
 
 def test_secrets_are_those_of_today(stored: Stored) -> None:
@@ -111,7 +111,7 @@ def test_secrets_are_those_of_today(stored: Stored) -> None:
     Each from where it came: variable or command, with the type that the blueprint declared.
     """
     stored.token = "of-today"
-    found = stored.thaw(ENVIRON | {"ORCHESTRATOR_INPUT_pair": '{"user": "bob", "pin": 8}'})
+    found = stored.restore(ENVIRON | {"ORCHESTRATOR_INPUT_pair": '{"user": "bob", "pin": 8}'})
 
     assert found.inputs["pair"].value == {"user": "bob", "pin": 8}
     assert found.inputs["token"].value == "of-today"
@@ -130,15 +130,15 @@ def test_a_secret_in_a_file_of_the_project_is_found_on_another_machine(
     place.parent.mkdir(parents=True)
     place.write_text("of-today")
 
-    assert stored.thaw(root=root).inputs["certificate"].value == "of-today"
-    assert str(stored.project.root) not in stored.frozen.to_json()
+    assert stored.restore(project_dir=root).inputs["certificate"].value == "of-today"
+    assert str(stored.project.root) not in stored.deployment.to_json()
 
 
 def test_a_variable_stands_for_a_secret_that_came_from_elsewhere(stored: Stored) -> None:
     """
     Where the program that gave a secret is not to be had, its variable gives it.
     """
-    found = stored.thaw(ENVIRON | {"ORCHESTRATOR_INPUT_token": "by-hand"})
+    found = stored.restore(ENVIRON | {"ORCHESTRATOR_INPUT_token": "by-hand"})
 
     assert found.inputs["token"].value == "by-hand"
     assert stored.commands == []
@@ -166,7 +166,7 @@ def test_what_is_missing_is_told_all_at_once(stored: Stored) -> None:
     Every secret that is not to be had, with the run that had it, before anything is done.
     """
     with pytest.raises(Invalid) as caught:
-        stored.thaw({})
+        stored.restore({})
     said = [str(problem) for problem in caught.value.problems]
 
     assert len(said) == 3
@@ -180,7 +180,7 @@ def test_a_moved_blueprint_is_known_by_all_its_paths(stored: Stored) -> None:
     """
     stored.project.blueprint(BLUEPRINT + "    moved_from: [blueprints/older.yaml]\n", name="web")
     outline = stored.project.outline(environment="prod")
-    found = stored.thaw(outline=replace(outline, path="blueprints/newer.yaml"))
+    found = stored.restore(summary=replace(outline, path="blueprints/newer.yaml"))
 
     assert found.path == "blueprints/newer.yaml"
     assert found.moved_from == ("blueprints/web.yaml", "blueprints/older.yaml")
@@ -192,5 +192,5 @@ def test_an_environment_that_is_protected_today_is_protected(stored: Stored) -> 
     """
     outline = replace(stored.project.outline(environment="prod"), protected=True)
 
-    assert not stored.thaw().protected
-    assert stored.thaw(outline=outline).protected
+    assert not stored.restore().protected
+    assert stored.restore(summary=outline).protected

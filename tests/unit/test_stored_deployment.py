@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.blueprint.stored_deployment import (
-    FrozenDeployment,
+    StoredDeployment,
     UnreadableDeployment,
     changed_secrets,
-    freeze,
-    kept_digest,
+    content_digest,
     parse_deployment,
+    stored_form,
 )
 from tests.fakes.project import ProjectOnDisk
 
@@ -45,11 +45,11 @@ BLUEPRINT = """
 ENVIRON = {"ORCHESTRATOR_INPUT_password": "s3cret-input", "TOKEN": "t0ken-from-env"}
 
 
-def read(text: str) -> FrozenDeployment:
+def read(text: str) -> StoredDeployment:
     """
     What is kept as this text.
     """
-    return parse_deployment(text.encode(), kept_digest(text.encode()))
+    return parse_deployment(text.encode(), content_digest(text.encode()))
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_is_read_back_is_what_was_written(project: ProjectOnDisk) -> None:
     """
     Nothing of a deployment is lost on the way through the store: the text stays the same.
     """
-    text = freeze(project.load(environ=ENVIRON), KEY).to_json()
+    text = stored_form(project.load(environ=ENVIRON), KEY).to_json()
     found = read(text)
     step = found.steps["server"]
     assert found.to_json() == text
@@ -87,11 +87,11 @@ def test_no_secret_is_in_it(project: ProjectOnDisk) -> None:
     Inputs, environment variables, and what stands in the blueprint for a variable that its
     module calls sensitive are named with a keyed digest, never held.
     """
-    frozen = freeze(project.load(environ=ENVIRON), KEY)
-    text = frozen.to_json()
+    stored = stored_form(project.load(environ=ENVIRON), KEY)
+    text = stored.to_json()
     assert not [word for word in ("s3cret", "t0ken", "wr1tten") if word in text]
-    assert frozen.inputs["password"].value["from"] == {"env": "ORCHESTRATOR_INPUT_password"}
-    assert {name: list(found) for name, found in frozen.withheld.items()} == {
+    assert stored.inputs["password"].value["from"] == {"env": "ORCHESTRATOR_INPUT_password"}
+    assert {name: list(found) for name, found in stored.withheld.items()} == {
         "server": ["written"],
         'server["@compensate"]': ["written"],
     }
@@ -112,7 +112,7 @@ def test_what_a_sensitive_variable_is_given_is_a_secret(project: ProjectOnDisk) 
         """
     )
     deployment = project.load(variables=["typed=typed-1n"])
-    text = freeze(deployment, KEY).to_json()
+    text = stored_form(deployment, KEY).to_json()
 
     assert deployment.inputs["typed"].sensitive
     assert "typed-1n" not in text
@@ -124,9 +124,9 @@ def test_where_a_line_stands_does_not_matter(project: ProjectOnDisk) -> None:
     """
     A comment more in the blueprint means the same deployment.
     """
-    before = freeze(project.load(environ=ENVIRON), KEY).to_json()
+    before = stored_form(project.load(environ=ENVIRON), KEY).to_json()
     project.blueprint(BLUEPRINT.replace("steps:", "# a comment\n    steps:"))
-    assert freeze(project.load(environ=ENVIRON), KEY).to_json() == before
+    assert stored_form(project.load(environ=ENVIRON), KEY).to_json() == before
 
 
 def test_sets_have_one_order_in_every_process(project: ProjectOnDisk) -> None:
@@ -138,13 +138,13 @@ def test_sets_have_one_order_in_every_process(project: ProjectOnDisk) -> None:
         + "".join(f"  s{n}: {{module: ../modules/plain}}\n" for n in range(20))
         + f"  last: {{module: ../modules/plain, needs: {[f's{n}' for n in range(20)]}}}\n"
     )
-    text = freeze(project.load(), KEY).to_json()
+    text = stored_form(project.load(), KEY).to_json()
     again = (
         "import sys; "
         "from orchestrator.domain.blueprint.stored_deployment import ("
-        "kept_digest, parse_deployment); "
+        "content_digest, parse_deployment); "
         "text = sys.stdin.buffer.read(); "
-        "sys.stdout.write(parse_deployment(text, kept_digest(text)).to_json())"
+        "sys.stdout.write(parse_deployment(text, content_digest(text)).to_json())"
     )
     texts = {
         subprocess.run(
@@ -176,18 +176,18 @@ def test_a_changed_secret_is_told_by_its_name(
     Secrets are those of today; which of them differ is known, also of those that only
     the environment holds.
     """
-    frozen = freeze(project.load(environ=ENVIRON), KEY)
-    assert changed_secrets(frozen, project.load(environ=ENVIRON | change), KEY) == expected
+    stored = stored_form(project.load(environ=ENVIRON), KEY)
+    assert changed_secrets(stored, project.load(environ=ENVIRON | change), KEY) == expected
 
 
 def test_a_changed_literal_secret_is_told(project: ProjectOnDisk) -> None:
     """
     So is one that stands in the blueprint for a sensitive variable.
     """
-    frozen = freeze(project.load(environ=ENVIRON), KEY)
+    stored = stored_form(project.load(environ=ENVIRON), KEY)
     project.blueprint(BLUEPRINT.replace("wr1tten-in", "ch4nged-in"))
     now = project.load(environ=ENVIRON)
-    assert changed_secrets(frozen, now, KEY) == ("steps.server.inputs.written",)
+    assert changed_secrets(stored, now, KEY) == ("steps.server.inputs.written",)
 
 
 def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -> None:
@@ -195,8 +195,8 @@ def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -
     A digest of another project key proves nothing: every secret must be accepted then.
     """
     deployment = project.load(environ=ENVIRON)
-    frozen = freeze(deployment, KEY)
-    assert changed_secrets(frozen, deployment, b"o" * 32) == (
+    stored = stored_form(deployment, KEY)
+    assert changed_secrets(stored, deployment, b"o" * 32) == (
         "env.TOKEN",
         "password",
         "steps.server.inputs.written",
@@ -209,7 +209,7 @@ def test_what_is_not_understood_is_not_left_out(project: ProjectOnDisk) -> None:
     A deployment of a newer version is refused where it says more than this one knows: to do a part
     of what was meant is to guess.
     """
-    document = json.loads(freeze(project.load(environ=ENVIRON), KEY).to_json())
+    document = json.loads(stored_form(project.load(environ=ENVIRON), KEY).to_json())
     document["steps"]["server"]["approve"] = {"by": "two"}
     with pytest.raises(UnreadableDeployment, match=r"steps\.server\.approve"):
         read(json.dumps(document))
@@ -220,7 +220,7 @@ def test_a_damaged_deployment_is_an_error(project: ProjectOnDisk, damage: str) -
     """
     What cannot be read is never taken for an empty deployment (law: unreadable is not empty).
     """
-    document = json.loads(freeze(project.load(environ=ENVIRON), KEY).to_json())
+    document = json.loads(stored_form(project.load(environ=ENVIRON), KEY).to_json())
     text = json.dumps(document | {"schema": "orchestrator.deployment/2"})
     if damage == "text":
         text = text[:-20]
@@ -233,8 +233,8 @@ def test_what_was_meant_is_what_was_kept(project: ProjectOnDisk) -> None:
     A kept deployment whose content is not the one that it is named by is damaged, however well it
     reads: nothing else is done in its place.
     """
-    text = freeze(project.load(environ=ENVIRON), KEY).to_json()
+    text = stored_form(project.load(environ=ENVIRON), KEY).to_json()
     other = text.replace("eu-west-1", "eu-west-2")
     assert other != text
     with pytest.raises(UnreadableDeployment, match="digest"):
-        parse_deployment(other.encode(), kept_digest(text.encode()))
+        parse_deployment(other.encode(), content_digest(text.encode()))

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
+from orchestrator.domain.blueprint.blueprint import (
+    Module,
+    ProtectedResource,
+    ProviderDependencies,
+    Variable,
+)
 from orchestrator.domain.target import Target
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
@@ -214,10 +219,10 @@ def test_archive_comes_back(tmp_path: Path) -> None:
             provider_blocks=("acme",),
             provider_uses={"acme": "corp/acme"},
             provider_reach={
-                "acme": Reach(frozenset({"x"})),
-                "acme.grown": Reach(objects=True),
+                "acme": ProviderDependencies(frozenset({"x"})),
+                "acme.grown": ProviderDependencies(managed_objects=True),
             },
-            protected=(Protected("acme_disk.this", Location("main.tf", 3, 5)),),
+            protected=(ProtectedResource("acme_disk.this", Location("main.tf", 3, 5)),),
         )
     )
     unpacked = snapshots.unpack(packed.archive)

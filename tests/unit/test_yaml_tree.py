@@ -60,7 +60,7 @@ def test_every_node_and_key_knows_its_place() -> None:
     node = parse_document('a: 1\nb:\n  - x: "two ${c}"\n', file="f.yaml")
     assert str(node.key_at["b"]) == "f.yaml:2:1"
     assert str(node.find(("b", 0, "x")).at) == "f.yaml:3:8"
-    assert str(node.place(("b", 0, "x"), 4)) == "f.yaml:3:13"
+    assert str(node.location(("b", 0, "x"), 4)) == "f.yaml:3:13"
 
 
 @pytest.mark.parametrize(

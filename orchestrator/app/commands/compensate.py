@@ -17,7 +17,7 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint.blueprint import Deployment, ModuleAction
+from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook
 from orchestrator.domain.blueprint.hook_order import compensation_order
 from orchestrator.domain.record.hook_results import has_completed_work, is_compensated
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
@@ -82,7 +82,7 @@ def _early_roots(runner: StepRunner, todo: Sequence[str]) -> list[str]:
     The roots of modules that can be made ready before anything is done.
     """
     actions = [runner.deployment.steps[name].compensate for name in todo]
-    roots = [action.root.name for action in actions if isinstance(action, ModuleAction)]
+    roots = [action.root.name for action in actions if isinstance(action, ModuleHook)]
     return [root for root in roots if not runner.steps.needs_outputs_first(root)]
 
 

@@ -36,7 +36,7 @@ from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.record.redaction import redacted_retention
 from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
-from orchestrator.domain.target import action_of, step_of
+from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
@@ -53,7 +53,7 @@ def destroy(services: Services, deployment: Deployment, request: DestroyRequest)
 def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     deployment, steps = runner.deployment, runner.steps
     runner.read_records()
-    if any(action_of(name) for name in selected):
+    if any(hook_of(name) for name in selected):
         destroy_hook_resources(runner, selected)
         return
     skipped = request.skip_before_destroy is not None

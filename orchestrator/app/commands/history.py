@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.inspection.overdue_reviews import overdue_reviews
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.documents import (
     GraphDocument,
     GraphStep,
@@ -121,7 +121,7 @@ def _evidence(directory: Path) -> list[EvidenceFile]:
     ]
 
 
-def graph_document(outline: Outline) -> GraphDocument:
+def graph_document(outline: BlueprintSummary) -> GraphDocument:
     """
     The steps in the order of an apply; a step's wave is one more than that of what it needs.
     """

@@ -40,7 +40,7 @@ from orchestrator.domain.record.reconciliation import reconciled
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.record.transitions import observed
-from orchestrator.domain.target import action_of
+from orchestrator.domain.target import hook_of
 from orchestrator.errors import (
     CheckFailed,
     EngineFailed,
@@ -92,7 +92,7 @@ def _order(runner: StepRunner, todo: Sequence[str]) -> Graph:
     """
     Upstreams first; roots of actions need nothing.
     """
-    if any(action_of(name) for name in todo):
+    if any(hook_of(name) for name in todo):
         return Graph(dict.fromkeys(todo, ()))
     return runner.deployment.graph.subset(todo)
 

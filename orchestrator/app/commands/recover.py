@@ -14,7 +14,7 @@ from orchestrator.app.inspection.read_context import (
     next_of_orphans,
     orphaned_targets,
 )
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.recovery import (
     LastRun,
     LateOutcome,
@@ -37,7 +37,7 @@ from orchestrator.domain.recovery.rerun_rules import APPLYING
 
 def recover(
     reader: ReadContext,
-    outline: Outline,
+    outline: BlueprintSummary,
     steps: Collection[str] | None = None,
     *,
     now: datetime,
@@ -183,7 +183,7 @@ def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:
     return next((run for run in runs if _ended_ok(run) and not _unverified(run)), None)
 
 
-def _gap(outline: Outline, runs: Sequence[RunRecord]) -> ManualGap:
+def _gap(outline: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
     """
     Why there is no verified run.
     """
@@ -224,7 +224,7 @@ def _unverified(run: RunRecord) -> tuple[str, ...]:
 
 
 def _next(
-    outline: Outline,
+    outline: BlueprintSummary,
     rows: Sequence[RecoveryStep],
     left: Sequence[str],
     records: Mapping[str, OperationRecord],

@@ -16,7 +16,7 @@ from orchestrator.app.inspection.read_context import (
     parent_of,
 )
 from orchestrator.app.inspection.run_lookup import find_run
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.record.record import NextCommand, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
@@ -34,7 +34,7 @@ from orchestrator.errors import StoreUnavailable
 
 
 def status_of(
-    reader: ReadContext, outline: Outline, steps: Collection[str] | None = None
+    reader: ReadContext, outline: BlueprintSummary, steps: Collection[str] | None = None
 ) -> StatusDocument:
     """
     The status of a blueprint in an environment; with ``steps`` only those are listed. The
@@ -162,7 +162,7 @@ def _run_rows(
 
 
 def _next(
-    outline: Outline,
+    outline: BlueprintSummary,
     shown: Iterable[StepState],
     orphans: Sequence[str],
     records: Mapping[str, OperationRecord],
@@ -192,7 +192,9 @@ def _waits_for_parent(
     return (parent.target.step,)
 
 
-def _pending(outline: Outline, target: Target, records: Mapping[str, OperationRecord]) -> StepState:
+def _pending(
+    outline: BlueprintSummary, target: Target, records: Mapping[str, OperationRecord]
+) -> StepState:
     """
     A step without a record, and the upstream steps that are not ready, in the order of an apply.
     """

@@ -14,7 +14,7 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.domain.blueprint.blueprint import ModuleAction
+from orchestrator.domain.blueprint.blueprint import ModuleHook
 from orchestrator.domain.record.hook_results import (
     completed_before_destroy,
     hook_description,
@@ -32,7 +32,7 @@ def hook_modules(request: DestroyRequest, runner: StepRunner, steps: Iterable[st
     found = []
     for name in steps:
         action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
-        if isinstance(action, ModuleAction) and record is not None and _is_due(request, record):
+        if isinstance(action, ModuleHook) and record is not None and _is_due(request, record):
             found.append(action.root.name)
     return [root for root in found if not runner.steps.needs_outputs_first(root)]
 

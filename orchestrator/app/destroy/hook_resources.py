@@ -14,7 +14,7 @@ from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.domain.target import action_of, step_of
+from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import Busy, OrchestratorError
 
 
@@ -48,7 +48,7 @@ def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
     Busy where a root of an action is interrupted: it is settled together with its step.
     """
     unsettled = [
-        name for name in names if action_of(name) and runner.steps.status(name) is Status.RUNNING
+        name for name in names if hook_of(name) and runner.steps.status(name) is Status.RUNNING
     ]
     if unsettled:
         steps = dict.fromkeys(step_of(root) for root in unsettled)

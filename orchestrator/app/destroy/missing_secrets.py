@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.preparation import snapshot_of
-from orchestrator.domain.blueprint.blueprint import CommandAction, ModuleAction, Step
-from orchestrator.domain.blueprint.recorded_inputs import recall
+from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook, Step
+from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.suggestions import did_you_mean
@@ -63,7 +63,9 @@ def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
     Where the secrets are in what the step was applied with, and what they are called.
     """
     text = steps.recorded_text(steps.records.get(step))
-    return recall(text, lambda _path, _origin: None).secrets if text is not None else {}
+    return (
+        read_recorded_inputs(text, lambda _path, _origin: None).secrets if text is not None else {}
+    )
 
 
 def _uses(
@@ -82,9 +84,9 @@ def _uses(
 
 def _last_work(step: Step) -> tuple[Template, ...]:
     match step.before_destroy:
-        case CommandAction(argv, environment):
+        case CommandHook(argv, environment):
             return argv, environment
-        case ModuleAction(root):
+        case ModuleHook(root):
             return *root.inputs.values(), *root.providers.values()
         case None:
             return ()

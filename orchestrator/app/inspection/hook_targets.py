@@ -10,7 +10,7 @@ from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.target import ACTION_KINDS, action_name
+from orchestrator.domain.target import HOOK_KINDS, hook_step_name
 
 
 def hook_targets(
@@ -19,8 +19,8 @@ def hook_targets(
     """
     The roots of the step's actions that are, or may be, still there.
     """
-    for kind in ACTION_KINDS:
-        record = records.get(action_name(step, kind))
+    for kind in HOOK_KINDS:
+        record = records.get(hook_step_name(step, kind))
         if record is not None and record.status not in NOTHING_THERE:
             yield HookTarget(
                 target=str(record.target.target),

@@ -15,7 +15,7 @@ from orchestrator.app.inspection.liveness import LifeSigns
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_history import RunHistory
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
@@ -36,7 +36,7 @@ from orchestrator.domain.record.states import (
     StepStatus,
 )
 from orchestrator.domain.recovery.context import Neighbours, Remedy, StepFacts
-from orchestrator.domain.target import ActionKind, Target, action_of
+from orchestrator.domain.target import HookKind, Target, hook_of
 
 _ERRORED = "errored.tfstate"
 
@@ -49,7 +49,7 @@ class Inspection:
     """
 
     def __init__(
-        self, reader: ReadContext, outline: Outline, *, now: datetime, settle: float
+        self, reader: ReadContext, outline: BlueprintSummary, *, now: datetime, settle: float
     ) -> None:
         self.reader = reader
         self.outline = outline
@@ -179,13 +179,13 @@ class Inspection:
         """
         return tuple(hook_targets(self.records, step, self.probe))
 
-    def _action_doubts(self, step: str) -> dict[ActionKind, str]:
+    def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """
         What is interrupted or in doubt in them, by action.
         """
-        found: dict[ActionKind, str] = {}
+        found: dict[HookKind, str] = {}
         for root in self.hook_targets(step):
-            action = action_of(Target.parse(root.target).step)
+            action = hook_of(Target.parse(root.target).step)
             doubts = ", ".join(doubt.address for doubt in root.in_doubt)
             if action is not None and (doubts or root.status is Status.RUNNING):
                 found[action[1]] = doubts or f"run {root.run_id} was interrupted in it"

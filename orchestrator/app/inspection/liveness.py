@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.domain.record.states import Condition, Liveness, Status
-from orchestrator.domain.target import action_kind, action_name
+from orchestrator.domain.target import hook_kind, hook_step_name
 
 if TYPE_CHECKING:
     from orchestrator.domain.record.record import Lease, OperationRecord, ProcessIdentity
@@ -47,9 +47,9 @@ class LivenessProbe:
         What can be seen of the processes of the record's run.
         """
         lease = self.store.lease(record.run_id)
-        step, kind = record.target.step, action_kind(record.active_command)
+        step, kind = record.target.step, hook_kind(record.active_command)
         if kind is not None:
-            step = action_name(step, kind)  # its call left its files there
+            step = hook_step_name(step, kind)  # its call left its files there
         engine = self.files.engine_identity(record.run_id, step, record.attempt)
         known: dict[Role, ProcessIdentity | None] = {
             "run": lease.owner if lease else None,

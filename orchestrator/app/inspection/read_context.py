@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import NextCommand, OperationRecord, Retention
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
@@ -46,7 +46,7 @@ class ReadContext:
         """
         return LivenessProbe(self.store, self.files, self.processes, self.silence)
 
-    def records(self, outline: Outline) -> dict[str, OperationRecord]:
+    def records(self, outline: BlueprintSummary) -> dict[str, OperationRecord]:
         """
         The newest records by step, orphans included; Refused where one is somebody else's.
         """
@@ -57,7 +57,7 @@ class ReadContext:
         return records
 
     def spooled_outcomes(
-        self, outline: Outline, records: Mapping[str, OperationRecord]
+        self, outline: BlueprintSummary, records: Mapping[str, OperationRecord]
     ) -> dict[str, OperationRecord]:
         """
         The outcomes that wait on disk and are the next entry of their step.
@@ -81,7 +81,9 @@ class ReadContext:
         return sorted({*self.files.runs(), *stored}, reverse=True)
 
 
-def orphaned_targets(outline: Outline, records: Mapping[str, OperationRecord]) -> tuple[str, ...]:
+def orphaned_targets(
+    outline: BlueprintSummary, records: Mapping[str, OperationRecord]
+) -> tuple[str, ...]:
     """
     The targets that may be alive and whose step is no longer in the blueprint.
     """
@@ -93,7 +95,7 @@ def orphaned_targets(outline: Outline, records: Mapping[str, OperationRecord]) -
 
 
 def next_of_children(
-    outline: Outline, records: Mapping[str, OperationRecord]
+    outline: BlueprintSummary, records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
     How to finish the destroy of steps of the blueprint that are recorded as alive although the
@@ -125,7 +127,10 @@ def parent_of(
 
 
 def next_of_orphans(
-    outline: Outline, left: Collection[str], records: Mapping[str, OperationRecord], why: str
+    outline: BlueprintSummary,
+    left: Collection[str],
+    records: Mapping[str, OperationRecord],
+    why: str,
 ) -> Iterator[NextCommand]:
     """
     What is to be done about the targets that left the blueprint; ``why`` tells of their destroy.

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
-from orchestrator.domain.blueprint.summary import Outline
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord, StepRun
 from orchestrator.domain.recovery.rerun_rules import (
     APPLYING,
@@ -35,7 +35,7 @@ class RunHistory:
     The runs; each is read once, when it is first asked for.
     """
 
-    def __init__(self, reader: ReadContext, outline: Outline) -> None:
+    def __init__(self, reader: ReadContext, outline: BlueprintSummary) -> None:
         self._reader = reader
         self._project = outline.project
         self._place = (outline.blueprint, outline.environment)

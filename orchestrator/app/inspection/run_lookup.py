@@ -23,7 +23,7 @@ from orchestrator.domain.recovery.rerun_rules import (
 from orchestrator.errors import Refused, StoreUnavailable
 
 if TYPE_CHECKING:
-    from orchestrator.domain.blueprint.stored_deployment import FrozenDeployment
+    from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.store import OperationStore
 
@@ -35,7 +35,7 @@ class PriorRun:
     """
 
     record: RunRecord
-    deployment: FrozenDeployment
+    deployment: StoredDeployment
 
 
 def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:

@@ -18,13 +18,13 @@ from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, Liveness, Status
 from orchestrator.domain.record.transitions import hook_ended, hook_reverted
-from orchestrator.domain.target import ActionKind, action_name
+from orchestrator.domain.target import HookKind, hook_step_name
 from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallResult, CallSpec
 
 
 def settle_hook(
-    steps: PreparedSteps, prepared: PreparedStep, kind: ActionKind, recalled: RecalledInputs
+    steps: PreparedSteps, prepared: PreparedStep, kind: HookKind, recalled: RecalledInputs
 ) -> OperationRecord:
     """
     Conclude a step that is ``running`` one of its hooks, owner and hook gone, and say what was
@@ -45,7 +45,7 @@ def settle_hook(
             else _never_started(services, marker, before, kind)
         )
     else:
-        root = steps.records.get(action_name(marker.target.step, kind))
+        root = steps.records.get(hook_step_name(marker.target.step, kind))
         outcome = _conclude_module(services, root, marker, before, kind)
     outcome = end_mutation(services, marker, outcome, spec)
     last = outcome.last_attempt
@@ -61,9 +61,9 @@ def settle_hook(
     return outcome
 
 
-def _spec(steps: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> CallSpec:
+def _spec(steps: PreparedSteps, marker: OperationRecord, kind: HookKind) -> CallSpec:
     services = steps.services
-    root = action_name(marker.target.step, kind)
+    root = hook_step_name(marker.target.step, kind)
     return CallSpec(
         directory=services.root,
         evidence=services.files.attempt(marker.run_id, root, marker.attempt),
@@ -74,7 +74,7 @@ def _spec(steps: PreparedSteps, marker: OperationRecord, kind: ActionKind) -> Ca
 def _command(
     steps: PreparedSteps,
     marker: OperationRecord,
-    kind: ActionKind,
+    kind: HookKind,
     spec: CallSpec,
     recalled: RecalledInputs,
 ) -> MutationEvidence | None:
@@ -117,7 +117,7 @@ def _conclude_module(
     root: OperationRecord | None,
     marker: OperationRecord,
     before: OperationRecord,
-    kind: ActionKind,
+    kind: HookKind,
 ) -> OperationRecord:
     """
     How the module's own root stands says how the hook ended, where that run has changed it.
@@ -133,7 +133,7 @@ def _conclude_module(
 
 
 def _never_started(
-    services: Services, marker: OperationRecord, before: OperationRecord, kind: ActionKind
+    services: Services, marker: OperationRecord, before: OperationRecord, kind: HookKind
 ) -> OperationRecord:
     fault = hook_fault(kind, "the run was killed before it began", code="never_started")
     return hook_reverted(marker, before, fault, services.stamp())

@@ -18,7 +18,7 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.preparation import stopped
-from orchestrator.domain.blueprint.blueprint import Action, CommandAction, ModuleAction
+from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine
@@ -34,7 +34,7 @@ from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import HookResult, Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.transitions import hook_begun, hook_ended, hook_reverted
-from orchestrator.domain.target import ActionKind, action_name, shown_root
+from orchestrator.domain.target import HookKind, hook_step_name, shown_step
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,
@@ -56,7 +56,7 @@ class HookRun:
     """
 
     def __init__(
-        self, runner: StepRunner, name: str, kind: ActionKind, action: Action, *, reason: str | None
+        self, runner: StepRunner, name: str, kind: HookKind, action: Hook, *, reason: str | None
     ) -> None:
         self.runner = runner
         self.services = runner.services
@@ -74,23 +74,25 @@ class HookRun:
         Carry it out.
         """
         match self.action:
-            case CommandAction():
+            case CommandHook():
                 return self._command(self.action)
-            case ModuleAction():
+            case ModuleHook():
                 return self._module(self.action)
             case _:
                 assert_never(self.action)
 
     # A command
 
-    def _command(self, action: CommandAction) -> StepResult:
+    def _command(self, action: CommandHook) -> StepResult:
         services, session = self.services, self.runner.session
         argv = tuple(map(scalar_text, self._resolved(action.argv)))
         variables = self._resolved(action.environment)
         self._approve(argv)
         spec = CallSpec(
             directory=services.root,
-            evidence=services.files.attempt(session.run_id, action_name(self.name, self.kind), 1),
+            evidence=services.files.attempt(
+                session.run_id, hook_step_name(self.name, self.kind), 1
+            ),
             name="apply",
             mask=services.masker.mask,
             environment=self._environment()
@@ -155,7 +157,7 @@ class HookRun:
             found = template.resolve(scope.look_up)
             _check_scalars(found)
         except Unresolvable as exc:
-            where = shown_root(action_name(self.name, self.kind))
+            where = shown_step(hook_step_name(self.name, self.kind))
             raise Invalid([Problem(f"{where}: {exc}", scope.step.at)]) from exc
         return found.value
 
@@ -192,7 +194,7 @@ class HookRun:
 
     # A module
 
-    def _module(self, action: ModuleAction) -> StepResult:
+    def _module(self, action: ModuleHook) -> StepResult:
         """
         Plan and approve the module in its own root, mark the step, then carry out the plan: the
         step's marker tells of it before anything of the root changes.
@@ -292,7 +294,7 @@ def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
         )
 
 
-def hook_exit_codes(done: StepResult, kind: ActionKind, stopped: int) -> list[int]:
+def hook_exit_codes(done: StepResult, kind: HookKind, stopped: int) -> list[int]:
     """
     The exit codes that the end of an action stands for; ``stopped`` is the run's own of a signal.
     """

@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.ownership import check_owner
-from orchestrator.domain.blueprint.blueprint import Deployment, EngineWish
+from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
-from orchestrator.domain.target import action_of, step_of
+from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ def without_steps(
         project=project,
         blueprint=blueprint,
         environment=environment,
-        root="",
+        project_dir="",
         path=path,
         inputs={},
         steps={},
         graph=Graph({}),
-        engine=EngineWish(),
+        engine=EngineRequirement(),
         operations_url=operations_url,
         moved_from=moved_from,
     )
@@ -158,8 +158,8 @@ def note_orphans(runner: StepRunner) -> None:
     touch them.
     """
     services, orphans = runner.services, _orphans(runner)
-    made = [str(r.target.target) for r in orphans if action_of(r.target.step)]
-    alive = [str(r.target.target) for r in orphans if action_of(r.target.step) is None]
+    made = [str(r.target.target) for r in orphans if hook_of(r.target.step)]
+    alive = [str(r.target.target) for r in orphans if hook_of(r.target.step) is None]
     if made:
         services.note(
             f"made by actions of steps that are no longer in the blueprint: {', '.join(made)}",

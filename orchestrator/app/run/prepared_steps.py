@@ -27,13 +27,13 @@ from orchestrator.app.steps.preparation import (
 from orchestrator.app.steps.settling import RecalledInputs, check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
-    ActionScope,
+    HookScope,
     Lookup,
     StepInputs,
     module_inputs,
     provider_lookup,
 )
-from orchestrator.domain.blueprint.recorded_inputs import placeholder, recall
+from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState, StateOutput
@@ -41,7 +41,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.target import action_of
+from orchestrator.domain.target import hook_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
@@ -107,7 +107,7 @@ class PreparedSteps:
         self.allow_engine_change = allow_engine_change
         self.run_id = run_id
         self.unavailable_secrets = unavailable_secrets
-        self.roots = deployment.roots()
+        self.roots = deployment.steps_and_hooks()
         self.prepared: dict[str, PreparedStep] = {}
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
@@ -263,12 +263,12 @@ class PreparedSteps:
         return self._masked(module_inputs(step, self._lookup(step)))
 
     def _lookup(self, step: Step) -> Lookup:
-        action = action_of(step.name)
+        action = hook_of(step.name)
         if action is not None:
             return self.action_scope(action[0]).look_up
         return provider_lookup(self.deployment, step, self.outputs)
 
-    def action_scope(self, name: str) -> ActionScope:
+    def action_scope(self, name: str) -> HookScope:
         """
         What the actions of a recorded step may refer to. Outputs that a failed destroy has taken
         out of the provider state are those that were known before.
@@ -277,7 +277,7 @@ class PreparedSteps:
         prepared = self.prepared[name]
         known = prepared.record.outputs if prepared.record is not None else {}
         earlier = {key: StateOutput(value, sensitive=False) for key, value in known.items()}
-        return ActionScope(
+        return HookScope(
             self.deployment,
             prepared.step,
             self.recorded_inputs(prepared),
@@ -321,8 +321,10 @@ class PreparedSteps:
                 variable = prepared.snapshot.variables.get(str(name))
                 return placeholder(None if rest or variable is None else variable.type)
 
-        found = recall(text, today)
-        changed = [origin for origin in found.changed(self.services.key) if origin not in without]
+        found = read_recorded_inputs(text, today)
+        changed = [
+            origin for origin in found.changed_secrets(self.services.key) if origin not in without
+        ]
         for secret in changed:
             self.services.note(
                 f"the secret {secret} is not the one it was applied with", step=step.name

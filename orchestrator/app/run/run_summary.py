@@ -157,7 +157,7 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
     except StoreUnavailable:
         return None
     return _RecordedOutcome(
-        records=[records[root] for root in deployment.roots() if root in records],
+        records=[records[root] for root in deployment.steps_and_hooks() if root in records],
         verdict=verdict(rows),
         orphaned=[
             str(record.target.target) for record in alive_orphans(deployment, records.values())

@@ -24,7 +24,7 @@ from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.record import Resources, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
-from orchestrator.domain.target import action_kind, action_name, action_of, shown_root
+from orchestrator.domain.target import hook_kind, hook_of, hook_step_name, shown_step
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -96,11 +96,11 @@ class StepRunner:
             recalled = self.steps.recalled(prepared)
         except Invalid as exc:
             recalled = RecalledInputs(None, secrets_known=False, why=exc.message.splitlines()[0])
-        kind = action_kind(prepared.record.active_command if prepared.record else None)
+        kind = hook_kind(prepared.record.active_command if prepared.record else None)
         if kind is None:
             outcome = settle(self.services, self.deployment, prepared, recalled)
         else:
-            self._settle_root(action_name(name, kind))
+            self._settle_root(hook_step_name(name, kind))
             outcome = settle_hook(self.steps, prepared, kind, recalled)
         self.steps.update(name, outcome)
 
@@ -113,7 +113,7 @@ class StepRunner:
         if root not in self.steps.roots:
             raise Refused(
                 "action_gone",
-                f"{shown_root(root)} was interrupted, and the blueprint no longer declares it",
+                f"{shown_step(root)} was interrupted, and the blueprint no longer declares it",
                 hint="put it back, so that what it left can be settled",
             )
         self.steps.prepare(root, recorded_module)
@@ -133,7 +133,7 @@ class StepRunner:
             accepted=self.options.plan.accept_vanished is not None,
             reason=self.options.plan.accept_vanished,
         )
-        options = () if action_of(name) is None else ("--step", name)
+        options = () if hook_of(name) is None else ("--step", name)
         reconcile = command_line(self.deployment, "reconcile", *options)
         check_doubts(self.steps.records.get(name), look, reconcile)
 

@@ -10,7 +10,7 @@ from orchestrator.app.run.request import RunOptions, RunRequest
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.destroy.order import with_children
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.target import action_of, shown_root
+from orchestrator.domain.target import hook_of, shown_step
 from orchestrator.errors import ApprovalMissing, Usage
 
 
@@ -19,7 +19,7 @@ def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple
     The steps that a request names: of those that left the blueprint if it is about ``orphaned``
     ones, else of the others. A destroy or reconcile may name roots of actions instead.
     """
-    if verb in ("destroy", "reconcile") and any(action_of(name) for name in options.steps):
+    if verb in ("destroy", "reconcile") and any(hook_of(name) for name in options.steps):
         return _match_hook_targets(deployment, options.steps)
     graph = deployment.graph
     if options.orphaned:
@@ -31,13 +31,13 @@ def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[s
     """
     Usage where steps are named beside them, or what the blueprint does not declare.
     """
-    known = [root for root in deployment.roots() if action_of(root)]
+    known = [root for root in deployment.steps_and_hooks() if hook_of(root)]
     for name in names:
-        if action_of(name) is None:
+        if hook_of(name) is None:
             raise Usage(f"{name!r} is a step: what an action made goes by itself")
         if name not in known:
             raise Usage(
-                f"the blueprint declares no module as {shown_root(name)}",
+                f"the blueprint declares no module as {shown_step(name)}",
                 hint=did_you_mean(name, known),
             )
     return tuple(dict.fromkeys(names))
@@ -53,7 +53,7 @@ def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tupl
     check_at(options, chosen)
     if verb != "destroy":
         return chosen
-    if any(action_of(name) for name in chosen):
+    if any(hook_of(name) for name in chosen):
         return chosen
     left_out = deployment.graph.select(options.exclude) if options.exclude else ()
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.content_blobs import store_lock_file, store_once, store_snapshot
-from orchestrator.domain.blueprint.stored_deployment import freeze, kept_digest
+from orchestrator.domain.blueprint.stored_deployment import content_digest, stored_form
 from orchestrator.domain.record.record import StepRun
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, lock_blob
 from orchestrator.errors import OrchestratorError, StoreUnavailable
@@ -23,8 +23,8 @@ def store_deployment(runner: StepRunner) -> None:
     Keep what the run means to do, without secrets, and name it in the run's record.
     """
     services = runner.services
-    text = freeze(runner.deployment, services.key).to_json().encode()
-    digest = kept_digest(text)
+    text = stored_form(runner.deployment, services.key).to_json().encode()
+    digest = content_digest(text)
     store_once(services, deployment_blob(digest), text)
     runner.session.set_deployment(digest)
 

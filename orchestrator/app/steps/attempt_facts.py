@@ -18,7 +18,7 @@ from orchestrator.domain.provider_query.scope import fingerprint, scope
 from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, ModuleFacts, RunFacts
 from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
 from orchestrator.domain.recovery.rerun_rules import lock_blob
-from orchestrator.domain.target import action_of
+from orchestrator.domain.target import hook_of
 
 _LOCKED_PROVIDER = re.compile(
     rb'^provider "(?P<address>[^"]+)" \{[^}]*?^\s*version\s*=\s*"(?P<version>[^"]+)"', re.M | re.S
@@ -136,7 +136,7 @@ class AttemptFacts:
                 "module_digest": snapshot.digest,
                 "lock_digest": store_lock_file(self._services, lock),
             }
-            if action_of(step) is None:  # the run has a row for each step, none for its actions
+            if hook_of(step) is None:  # the run has a row for each step, none for its actions
                 self._session.report(self._session.result(step).model_copy(update=pinned))
             for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
                 store.put_blob(f"{self._place}/{file}", (self._evidence / file).read_bytes())

@@ -18,7 +18,7 @@ from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, pa
 from orchestrator.app.steps.scratch_root import private_root
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
-from orchestrator.domain.blueprint.recorded_inputs import recall
+from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
@@ -164,7 +164,7 @@ class Readback:
         text = self.steps.services.store.blob(file) if file else None
         if text is None:
             return None
-        found = recall(text.decode(), lambda _path, _origin: None)
+        found = read_recorded_inputs(text.decode(), lambda _path, _origin: None)
         return self._lookup_with(StepInputs(found.values, found.secrets))
 
     def _astray(self, provider: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Literal
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.record.record import AbsenceMethod, Json
-from orchestrator.domain.target import ACTION_KINDS, ActionKind, Target
+from orchestrator.domain.target import HOOK_KINDS, HookKind, Target
 from orchestrator.errors import Location
 
 
@@ -50,18 +50,18 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ProviderDependencies:
     """
     What the configuration of a provider is made from: the variables that it may depend on, and
     whether it refers to managed objects of the module.
     """
 
     variables: frozenset[str] = frozenset()
-    objects: bool = False
+    managed_objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Protected:
+class ProtectedResource:
     """
     A resource with ``prevent_destroy``: its address without keys; ``at`` is relative to the module.
     """
@@ -95,8 +95,8 @@ class Module:
     backend: str | None = None
     provider_uses: Mapping[str, str] | None = None
     package: str | None = None
-    provider_reach: Mapping[str, Reach] = field(default_factory=dict)
-    protected: tuple[Protected, ...] = ()
+    provider_reach: Mapping[str, ProviderDependencies] = field(default_factory=dict)
+    protected: tuple[ProtectedResource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Retain:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineWish:
+class EngineRequirement:
     """
     The engine that the blueprint asks for; a version constraint like Terraform's.
     """
@@ -143,7 +143,7 @@ class EngineWish:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandAction:
+class CommandHook:
     """
     An action that is a program: its argument vector and what its environment holds beside ours, as
     written. ``timeout`` in seconds. No shell ever sees it.
@@ -155,7 +155,7 @@ class CommandAction:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleAction:
+class ModuleHook:
     """
     An action that is a Terraform root with a state of its own; ``root`` is named by `action_name`.
     """
@@ -164,7 +164,7 @@ class ModuleAction:
 
 
 #: What a step declares as ``compensate`` or ``before_destroy``.
-Action = CommandAction | ModuleAction
+Hook = CommandHook | ModuleHook
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +195,13 @@ class Step:
     retain: Retain | None = None
     verify_absence: AbsenceMethod | None = None
     absence_timeout: float | None = None
-    compensate: Action | None = None
+    compensate: Hook | None = None
     compensate_after: tuple[str, ...] | None = None
-    before_destroy: Action | None = None
+    before_destroy: Hook | None = None
     given: Mapping[str, InputValue] | None = None
     at: Location | None = None
 
-    def action(self, kind: ActionKind) -> Action | None:
+    def hook(self, kind: HookKind) -> Hook | None:
         """
         What it declares of this kind.
         """
@@ -240,12 +240,12 @@ class Deployment:
     project: str
     blueprint: str
     environment: str
-    root: str
+    project_dir: str
     path: str
     inputs: Mapping[str, InputValue]
     steps: Mapping[str, Step]
     graph: Graph
-    engine: EngineWish
+    engine: EngineRequirement
     operations_url: str | None = None
     protected: bool = False
     moved_from: tuple[str, ...] = ()
@@ -259,12 +259,12 @@ class Deployment:
         """
         return Target(self.blueprint, self.environment, step)
 
-    def roots(self) -> Mapping[str, Step]:
+    def steps_and_hooks(self) -> Mapping[str, Step]:
         """
         Every Terraform root by its name: those of the steps, and those of actions that are modules.
         """
-        actions = (step.action(kind) for step in self.steps.values() for kind in ACTION_KINDS)
-        found = [action.root for action in actions if isinstance(action, ModuleAction)]
+        actions = (step.hook(kind) for step in self.steps.values() for kind in HOOK_KINDS)
+        found = [action.root for action in actions if isinstance(action, ModuleHook)]
         return {**self.steps, **{root.name: root for root in found}}
 
     def secrets(self) -> list[Json]:

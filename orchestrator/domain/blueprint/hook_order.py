@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.record.record import Json
-from orchestrator.domain.target import ActionKind
+from orchestrator.domain.target import HookKind
 
 #: The setting of a backend that tells its states apart, and its value where none is given.
 _STATE_NAMES: Mapping[str, tuple[str, str | None]] = {
@@ -64,7 +64,7 @@ def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) 
 
 
 def derived_backend(
-    backend: str, config: Mapping[str, Json], kind: ActionKind
+    backend: str, config: Mapping[str, Json], kind: HookKind
 ) -> dict[str, Json] | None:
     """
     The settings of a step's backend with another name for the state: that of an action's own root.

@@ -25,11 +25,11 @@ from orchestrator.domain.blueprint.yaml_text import to_yaml
 from orchestrator.domain.events.engine_messages import StateOutput
 from orchestrator.domain.record.record import SENSITIVE, Json
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.target import shown_root, step_of
+from orchestrator.domain.target import shown_step, step_of
 from orchestrator.errors import Invalid, Problem
 
 __all__ = [
-    "ActionScope",
+    "HookScope",
     "Lookup",
     "StepInputs",
     "Upstream",
@@ -85,7 +85,7 @@ class StepInputs:
         Each value as one line of text for people, without the sensitive leaves; long ones cut.
         """
         hidden = _replaced(self.values, self.secrets, lambda _value, _origin: SENSITIVE)
-        return {name: _shown(value) for name, value in hidden.items()}
+        return {name: _one_line(value) for name, value in hidden.items()}
 
     def digest(self, key: bytes) -> str:
         """
@@ -93,7 +93,7 @@ class StepInputs:
         """
         return digest(dict(self.values), key)
 
-    def resolved(self, key: bytes) -> dict[str, Json]:
+    def with_stand_ins(self, key: bytes) -> dict[str, Json]:
         """
         The values with ``{secret: origin, digest: ...}`` in place of each sensitive leaf.
         """
@@ -109,7 +109,7 @@ class StepInputs:
         """
         name = f"{deployment.blueprint} in {deployment.environment}"
         resolved = to_yaml(
-            self.resolved(key),
+            self.with_stand_ins(key),
             header=f"What a module of {name} was given. Secrets are named, never held.",
         )
         return resolved, rerun_text(deployment, key)
@@ -188,7 +188,7 @@ def own_lookup(
 
 
 @dataclass(frozen=True, slots=True)
-class ActionScope:
+class HookScope:
     """
     What the actions of a step may refer to: the values that its module was given, its outputs, the
     outputs of the steps it needs, and the run that carries the action out.
@@ -235,7 +235,7 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
         try:
             resolved = template.resolve(look_up)
         except Unresolvable as exc:
-            problems.append(Problem(f"input {name!r} of {shown_root(step.name)}: {exc}", step.at))
+            problems.append(Problem(f"input {name!r} of {shown_step(step.name)}: {exc}", step.at))
             continue
         values[name] = resolved.value
         found = dict(resolved.secrets)
@@ -320,7 +320,7 @@ def _replaced(
     return {name: walk(value, (name,)) for name, value in values.items()}
 
 
-def _shown(value: Json) -> str:
+def _one_line(value: Json) -> str:
     if value is None:
         return "null"
     if isinstance(value, str) and "\n" not in value:

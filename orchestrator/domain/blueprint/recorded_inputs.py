@@ -17,7 +17,7 @@ _STAND_IN = frozenset({"secret", "digest"})
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecordedInputs:
     """
     The values with today's secrets in place. ``secrets`` maps each sensitive leaf to where it came
     from, ``digests`` to the digest it was recorded with.
@@ -27,7 +27,7 @@ class Recalled:
     secrets: Mapping[PathInValue, str]
     digests: Mapping[PathInValue, str]
 
-    def changed(self, key: bytes) -> list[str]:
+    def changed_secrets(self, key: bytes) -> list[str]:
         """
         Where the secrets came from that are not what they were, sorted.
         """
@@ -55,7 +55,9 @@ def placeholder(type_: str | None) -> Json:
             return "unavailable-secret"
 
 
-def recall(text: str, today: Callable[[PathInValue, str], Json]) -> Recalled:
+def read_recorded_inputs(
+    text: str, current_secret: Callable[[PathInValue, str], Json]
+) -> RecordedInputs:
     """
     Read the document; ``today`` gives a secret's present value for its path and origin.
 
@@ -75,7 +77,7 @@ def recall(text: str, today: Callable[[PathInValue, str], Json]) -> Recalled:
         if isinstance(value, dict) and value.keys() == _STAND_IN:
             secrets[path], digests[path] = str(value["secret"]), str(value["digest"])
             try:
-                return today(path, secrets[path])
+                return current_secret(path, secrets[path])
             except Unresolvable as exc:
                 name = secrets[path]
                 problems.append(
@@ -94,4 +96,4 @@ def recall(text: str, today: Callable[[PathInValue, str], Json]) -> Recalled:
     values = {str(name): walk(value, (str(name),)) for name, value in (document or {}).items()}
     if problems:
         raise Invalid(problems)
-    return Recalled(values, secrets, digests)
+    return RecordedInputs(values, secrets, digests)

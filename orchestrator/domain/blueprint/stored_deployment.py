@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.blueprint.blueprint import (
-    Action,
     Deployment,
-    EngineWish,
+    EngineRequirement,
+    Hook,
     InputValue,
     Module,
-    ModuleAction,
+    ModuleHook,
     Step,
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
@@ -30,7 +30,7 @@ from orchestrator.domain.record.record import Json
 SCHEMA = "orchestrator.deployment/1"
 
 
-class _Kept(BaseModel):
+class _StoredModel(BaseModel):
     """
     A value that is kept. What a version does not know it does not read: to do a part of what was
     meant would be to guess.
@@ -39,7 +39,7 @@ class _Kept(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
 
-class FrozenInput(_Kept):
+class StoredInput(_StoredModel):
     """
     A blueprint input: its value; of a sensitive one the place it comes from, with its digest, as an
     input file takes it (None: it was null). ``type`` is the type expression.
@@ -50,7 +50,7 @@ class FrozenInput(_Kept):
     value: Json = None
 
 
-class FrozenDeployment(_Kept):
+class StoredDeployment(_StoredModel):
     """
     A deployment as data. ``env`` holds the digests of the environment variables that it refers to,
     ``withheld`` those of step inputs that are secret and stood in the blueprint as they are.
@@ -64,9 +64,9 @@ class FrozenDeployment(_Kept):
     path: str
     moved_from: tuple[str, ...] = ()
     protected: bool = False
-    engine: EngineWish
+    engine: EngineRequirement
     key_id: str
-    inputs: dict[str, FrozenInput]
+    inputs: dict[str, StoredInput]
     env: dict[str, str]
     withheld: dict[str, dict[str, str]]
     steps: dict[str, Step]
@@ -75,7 +75,7 @@ class FrozenDeployment(_Kept):
         """
         The one text of this deployment.
         """
-        return json.dumps(self.model_dump(by_alias=True), default=_listed, ensure_ascii=False)
+        return json.dumps(self.model_dump(by_alias=True), default=_sorted_set, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Orphan:
 
     step: str
     run_id: str
-    frozen: FrozenDeployment
+    stored: StoredDeployment
 
 
 class UnreadableDeployment(Exception):
@@ -95,7 +95,7 @@ class UnreadableDeployment(Exception):
     """
 
 
-def kept_digest(text: bytes) -> str:
+def content_digest(text: bytes) -> str:
     """
     The digest by which a deployment is named.
     """
@@ -109,26 +109,28 @@ def key_id(key: bytes) -> str:
     return digest("key", key)
 
 
-def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
+def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
     """
     The deployment as data, every secret replaced by where it comes from and its keyed digest.
     """
     given = rerun_inputs(deployment, key)
-    withheld = {name: _literals(root, key) for name, root in deployment.roots().items()}
-    return FrozenDeployment(
+    withheld = {
+        name: _literal_secrets(root, key) for name, root in deployment.steps_and_hooks().items()
+    }
+    return StoredDeployment(
         project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
         path=deployment.path,
         moved_from=deployment.moved_from,
         protected=deployment.protected,
-        engine=_nowhere(deployment.engine),
+        engine=_without_location(deployment.engine),
         key_id=key_id(key),
         inputs={
-            name: FrozenInput(
+            name: StoredInput(
                 type=item.type,
                 sensitive=item.sensitive,
-                value=_movable(given.get(name), deployment.root)
+                value=_relative_file(given.get(name), deployment.project_dir)
                 if item.sensitive
                 else given.get(name),
             )
@@ -136,20 +138,20 @@ def freeze(deployment: Deployment, key: bytes) -> FrozenDeployment:
         },
         env={name: digest(value, key) for name, value in deployment.env.items()},
         withheld={name: found for name, found in withheld.items() if found},
-        steps={name: _without(step, withheld) for name, step in deployment.steps.items()},
+        steps={name: _portable_step(step, withheld) for name, step in deployment.steps.items()},
     )
 
 
-def parse_deployment(text: bytes, digest: str) -> FrozenDeployment:
+def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
     """
     The deployment in ``text``, kept under its digest; UnreadableDeployment where it is damaged, of
     another version, or says more than this version of the tool understands: nothing of it may be
     left out.
     """
-    if kept_digest(text) != digest:
+    if content_digest(text) != digest:
         raise UnreadableDeployment("its content does not have the digest that it is named by")
     try:
-        found = FrozenDeployment.model_validate_json(text)
+        found = StoredDeployment.model_validate_json(text)
     except ValidationError as exc:
         fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
         raise UnreadableDeployment(f"damaged or unknown fields: {fields}") from exc
@@ -158,7 +160,7 @@ def parse_deployment(text: bytes, digest: str) -> FrozenDeployment:
     return found
 
 
-def changed_secrets(frozen: FrozenDeployment, now: Deployment, key: bytes) -> tuple[str, ...]:
+def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -> tuple[str, ...]:
     """
     The secrets that are not what they were, or of which that cannot be told because the project key
     is another: inputs by name, others as ``env.NAME`` and ``steps.STEP.inputs.NAME``; sorted. A
@@ -166,27 +168,30 @@ def changed_secrets(frozen: FrozenDeployment, now: Deployment, key: bytes) -> tu
     """
     then: dict[str, str] = {}
     today: dict[str, Json] = {}
-    for name, item in frozen.inputs.items():
+    for name, item in stored.inputs.items():
         if item.sensitive and item.value is not None:
-            then[name], today[name] = str(item.value.get("digest")), _value(now.inputs.get(name))
-    for name, known in frozen.env.items():
-        if name in now.env:
-            then[f"env.{name}"], today[f"env.{name}"] = known, now.env[name]
-    roots = now.roots()
-    for root, inputs in frozen.withheld.items():
+            then[name], today[name] = (
+                str(item.value.get("digest")),
+                _value(current.inputs.get(name)),
+            )
+    for name, known in stored.env.items():
+        if name in current.env:
+            then[f"env.{name}"], today[f"env.{name}"] = known, current.env[name]
+    roots = current.steps_and_hooks()
+    for root, inputs in stored.withheld.items():
         for name, known in inputs.items():
             secret = f"steps.{root}.inputs.{name}"
             then[secret], today[secret] = known, roots[root].inputs[name].raw
     return tuple(sorted(name for name in then if digest(today[name], key) != then[name]))
 
 
-def on_roots(step: Step, change: Callable[[Step], Step]) -> Step:
+def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
     """
     The step with a change made to the roots of its actions.
     """
 
-    def changed(action: Action | None) -> Action | None:
-        if isinstance(action, ModuleAction):
+    def changed(action: Hook | None) -> Hook | None:
+        if isinstance(action, ModuleHook):
             return replace(action, root=change(action.root))
         return action
 
@@ -195,12 +200,12 @@ def on_roots(step: Step, change: Callable[[Step], Step]) -> Step:
     )
 
 
-def _nowhere(wish: EngineWish) -> EngineWish:
+def _without_location(wish: EngineRequirement) -> EngineRequirement:
     version = replace(wish.version, at=None) if wish.version else None
     return replace(wish, version=version)
 
 
-def _movable(reference: Json, root: str) -> Json:
+def _relative_file(reference: Json, root: str) -> Json:
     """
     The place of a secret; a file in the project by its path from there, so that it is found on
     another machine.
@@ -215,7 +220,7 @@ def _value(item: InputValue | None) -> Json:
     return item.value if item else None
 
 
-def _without(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
+def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     """
     The step and the roots of its actions without secrets, without what depends on this machine,
     and without places in files: a comment more does not make another deployment.
@@ -228,13 +233,13 @@ def _without(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     )
     hidden = withheld[step.name]
     inputs = {name: template for name, template in step.inputs.items() if name not in hidden}
-    return on_roots(
+    return with_hook_steps(
         replace(step, inputs=inputs, module=module, given=None, at=None),
-        lambda root: _without(root, withheld),
+        lambda root: _portable_step(root, withheld),
     )
 
 
-def _literals(step: Step, key: bytes) -> Mapping[str, str]:
+def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
     """
     The inputs for sensitive variables whose values stand in the blueprint, with their digests.
     """
@@ -256,7 +261,7 @@ def _holds_literal(template: Template) -> bool:
     return any(isinstance(value, str | int | float) and value != "" for value in literal)
 
 
-def _listed(value: object) -> Json:
+def _sorted_set(value: object) -> Json:
     """
     Sets in one order, whichever process wrote them.
     """

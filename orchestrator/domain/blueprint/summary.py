@@ -15,7 +15,7 @@ from orchestrator.errors import Location
 
 
 @dataclass(frozen=True, slots=True)
-class OutlinedStep:
+class StepSummary:
     """
     A step without its module: what it is called, uses and needs, which actions it declares, and
     the provider configuration that the blueprint gives it, unresolved.
@@ -33,7 +33,7 @@ class OutlinedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class BlueprintSummary:
     """
     What is known of a blueprint without reading modules or asking for values.
 
@@ -46,9 +46,9 @@ class Outline:
     blueprint: str
     environment: str
     environments: tuple[str, ...]
-    root: str
+    project_dir: str
     path: str
-    steps: Mapping[str, OutlinedStep]
+    steps: Mapping[str, StepSummary]
     graph: Graph
     backend: Backend
     inputs: Mapping[str, InputValue] = field(default_factory=dict)

@@ -105,7 +105,7 @@ class Node:
                     break
         return node
 
-    def place(self, path: Sequence[str | int] = (), offset: int = 0) -> Location:
+    def location(self, path: Sequence[str | int] = (), offset: int = 0) -> Location:
         """
         Where character ``offset`` of the text at ``path`` stands, as exactly as is known.
         """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.domain.blueprint.blueprint import Action, CommandAction
+from orchestrator.domain.blueprint.blueprint import CommandHook, Hook
 from orchestrator.domain.blueprint.references import scalar_text
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.record import (
@@ -19,15 +19,15 @@ from orchestrator.domain.record.record import (
     Phase,
 )
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.target import ActionKind
+from orchestrator.domain.target import HookKind
 
-_PHASE: Mapping[ActionKind, Phase] = {"compensate": "apply", "before_destroy": "destroy"}
-_FAILED: Mapping[ActionKind, str] = {
+_PHASE: Mapping[HookKind, Phase] = {"compensate": "apply", "before_destroy": "destroy"}
+_FAILED: Mapping[HookKind, str] = {
     "compensate": "compensation_failed",
     "before_destroy": "before_destroy_failed",
 }
 
-_UNKNOWN: Mapping[ActionKind, str] = {
+_UNKNOWN: Mapping[HookKind, str] = {
     "compensate": "compensation_unknown",
     "before_destroy": "before_destroy_unknown",
 }
@@ -42,7 +42,7 @@ class HookStart:
     module, None for a command.
     """
 
-    kind: ActionKind
+    kind: HookKind
     by: str
     run_id: str
     reason: str | None = None
@@ -60,23 +60,23 @@ class HookOutcome:
     exit_code: int | None = None
 
 
-def hook_description(action: Action) -> str:
+def hook_description(action: Hook) -> str:
     """
     A hook as the blueprint writes it, without values.
     """
-    if isinstance(action, CommandAction):
+    if isinstance(action, CommandHook):
         return " ".join(map(scalar_text, action.argv.raw))
     return f"module {action.root.module_ref}"
 
 
-def last_hook_result(record: OperationRecord, kind: ActionKind) -> HookResult | None:
+def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | None:
     """
     The result of the hook's last run since the last apply.
     """
     return record.compensation if kind == "compensate" else record.before_destroy
 
 
-def hook_of(marker: OperationRecord) -> ActionKind:
+def hook_of(marker: OperationRecord) -> HookKind:
     """
     The hook that is under way by this marker.
     """
@@ -98,7 +98,7 @@ def hook_skipped(
 
 
 def command_outcome(
-    kind: ActionKind,
+    kind: HookKind,
     by: str,
     exit_code: int | None,
     *,
@@ -125,14 +125,14 @@ def command_outcome(
     return HookOutcome("unknown", hook_fault(kind, summary, code=code))
 
 
-def hook_fault(kind: ActionKind, summary: str, *, code: str = "") -> Fault:
+def hook_fault(kind: HookKind, summary: str, *, code: str = "") -> Fault:
     """
     The fault of a step whose hook did not end well.
     """
     return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary)
 
 
-def module_outcome(kind: ActionKind, root: OperationRecord, fault: Fault | None) -> HookOutcome:
+def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -> HookOutcome:
     """
     How the module of a hook ended: its own record holds the details.
     """

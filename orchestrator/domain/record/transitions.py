@@ -40,7 +40,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.states import Status, Trigger, advance
-from orchestrator.domain.target import ActionKind
+from orchestrator.domain.target import HookKind
 
 #: How the absence of what went with its parent is established.
 WITH_PARENT: Final = "parent"
@@ -433,7 +433,7 @@ def hook_reverted(
     return restored(marker, before, attempt, stamp)
 
 
-def _hook(kind: ActionKind, result: HookResult) -> EntryChanges:
+def _hook(kind: HookKind, result: HookResult) -> EntryChanges:
     return {"compensation": result} if kind == "compensate" else {"before_destroy": result}
 
 

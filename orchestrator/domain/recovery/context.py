@@ -12,7 +12,7 @@ from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress
 from orchestrator.domain.recovery.rerun_rules import Blocker
-from orchestrator.domain.target import ActionKind
+from orchestrator.domain.target import HookKind
 
 
 class Remedy(StrEnum):
@@ -105,7 +105,7 @@ class StepFacts:
     blockers: Mapping[Remedy, Blocker] = field(default_factory=dict)
     rerun_inputs: str | None = None
     compensates: bool = False
-    hook_doubts: Mapping[ActionKind, str] = field(default_factory=dict)
+    hook_doubts: Mapping[HookKind, str] = field(default_factory=dict)
     retained_because: str | None = None
     scope: str = ""
 

@@ -18,21 +18,21 @@ from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Problem
 
 
-def render(backend_type: str, config: Mapping[str, Json], project_root: Path) -> dict[str, Json]:
+def render(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> dict[str, Json]:
     """
     The configuration of the backend block. Paths of a local backend become absolute: the engine
     runs elsewhere. Invalid where a setting is missing without which the state has no address.
     """
-    location(backend_type, config, project_root)
+    location(backend_type, config, project_dir)
     rendered = dict(config)
     if backend_type == "local":
         for key in ("path", "workspace_dir"):
             if rendered.get(key):
-                rendered[key] = str(_absolute(str(rendered[key]), project_root))
+                rendered[key] = str(_absolute(str(rendered[key]), project_dir))
     return rendered
 
 
-def location(backend_type: str, config: Mapping[str, Json], project_root: Path) -> str:
+def location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> str:
     """
     The address of the state, the same for every way to write the same place.
 
@@ -41,8 +41,8 @@ def location(backend_type: str, config: Mapping[str, Json], project_root: Path) 
     """
     match backend_type:
         case "local":
-            path = _absolute(_needed("local", config, "path"), project_root)
-            root = _absolute(".", project_root)
+            path = _absolute(_needed("local", config, "path"), project_dir)
+            root = _absolute(".", project_dir)
             inside = path.is_relative_to(root)
             return (path.relative_to(root) if inside else path).as_posix()
         case "s3":

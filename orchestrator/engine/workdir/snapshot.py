@@ -17,7 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.blueprint.blueprint import Module, Protected, Reach, Variable
+from orchestrator.domain.blueprint.blueprint import (
+    Module,
+    ProtectedResource,
+    ProviderDependencies,
+    Variable,
+)
 from orchestrator.domain.record.record import Json
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE, ignore_rules, is_excluded, is_plan
 from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
@@ -69,7 +74,7 @@ def pack(module: Module) -> Snapshot:
         "provider_blocks": sorted(module.provider_blocks),
         "provider_uses": module.provider_uses and dict(sorted(module.provider_uses.items())),
         "provider_reach": {
-            name: {"variables": sorted(reach.variables), "objects": reach.objects}
+            name: {"variables": sorted(reach.variables), "objects": reach.managed_objects}
             for name, reach in sorted(module.provider_reach.items())
         },
         "protected": [
@@ -339,7 +344,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             provider_uses=None if facts["provider_uses"] is None else dict(facts["provider_uses"]),
             provider_reach=_reach(facts.get("provider_reach")),
             protected=tuple(
-                Protected(str(address), Location(str(file), int(line), int(column)))
+                ProtectedResource(str(address), Location(str(file), int(line), int(column)))
                 for address, file, line, column in facts.get("protected", ())
             ),
             has_lock_file=bool(facts.get("locked")),
@@ -348,11 +353,11 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
         raise _damaged(f"its manifest is incomplete: {exc}") from exc
 
 
-def _reach(facts: Json) -> dict[str, Reach] | None:
+def _reach(facts: Json) -> dict[str, ProviderDependencies] | None:
     if facts is None:
         return None
     return {
-        name: Reach(frozenset(map(str, reach["variables"])), bool(reach["objects"]))
+        name: ProviderDependencies(frozenset(map(str, reach["variables"])), bool(reach["objects"]))
         for name, reach in facts.items()
     }
 
