@@ -481,7 +481,7 @@ def test_a_killed_readback_leaves_nothing_behind(place: Place) -> None:
     place.cloud.arm("import", "acme", "slow:30")
     tool = place.project.start("reconcile", "asked", "--json")
     place.cloud.wait_for_call("import", "acme")
-    kill_with_engine(place.project, tool, "readback-1")
+    kill_with_engine(place.project, tool, "query-1-1")
     assert tool.returncode == -signal.SIGKILL
     assert place.project.entries("things") == before
     assert len(list(place.project.own.rglob(".private-*"))) == 1

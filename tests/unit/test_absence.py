@@ -10,15 +10,12 @@ from orchestrator.domain.destroy.absence import (
     AbsenceFinding,
     absence,
     absence_method,
-    answers,
     has_remote_side,
     update_doubts,
 )
-from orchestrator.domain.events.engine_messages import Message, RefreshComplete, ResourceDrift
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import DestroyFacts, EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.record.record import (
     CheckedState,
@@ -32,60 +29,10 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.record.transitions import mark
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
-from tests.fakes.journals import journal, messages, planned, refs, state
+from tests.fakes.journals import journal, planned, refs, state
 
 SAVED = SavedState(run_id="20300102T030405Z-000001", host="workshop")
 STAMP = EntryStamp(at=START, entry_id="next", actor=ACTOR)
-ALONE = {
-    f"s.alone_{n}": item for n, item in enumerate(state(["s.a 1 by=eu", "s.b 2 by=us"]).objects)
-}
-
-
-def said(*more: Message | str, ended_well: bool) -> dict[str, CheckedState]:
-    told = [m for item in more for m in (messages(item) if isinstance(item, str) else [item])]
-    found = answers(Journal.of(told, whole=True), ALONE, ended_well=ended_well)
-    return {address: answer for (address, _), (answer, _) in found.items()}
-
-
-def test_an_object_that_the_refresh_loses_is_gone() -> None:
-    """
-    Lost by the refresh is gone, found is not; after a plan that ended well there is
-    nothing else.
-    """
-    found = said(ResourceDrift("s.alone_0", "delete", "s"), ended_well=True)
-    assert found == {"s.a": "gone", "s.b": "terminating"}
-
-
-def test_a_plan_that_failed_answers_only_for_what_it_read() -> None:
-    """
-    An error elsewhere leaves sound answers sound, and tells nothing of what was not read.
-    """
-    found = said(RefreshComplete("s.alone_1", "2"), "error s.alone_0 boom", ended_well=False)
-    assert found == {"s.a": "unknown", "s.b": "terminating"}
-
-
-def test_the_error_that_explains_is_the_objects_own_or_its_configurations() -> None:
-    """
-    At 3 a.m. the words that stand beside an object are about that object.
-    """
-    told = journal("error - first", "error by=us no route", "error s.alone_0 boom")
-    found = answers(told, ALONE, ended_well=False)
-    assert {address: why for (address, _), (_, why) in found.items()} == {
-        "s.a": "boom",
-        "s.b": "no route",
-    }
-
-
-def test_a_provider_made_from_the_steps_own_objects_proves_nothing() -> None:
-    """
-    Once the objects that it is configured from are gone, it asks somewhere else or nowhere.
-    """
-    told = Journal.of([ResourceDrift(name, "delete", "s") for name in ALONE], whole=True)
-    found = answers(told, ALONE, ended_well=True, blind={"by=us"})
-    assert {address: answer for (address, _), (answer, _) in found.items()} == {
-        "s.a": "gone",
-        "s.b": "unknown",
-    }
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,9 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
 from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
-from orchestrator.domain.provider_query.query import doubt_queries
-from orchestrator.domain.provider_query.query_plan import QueryResult
-from orchestrator.domain.provider_query.readback import (
-    Moment,
-    doubt_options,
-    known_objects,
-    read_back,
-)
+from orchestrator.domain.provider_query.doubt_query import doubt_queries
+from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
+from orchestrator.domain.provider_query.readback import doubt_options, known_objects, read_back
 from orchestrator.domain.record.record import (
     Doubt,
     Json,
@@ -242,21 +237,43 @@ CASES = [
 ]  # fmt: skip
 
 
+def result(case: Case, query: ProviderQuery) -> QueryResult:
+    def imported(address: str) -> Answer:
+        if address in case.found:
+            return Answer("exists", (query.imports[address],))
+        if address in case.missing:
+            return Answer("absent")
+        return Answer("unknown", why=case.failed.get(address, "the engine said nothing of it"))
+
+    def searched(number: int) -> Answer:
+        if number not in case.listed:
+            address = f"data.s_all.orchestrator_search_{number}"
+            return Answer("unknown", why=case.failed.get(address, "the engine said nothing of it"))
+        ids = case.listed[number]
+        return Answer("exists" if ids else "absent", ids)
+
+    return QueryResult(
+        {address: imported(address) for address in query.imports},
+        {number: searched(number) for number in range(len(query.searches))},
+    )
+
+
 def read(case: Case) -> Readback:
     doubts = [Doubt(address=a, action="create", id=case.id, why="x") for a in case.asked]
     held = state(case.held)
-    questions, inquiries = doubt_queries(step(case.identity, case.search), doubts, lookup, held)
+    query, queries = doubt_queries(step(case.identity, case.search), doubts, lookup, held)
     known = known_objects(entry(resources=Resources(in_doubt=tuple(doubts))), (), held)
-    answers = QueryResult(case.found, case.missing, case.listed, case.failed)
     judged = read_back(
-        inquiries,
-        questions,
-        answers,
+        queries,
+        result(case, query),
         replace(known, managed={**known.managed, **case.managed}, adopted_methods=case.adopted),
-        Moment(START, lambda _: case.left),
-        named=lambda _: case.named,
-        astray=lambda name: "it moved" if name in case.astray else None,
-        look=lambda doubt, provider: ManualSearch(until=START, provider={"name": provider}),
+        at=START,
+        seconds_left=lambda _: case.left,
+        has_named=lambda _: case.named,
+        scope_change=lambda name: "it moved" if name in case.astray else None,
+        where_to_look=lambda doubt, provider: ManualSearch(
+            until=START, provider={"name": provider}
+        ),
     )
     found = judged[0].readback
     assert found is not None

@@ -20,14 +20,15 @@ from orchestrator.app.run.run_summary import fault_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.absence import awaiting_confirmation, drop_saved_states, recheck_absence
+from orchestrator.app.steps.absence import recheck_absence
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep, pull, stopped
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_entry as write
+from orchestrator.app.steps.saved_states import awaiting_confirmation, drop_saved_states
 from orchestrator.app.steps.verification import run_checks
-from orchestrator.app.surgery.readback import Readback
+from orchestrator.app.surgery.readback import DoubtReadback
 from orchestrator.app.surgery.requested_operations import check_asked, perform
 from orchestrator.app.surgery.state_locks import way_out
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -210,7 +211,7 @@ def _evidence(
     )
     doubts = open_doubts(record, look)
     if doubts and inputs is not None and not vanished:
-        record = Readback(runner.steps, prepared, record, inputs, state, evidence).ask(doubts)
+        record = DoubtReadback(runner.steps, prepared, record, inputs, state, evidence).ask(doubts)
     settled = settle_doubts(record, look)
     return reconciled(
         record,
@@ -238,8 +239,8 @@ def _findings(
     except Invalid as exc:
         why = exc.message.splitlines()[0]
     place = runner.steps.evidence(prepared.step.name)
-    asker = QueryContext(runner.services, prepared, inputs, place, why)
-    return recheck_absence(asker, record, forgotten=forgotten, patience=0.0)
+    context = QueryContext(runner.services, prepared, inputs, place, why)
+    return recheck_absence(context, record, forgotten=forgotten, wait=0.0)
 
 
 def _checks(

@@ -1,46 +1,58 @@
 """
-Confirming absence: the provider is asked for what a destroy removed.
-
-The provider state from before the destroy is kept, on this machine and readable to its owner only,
-until the provider has confirmed all that the destroy removed: nothing else knows the objects well
-enough to ask for them.
+Confirming absence: the provider is asked whether it still has what a destroy removed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_vanished
 from orchestrator.app.steps.planned_step import PlanOptions, StepPlan
-from orchestrator.app.steps.provider_query import (
-    QueryContext,
+from orchestrator.app.steps.provider_query import QueryContext, ScratchRoot, scratch_root
+from orchestrator.app.steps.saved_states import (
+    STATE_BEFORE,
     SavedObjects,
-    confirm_absence,
-    unasked_findings,
+    removed_objects,
+    saved_objects,
 )
 from orchestrator.domain.destroy.absence import (
+    ABSENCE_TIMEOUT,
     AbsenceFinding,
-    ObjectKey,
+    absence_findings,
     absence_method,
+    describe_remaining,
     has_remote_side,
+    with_explanation,
 )
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.query import (
+    Answer,
+    ObjectKey,
+    ProviderQuery,
+    QueryResult,
+)
 from orchestrator.domain.provider_query.refresh import RefreshResult, unexplained
-from orchestrator.domain.record.assessment import inventory, not_deleted
+from orchestrator.domain.provider_query.scope import differing
+from orchestrator.domain.record.assessment import inventory
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.entry_facts import DestroyFacts
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.record import Doubt, OperationRecord, SavedState
+from orchestrator.domain.record.record import (
+    CheckedState,
+    Doubt,
+    OperationRecord,
+    SavedState,
+)
+from orchestrator.errors import OrchestratorError
 
-#: The provider state from before a destroy, in its attempt's directory. It holds secrets.
-BEFORE = "before.tfstate"
+_LONGEST_PAUSE = 30.0
 
 
-def check_objects_visible(asker: QueryContext, proposal: StepPlan, wishes: PlanOptions) -> StepPlan:
+def check_objects_visible(
+    context: QueryContext, proposal: StepPlan, wishes: PlanOptions
+) -> StepPlan:
     """
     A proposal that was planned without a refresh, once the provider was asked all the same whether
     it sees the objects: no plan has noticed that the scope is a wrong one.
@@ -48,10 +60,10 @@ def check_objects_visible(asker: QueryContext, proposal: StepPlan, wishes: PlanO
     Refused as `check_vanished` does. What cannot be asked for does not stop it; but a destroy that
     wants the provider's word on it will not have it.
     """
-    step, record, before = asker.prepared.step, asker.prepared.record, proposal.before
+    step, record, before = context.prepared.step, context.prepared.record, proposal.before
     refs = inventory(before)
-    here = SavedState(run_id="", host="", scope=asker.scope(refs))
-    found = confirm_absence(asker, [SavedObjects(here, before.raw, refs)], patience=0.0)
+    here = SavedState(run_id="", host="", scope=context.scope(refs))
+    found = confirm_absence(context, [SavedObjects(here, before.raw, refs)], wait=0.0)
     state_of = {finding.key: finding for finding in found}
     remote = [item for item in before.objects if has_remote_side(item.provider)]
     states = {item: state_of[item.address, item.id] for item in remote}
@@ -76,28 +88,28 @@ def check_objects_visible(asker: QueryContext, proposal: StepPlan, wishes: PlanO
 
 
 def absence_facts(
-    asker: QueryContext, wishes: PlanOptions, before: PulledState, *, run_id: str, attempt: int
+    context: QueryContext, wishes: PlanOptions, before: PulledState, *, run_id: str, attempt: int
 ) -> DestroyFacts:
     """
     What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
     asked, the provider state that the destroy is about to empty is kept, durably.
     """
-    step, record = asker.prepared.step, asker.prepared.record
+    step, record = context.prepared.step, context.prepared.record
     wanted = absence_method(wishes.verify_absence, step.verify_absence, record)
     if wanted == "state":
         return DestroyFacts(verify_absence=wanted)
-    asker.services.files.write(asker.place / BEFORE, before.raw.decode())
+    context.services.files.write(context.evidence / STATE_BEFORE, before.raw.decode())
     saved = SavedState(
         run_id=run_id,
         attempt=attempt,
-        host=asker.services.actor.host,
-        scope=asker.scope(inventory(before)),
+        host=context.services.actor.host,
+        scope=context.scope(inventory(before)),
     )
     return DestroyFacts(verify_absence=wanted, saved_state=saved)
 
 
 def with_absence_findings(
-    asker: QueryContext, marker: OperationRecord, evidence: MutationEvidence
+    context: QueryContext, marker: OperationRecord, evidence: MutationEvidence
 ) -> MutationEvidence:
     """
     The evidence of a destroy with what the provider says of the objects that it removed, where that
@@ -109,15 +121,15 @@ def with_absence_findings(
     emptied = marker.active_command == "destroy" and not is_parent_destroy(marker)
     if not emptied or evidence.touched_nothing:
         return evidence
-    services = asker.services
-    wanted = _unconfirmed(services, marker)
+    services = context.services
+    wanted = saved_objects(services, marker)
     if marker.saved_state is not None:
-        wanted.append(_removed(services, marker, marker.saved_state, evidence))
+        wanted.append(removed_objects(services, marker, marker.saved_state, evidence))
     if services.stop.stopping or evidence.stopped or evidence.state is None:
         findings = unasked_findings(wanted)
     else:
         findings = confirm_absence(
-            asker, wanted, patience=asker.patience if evidence.clean else 0.0
+            context, wanted, wait=absence_timeout(context) if evidence.clean else 0.0
         )
     return replace(
         evidence, absence_findings=findings, stopped=evidence.stopped or services.stop.stopping
@@ -125,95 +137,155 @@ def with_absence_findings(
 
 
 def recheck_absence(
-    asker: QueryContext,
+    context: QueryContext,
     record: OperationRecord,
     *,
-    patience: float,
+    wait: float,
     forgotten: Collection[str] = (),
 ) -> tuple[AbsenceFinding, ...]:
     """
     What the provider says now of what earlier destroys removed and it has not confirmed, as
-    `confirm` does; nothing of ``forgotten`` addresses.
+    `confirm_absence` does; nothing of ``forgotten`` addresses.
     """
-    wanted = _unconfirmed(asker.services, record, forgotten=forgotten)
-    return confirm_absence(asker, wanted, patience=patience)
+    wanted = saved_objects(context.services, record, forgotten=forgotten)
+    return confirm_absence(context, wanted, wait=wait)
 
 
-def awaiting_confirmation(
-    record: OperationRecord, *, forgotten: Collection[str] = ()
-) -> list[Doubt]:
+def absence_timeout(context: QueryContext) -> float:
     """
-    The doubts that a kept provider state could answer, but for ``forgotten`` addresses.
+    Seconds in which an accepted delete may still be under way.
     """
-    doubts = record.resources.in_doubt
-    return [d for d in doubts if d.saved is not None and d.address not in forgotten]
+    return context.prepared.step.absence_timeout or ABSENCE_TIMEOUT
 
 
-def _unconfirmed(
-    services: Services, record: OperationRecord, *, forgotten: Collection[str] = ()
-) -> list[SavedObjects]:
-    by_state: dict[SavedState, set[ObjectKey]] = {}
-    for doubt in awaiting_confirmation(record, forgotten=forgotten):
-        if doubt.saved is not None:
-            by_state.setdefault(doubt.saved, set()).add((doubt.address, doubt.id))
-    return [
-        SavedObjects(
-            saved,
-            _read(services, record.target.step, saved),
-            tuple(ref for ref in record.resources.inventory if (ref.address, ref.id) in keys),
-        )
-        for saved, keys in by_state.items()
-    ]
-
-
-def _removed(
-    services: Services, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
-) -> SavedObjects:
+def confirm_absence(
+    context: QueryContext, wanted: Sequence[SavedObjects], *, wait: float
+) -> tuple[AbsenceFinding, ...]:
     """
-    What the destroy of a marker has removed from provider state and nobody has doubted before.
+    What the provider says of each object. What it still has it is asked for again with growing
+    pauses, for ``wait`` seconds; a signal ends that.
     """
-    known = marker.resources.inventory
-    if evidence.state is not None:
-        held = {(item.address, item.id) for item in evidence.state.objects}
-    else:
-        ended_well = evidence.exit_code == 0
-        left = not_deleted(known, evidence.journal, ended_well=ended_well)
-        held = {(ref.address, ref.id) for ref in left}
-    held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
-    removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
-    return SavedObjects(saved, _read(services, marker.target.step, saved), removed)
+    services, step = context.services, context.prepared.step.name
+    findings = {
+        (item.saved, finding.key): finding
+        for item in wanted
+        for finding in unasked_findings([item])
+    }
+    if all(item.state == "gone" for item in findings.values()):
+        return tuple(findings.values())
+    context.announce()
+    began, pause = services.clock.monotonic(), 1.0
+    with contextlib.ExitStack() as stack:
+        checks = [_AbsenceCheck(context, item, stack) for item in wanted]
+        while True:
+            for check in checks:
+                findings |= check.ask(findings)
+            waited = services.clock.monotonic() - began
+            remaining = describe_remaining(findings.values())
+            if not remaining or waited >= wait or services.stop.stopping:
+                break
+            pause = max(1.0, min(pause, wait - waited))
+            services.note(f"still there, asked for again in {pause:.0f} s: {remaining}", step=step)
+            services.pause(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+    over: CheckedState = "terminating" if services.stop.stopping else "remaining"
+    return tuple(
+        with_explanation(replace(item, state=over) if item.state == "terminating" else item)
+        for item in findings.values()
+    )
 
 
-def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
-    place = _place(services, step, saved.run_id, saved.attempt)
-    try:
-        return place.read_bytes() if place else None
-    except OSError:
-        return None
-
-
-def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
+def unasked_findings(wanted: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ...]:
     """
-    Where it is on this machine, None where nothing of that attempt is.
+    What can be said of objects without asking: only those that live in provider state are gone.
     """
-    attempts = dict(services.files.attempts(run_id, step))
-    return attempts[attempt] / BEFORE if attempt in attempts else None
+    return tuple(
+        with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))
+        if has_remote_side(ref.provider)
+        else AbsenceFinding(ref, "gone", "it existed in provider state only", item.saved)
+        for item in wanted
+        for ref in item.objects
+    )
 
 
-def drop_saved_states(
-    services: Services, entry: OperationRecord, *, marker: OperationRecord | None = None
-) -> None:
+_Findings = Mapping[tuple[SavedState, ObjectKey], AbsenceFinding]
+
+
+class _AbsenceCheck:
     """
-    Remove the kept provider states that no doubt of ``entry`` needs any more: that of its own run,
-    that of the ``marker`` it follows, and those of doubts that were settled.
+    The objects of one saved provider state, asked for in one scratch root as often as need be. The
+    root is made for the first question; where that fails the reason answers for all objects.
     """
-    needed = {(d.saved.run_id, d.saved.attempt) for d in entry.resources.in_doubt if d.saved}
-    settled = (item.doubt.saved for item in entry.settled if item.doubt.saved is not None)
-    kept = {(entry.run_id, entry.attempt), *((s.run_id, s.attempt) for s in settled)}
-    if marker is not None:
-        kept.add((marker.run_id, marker.attempt))
-    for run_id, attempt in sorted(kept - needed):
-        place = _place(services, entry.target.step, run_id, attempt)
-        if place is not None:
-            with contextlib.suppress(OSError):  # not ours to remove any more
-                place.unlink(missing_ok=True)
+
+    def __init__(
+        self, context: QueryContext, wanted: SavedObjects, stack: contextlib.ExitStack
+    ) -> None:
+        self._context = context
+        self._wanted = wanted
+        self._stack = stack
+        self._root: ScratchRoot | None = None
+        self._obstacle = self._reason_not_to_ask()
+
+    def ask(self, findings: _Findings) -> dict[tuple[SavedState, ObjectKey], AbsenceFinding]:
+        """
+        What the provider says now of those objects that are not known to be gone.
+        """
+        saved = self._wanted.saved
+        open_ = {
+            key: item
+            for (of, key), item in findings.items()
+            if of == saved and item.state != "gone"
+        }
+        if not open_:
+            return {}
+        try:
+            result = self._result(open_)
+        except OrchestratorError as exc:
+            result = _unknown(open_, exc.message.splitlines()[0])
+        refs = [item.ref for item in open_.values()]
+        return {
+            (saved, item.key): item
+            for item in absence_findings(refs, result, saved)
+            # A signal cut it short: what was known before still is.
+            if not (item.state == "unknown" and self._context.services.stop.stopping)
+        }
+
+    def _result(self, open_: Mapping[ObjectKey, AbsenceFinding]) -> QueryResult:
+        inputs, raw = self._context.inputs, self._wanted.raw
+        if self._obstacle or inputs is None or raw is None:
+            return _unknown(open_, self._obstacle)
+        query = self._query(raw, open_)
+        if self._root is None:
+            services = self._context.services
+            name = f"absence-{services.ids.entry_id()[:8]}"
+            evidence = services.files.inside(self._context.evidence, name)
+            root = scratch_root(self._context, inputs, evidence, query)
+            try:
+                self._root = self._stack.enter_context(root)
+            except OrchestratorError as exc:
+                self._obstacle = exc.message.splitlines()[0]
+                raise
+        return self._root.ask(query)
+
+    def _query(self, raw: bytes, open_: Mapping[ObjectKey, AbsenceFinding]) -> ProviderQuery:
+        state, objects = self._context.services.engine.isolated_state(raw, open_.keys())
+        snapshot = self._context.prepared.snapshot
+        configurations = {item.configuration for item in objects.values()}
+        untrusted = filter(snapshot.configuration_depends_on_resources, configurations)
+        return ProviderQuery(saved=objects, untrusted=frozenset(untrusted), state=state)
+
+    def _reason_not_to_ask(self) -> str:
+        context, saved = self._context, self._wanted.saved
+        if self._wanted.raw is None:
+            return f"the provider state from before is not here, but on {saved.host}"
+        if context.inputs is None:
+            return context.why
+        providers = {ref.provider for ref in self._wanted.objects}
+        moved = differing(saved.scope, context.scope(self._wanted.objects), providers)
+        if moved:
+            return f"this is not the scope it was destroyed in: {', '.join(moved)} differ"
+        return ""
+
+
+def _unknown(open_: Mapping[ObjectKey, AbsenceFinding], why: str) -> QueryResult:
+    return QueryResult(saved=dict.fromkeys(open_, Answer("unknown", why=why)))

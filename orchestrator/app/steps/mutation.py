@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
-from orchestrator.app.steps.absence import drop_saved_states, with_absence_findings
+from orchestrator.app.steps.absence import with_absence_findings
 from orchestrator.app.steps.preparation import PreparedStep, pull_after
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import (
@@ -24,6 +24,7 @@ from orchestrator.app.steps.recording import (
     record_outcome,
     write_events,
 )
+from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import Message, PulledState
 from orchestrator.domain.events.events import PhaseStarted

@@ -16,8 +16,8 @@ from orchestrator.app.event_relay import relay
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
     absence_facts,
+    absence_timeout,
     check_objects_visible,
-    drop_saved_states,
     recheck_absence,
 )
 from orchestrator.app.steps.attempt_facts import AttemptFacts
@@ -40,6 +40,7 @@ from orchestrator.app.steps.planned_step import (
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, stopped
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import keep_inventory, record_entry
+from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
@@ -251,7 +252,7 @@ class StepPipeline:
             entry = gone_without_mutation(
                 known,
                 services.stamp(),
-                recheck_absence(self._query, known, patience=self._query.patience),
+                recheck_absence(self._query, known, wait=absence_timeout(self._query)),
                 run_id=self.session.run_id,
             )
         else:

@@ -1,73 +1,48 @@
 """
-Asking the provider, through the engine, for objects that a provider state knows: are they gone?
+The one way of asking a provider about objects: an engine plan in a scratch root, which writes
+nothing but there.
 
-Each is asked for by itself, on a private copy of that state beside the configuration that it was
-applied with (`Engine.isolated_state`), in one engine plan for all.
+The scratch root holds the configuration of the step, so that aliases, ``for_each``, child modules
+and provider configuration are those of the step, on a private state.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, patiently
-from orchestrator.app.steps.scratch_root import private_root
-from orchestrator.domain.blueprint.inputs import StepInputs, digest
-from orchestrator.domain.destroy.absence import (
-    ABSENCE_TIMEOUT,
-    AbsenceFinding,
-    ObjectKey,
-    answers,
-    describe_remaining,
-    has_remote_side,
-    with_explanation,
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+    call,
+    call_spec,
+    failure,
+    patiently,
 )
+from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.provider_query.scope import Scope, differing, scope
-from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import CheckedState, ObjectRef, SavedState
-from orchestrator.errors import OrchestratorError
-from orchestrator.ports.engine import CallResult, Plan
+from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, read_result
+from orchestrator.domain.provider_query.scope import Scope, scope
+from orchestrator.domain.record.record import ObjectRef
+from orchestrator.ports.engine import CallResult, Init, Plan
 from orchestrator.ports.workdir import WorkDir
 
-_LONGEST_PAUSE = 30.0
 
-
-@dataclass(frozen=True, slots=True)
-class SavedObjects:
-    """
-    Objects whose absence is to be confirmed, and the provider state that knows them; ``raw`` is
-    None where that is not to be had.
-    """
-
-    saved: SavedState
-    raw: bytes | None
-    objects: tuple[ObjectRef, ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueryContext:
     """
-    What it takes to ask: the step as it was applied and its inputs, None where they cannot be had,
-    and ``why``. ``place`` is the directory of an attempt, for the evidence.
+    What asking takes: the step and the inputs that it was applied with, None where these cannot be
+    had, and then ``why``. ``evidence`` is the directory of an attempt, for the logs.
     """
 
     services: Services
     prepared: PreparedStep
     inputs: StepInputs | None
-    place: Path
+    evidence: Path
     why: str = ""
-
-    @property
-    def patience(self) -> float:
-        """
-        Seconds in which a delete may still be under way.
-        """
-        return self.prepared.step.absence_timeout or ABSENCE_TIMEOUT
 
     def scope(self, objects: Iterable[ObjectRef]) -> Scope:
         """
@@ -81,158 +56,92 @@ class QueryContext:
             lambda value: digest(value, services.key),
         )
 
+    def announce(self) -> None:
+        """
+        Report that the provider is being asked.
+        """
+        services, step = self.services, self.prepared.step.name
+        services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="readback"))
 
-def confirm_absence(
-    asker: QueryContext, wanted: Sequence[SavedObjects], *, patience: float
-) -> tuple[AbsenceFinding, ...]:
+
+class ScratchRoot:
     """
-    What the provider says of each object. What it still has it is asked for again with growing
-    pauses, for ``patience`` seconds; a signal ends that.
-    """
-    services, step = asker.services, asker.prepared.step.name
-    found = {
-        (item.saved, finding.key): finding
-        for item in wanted
-        for finding in unasked_findings([item])
-    }
-    if all(item.state == "gone" for item in found.values()):
-        return tuple(found.values())
-    services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="readback"))
-    began, pause = services.clock.monotonic(), 1.0
-    with contextlib.ExitStack() as stack:
-        questions = [stack.enter_context(_question(asker, item)) for item in wanted]
-        while True:
-            for question in questions:
-                found |= question.ask(found)
-            waited = services.clock.monotonic() - began
-            there = describe_remaining(found.values())
-            if not there or waited >= patience or services.stop.stopping:
-                break
-            pause = max(1.0, min(pause, patience - waited))
-            services.note(f"still there, asked for again in {pause:.0f} s: {there}", step=step)
-            services.pause(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
-    over: CheckedState = "terminating" if services.stop.stopping else "remaining"
-    return tuple(
-        with_explanation(replace(item, state=over) if item.state == "terminating" else item)
-        for item in found.values()
-    )
-
-
-def unasked_findings(wanted: Iterable[SavedObjects]) -> tuple[AbsenceFinding, ...]:
-    """
-    What can be said of objects without asking: only those that live in provider state are gone.
-    """
-    return tuple(
-        with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))
-        if has_remote_side(ref.provider)
-        else AbsenceFinding(ref, "gone", "it existed in provider state only", item.saved)
-        for item in wanted
-        for ref in item.objects
-    )
-
-
-_Found = Mapping[tuple[SavedState, ObjectKey], AbsenceFinding]
-
-
-@contextlib.contextmanager
-def _question(asker: QueryContext, wanted: SavedObjects) -> Iterator[_Question]:
-    services = asker.services
-    place = services.files.inside(asker.place, f"absence-{services.ids.entry_id()[:8]}")
-    with contextlib.ExitStack() as stack:
-        root, why = None, ""
-        if wanted.raw is None:
-            why = f"the provider state from before is not here, but on {wanted.saved.host}"
-        elif asker.inputs is None:
-            why = asker.why
-        elif moved := _moved(asker, wanted):
-            why = f"this is not the scope it was destroyed in: {', '.join(moved)} differ"
-        else:
-            try:
-                root = stack.enter_context(
-                    private_root(services, asker.prepared, place, state=b"", extra={})
-                )
-            except OrchestratorError as exc:
-                why = exc.message.splitlines()[0]
-        yield _Question(asker, wanted, place, root, why)
-
-
-def _moved(asker: QueryContext, wanted: SavedObjects) -> list[str]:
-    """
-    What makes this another scope than the one the objects were destroyed in.
-    """
-    providers = {ref.provider for ref in wanted.objects}
-    return differing(wanted.saved.scope, asker.scope(wanted.objects), providers)
-
-
-class _Question:
-    """
-    One saved provider state on its private root, asked as often as need be. Without a root nothing
-    can be told, and ``why`` says why not.
+    A private copy of a step's root, initialised, in which queries are asked.
     """
 
     def __init__(
-        self, asker: QueryContext, wanted: SavedObjects, place: Path, root: WorkDir | None, why: str
+        self, context: QueryContext, inputs: StepInputs, evidence: Path, work_dir: WorkDir
     ) -> None:
-        self._asker = asker
-        self._wanted = wanted
-        self._place = place
-        self._root = root
-        self._why = why
-        self._count = 0
+        self._context = context
+        self._inputs = inputs
+        self._evidence = evidence
+        self._work_dir = work_dir
+        self._asked = 0
 
-    def ask(self, found: _Found) -> dict[tuple[SavedState, ObjectKey], AbsenceFinding]:
+    def ask(self, query: ProviderQuery) -> QueryResult:
         """
-        What the provider says now of those objects that are not known to be gone.
+        Ask in one plan; on transient errors again, as the step's retries say. A plan that fails
+        answers what it got to.
         """
-        saved = self._wanted.saved
-        open_ = {
-            key: item for (of, key), item in found.items() if of == saved and item.state != "gone"
-        }
-        told: Mapping[ObjectKey, tuple[CheckedState, str]] = {}
-        why = self._why
-        if self._root is not None and self._wanted.raw is not None and open_:
-            try:
-                told = self._answers(self._root, self._wanted.raw, open_.keys())
-            except OrchestratorError as exc:
-                why = exc.message.splitlines()[0]
-        fresh = {}
-        for key, item in open_.items():
-            state, said = told.get(key, ("unknown", why or "the saved provider state lacks it"))
-            if state == "unknown" and self._asker.services.stop.stopping:
-                continue  # a signal cut it short: what was known before still is
-            fresh[saved, key] = AbsenceFinding(item.ref, state, said, saved)
-        return fresh
-
-    def _answers(
-        self, root: WorkDir, raw: bytes, keys: Collection[ObjectKey]
-    ) -> dict[ObjectKey, tuple[CheckedState, str]]:
-        asker, services, place = self._asker, self._asker.services, self._place
-        assert asker.inputs is not None, "without inputs there is no root"
-        state, names = services.engine.isolated_state(raw, keys)
-        services.files.write(Path(root.location), state.decode())
-        file, var_file = place / "asked.tfplan", place / "inputs.tfvars.json"
-        self._count += 1
-        inputs = asker.inputs
+        services, work_dir = self._context.services, self._work_dir
+        var_file = work_dir.directory / "query.tfvars.json"
+        plan_file = work_dir.directory / "query.tfplan"
+        if query.state:
+            services.files.write(Path(work_dir.location), query.state.decode())
+        request = Plan(
+            out=plan_file,
+            mode="refresh-only" if query.saved else "normal",
+            var_file=var_file,
+            refresh=bool(query.saved),
+            targets=query.targets,
+        )
+        self._asked += 1
 
         def attempt(number: int) -> CallResult:
-            write_variables(services, var_file, inputs, root.variables)
-            name = f"ask-{self._count}-{number}"
-            spec = call_spec(services, root, place, name, delete_after=(var_file,))
-            request = Plan(out=file, mode="refresh-only", var_file=var_file)
+            write_variables(services, var_file, self._inputs, work_dir.variables)
+            spec = call_spec(
+                services,
+                work_dir,
+                self._evidence,
+                f"query-{self._asked}-{number}",
+                delete_after=(var_file,),
+            )
             return call(services, request, spec, stop=services.stop)
 
         try:
-            result = patiently(services, asker.prepared.step.name, "readback", attempt)
+            result = patiently(services, self._context.prepared.step.name, "readback", attempt)
         finally:
-            file.unlink(missing_ok=True)
-        return answers(
-            Journal.of(result.messages, whole=result.complete),
-            names,
-            ended_well=result.exit_code == 0,
-            blind={
-                item.configuration
-                for item in names.values()
-                if asker.prepared.snapshot.configuration_depends_on_resources(item.configuration)
-            },
+            plan_file.unlink(missing_ok=True)
+        return read_result(query, result.messages, succeeded=result.exit_code == 0)
+
+
+@contextlib.contextmanager
+def scratch_root(
+    context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
+) -> Iterator[ScratchRoot]:
+    """
+    A scratch root with what ``query`` adds to the configuration, removed at the end. Its calls
+    leave their logs in ``evidence``.
+
+    EngineFailed where it cannot be laid out or initialised.
+    """
+    services, prepared = context.services, context.prepared
+    snapshot = prepared.snapshot
+    sources = {
+        name: source
+        for name, source in (snapshot.provider_uses or {}).items()
+        if name not in snapshot.provider_sources
+    }
+    with services.files.private(evidence) as place:
+        work_dir = services.workdirs.scratch_copy(
+            prepared.work_dir, place, state=query.state, extra=query.files(sources)
         )
+
+        def attempt(number: int) -> CallResult:
+            spec = call_spec(services, work_dir, evidence, f"query-init-{number}")
+            return call(services, Init(), spec, stop=services.stop)
+
+        result = patiently(services, prepared.step.name, "readback", attempt)
+        if result.exit_code != 0:
+            raise failure(result, "readback", services.stop)
+        yield ScratchRoot(context, inputs, evidence, work_dir)

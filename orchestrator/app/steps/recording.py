@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.absence import drop_saved_states
+from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message, PulledState
 from orchestrator.domain.record.assessment import inventory

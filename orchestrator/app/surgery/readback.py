@@ -13,18 +13,21 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, patiently, stopped
-from orchestrator.app.steps.scratch_root import private_root
+from orchestrator.app.steps.preparation import PreparedStep, stopped
+from orchestrator.app.steps.provider_query import QueryContext, scratch_root
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.provider_query.query import DoubtQuery, declared, doubt_queries, import_id
-from orchestrator.domain.provider_query.query_plan import ProviderQuery, QueryResult, read_result
-from orchestrator.domain.provider_query.readback import Moment, known_objects, read_back
+from orchestrator.domain.provider_query.doubt_query import (
+    DoubtQuery,
+    declared,
+    doubt_queries,
+    import_id,
+)
+from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, unanswered
+from orchestrator.domain.provider_query.readback import known_objects, read_back
 from orchestrator.domain.provider_query.scope import (
     differing,
     fingerprint,
@@ -34,11 +37,10 @@ from orchestrator.domain.provider_query.scope import (
 from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import Doubt, ManualSearch, OperationRecord
 from orchestrator.errors import EngineFailed, Invalid
-from orchestrator.ports.engine import CallResult, Plan
 
 
 @dataclass(frozen=True)
-class Readback:
+class DoubtReadback:
     """
     One step's readback: ``inputs`` are those that it was applied with, ``state`` its provider
     state now.
@@ -59,64 +61,37 @@ class Readback:
         where a signal came.
         """
         services, step = self.steps.services, self.prepared.step
-        questions, inquiries = doubt_queries(step, doubts, self._lookup, self.state)
-        if not inquiries:
+        query, queries = doubt_queries(step, doubts, self._lookup, self.state)
+        if not queries:
             return self.record
-        answers = QueryResult()
-        if questions.targets:
-            services.sink.emit(
-                PhaseStarted(at=services.clock.now(), step=step.name, phase="readback")
-            )
-            try:
-                answers = self._answers(questions)
-            except (EngineFailed, Invalid) as exc:
-                answers = QueryResult(other=(services.masker.mask(exc.message).splitlines()[0],))
+        result = QueryResult() if query.is_empty else self._result(query)
         at = services.clock.now()
         asked = read_back(
-            inquiries,
-            questions,
-            answers,
+            queries,
+            result,
             known_objects(self.record, self._others(), self.state),
-            Moment(at, lambda d: settling_seconds_left(d, self.record, at, services.limits.settle)),
-            named=self._named,
-            astray=self._astray,
-            look=self._whereabouts,
+            at=at,
+            seconds_left=lambda doubt: settling_seconds_left(
+                doubt, self.record, at, services.limits.settle
+            ),
+            has_named=self._identity_has_named,
+            scope_change=self._scope_change,
+            where_to_look=self._manual_search,
         )
         return self._with(asked)
 
-    def _answers(self, questions: ProviderQuery) -> QueryResult:
-        services, prepared = self.steps.services, self.prepared
-        snapshot = prepared.snapshot
-        sources = {
-            name: source
-            for name, source in (snapshot.provider_uses or {}).items()
-            if name not in snapshot.provider_sources
-        }
-        with private_root(
-            services,
-            prepared,
-            self.evidence,
-            state=self.state.raw,
-            extra=questions.files(sources),
-        ) as root:
-            var_file = root.directory / "readback.tfvars.json"
-            request = Plan(
-                out=root.directory / "readback.tfplan",
-                var_file=var_file,
-                refresh=False,
-                targets=questions.targets,
-            )
-
-            def attempt(number: int) -> CallResult:
-                write_variables(services, var_file, self.inputs, root.variables)
-                name = f"readback-{number}"
-                spec = call_spec(services, root, self.evidence, name, delete_after=(var_file,))
-                return call(services, request, spec, stop=services.stop)
-
-            result = patiently(services, prepared.step.name, "readback", attempt)
+    def _result(self, query: ProviderQuery) -> QueryResult:
+        services = self.steps.services
+        context = QueryContext(services, self.prepared, self.inputs, self.evidence)
+        context.announce()
+        try:
+            with scratch_root(context, self.inputs, self.evidence, query) as root:
+                result = root.ask(query)
+        except (EngineFailed, Invalid) as exc:
+            result = unanswered(query, services.masker.mask(exc.message).splitlines()[0])
         if services.stop.stopping:
             raise stopped(services.stop)
-        return read_result(questions, result.messages)
+        return result
 
     @cached_property
     def _lookup(self) -> Lookup:
@@ -133,13 +108,13 @@ class Readback:
         records = self.steps.services.store.records()
         return [item for item in records if item.target != self.record.target]
 
-    def _named(self, inquiry: DoubtQuery) -> bool:
+    def _identity_has_named(self, query: DoubtQuery) -> bool:
         """
         Whether the same identity has been the id of an object of this target, with the inputs that
         it had then.
         """
         step = self.prepared.step
-        key = declared(step.identity, inquiry.address)
+        key = declared(step.identity, query.address)
         lookups: dict[str | None, Lookup | None] = {}
         for entry in self.steps.services.store.history(self.record.target.target):
             for ref in entry.resources.inventory:
@@ -167,7 +142,7 @@ class Readback:
         found = read_recorded_inputs(text.decode(), lambda _path, _origin: None)
         return self._lookup_with(StepInputs(found.values, found.secrets))
 
-    def _astray(self, provider: str) -> str | None:
+    def _scope_change(self, provider: str) -> str | None:
         """
         Why a provider may ask elsewhere than it created, None where nothing says so.
         """
@@ -181,7 +156,7 @@ class Readback:
         moved = ", ".join(differing(self.record.scope, now, {source}))
         return f"this is not the scope it was applied in ({moved} differ)" if moved else None
 
-    def _whereabouts(self, doubt: Doubt, provider: str) -> ManualSearch:
+    def _manual_search(self, doubt: Doubt, provider: str) -> ManualSearch:
         return ManualSearch(
             since=doubt.started_at or self.record.started_at,
             until=doubt.at or self.record.updated_at,

@@ -8,12 +8,11 @@ managed it was asked for it and did not find it. What cannot be told is not gone
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from orchestrator.domain.events.engine_messages import StateObject
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.provider_query.query import Answer, ObjectKey, QueryResult, Verdict
 from orchestrator.domain.record.record import (
     Absence,
     AbsenceMethod,
@@ -35,8 +34,11 @@ _LOCAL = re.compile(r"(?:^|/)(?:builtin/terraform|hashicorp/(?:null|random|time|
 #: States of objects that nobody needs to be asked for again.
 FINISHED: tuple[CheckedState, ...] = ("gone", "forgotten")
 
-#: An object: its address and its id. A deposed one and its successor share the address.
-ObjectKey = tuple[str, str | None]
+_STATES: Mapping[Verdict, CheckedState] = {
+    "absent": "gone",
+    "exists": "terminating",
+    "unknown": "unknown",
+}
 
 
 def has_remote_side(provider: str) -> bool:
@@ -76,45 +78,19 @@ class AbsenceFinding:
         return self.ref.address, self.ref.id
 
 
-def answers(
-    journal: Journal,
-    names: Mapping[str, StateObject],
-    *,
-    ended_well: bool,
-    blind: Collection[str] = (),
-) -> dict[ObjectKey, tuple[CheckedState, str]]:
+def absence_findings(
+    refs: Iterable[ObjectRef], result: QueryResult, saved: SavedState
+) -> tuple[AbsenceFinding, ...]:
     """
-    What a refresh says of each object, asked for under a name of its own: gone; terminating where
-    the provider still has it; unknown, and why.
-
-    ``blind`` are provider configurations that are made from objects of the step: what they say once
-    those are gone proves nothing.
+    What the provider's answers say of each object: gone; terminating where the provider still has
+    it; unknown, and why.
     """
-    lost = {item.address for item in journal.drifted if item.action == "delete"}
-    found: dict[ObjectKey, tuple[CheckedState, str]] = {}
-    for name, item in names.items():
-        key = (item.address, item.id)
-        if item.configuration in blind:
-            found[key] = "unknown", "its provider is configured from objects of this step"
-        elif name in lost:
-            found[key] = "gone", ""
-        elif name in journal.refreshed or ended_well:
-            found[key] = "terminating", ""
-        else:
-            found[key] = "unknown", _error(journal, name, item.configuration)
-    return found
-
-
-def _error(journal: Journal, name: str, configuration: str) -> str:
-    """
-    The error that stands for an object's missing answer: its own, that of its provider
-    configuration, else the first.
-    """
-    for address in (name, configuration):
-        for error in journal.errors:
-            if error.address == address:
-                return error.summary
-    return journal.errors[0].summary if journal.errors else "the engine did not ask for it"
+    lacking = Answer("unknown", why="the saved provider state lacks it")
+    return tuple(
+        AbsenceFinding(ref, _STATES[answer.verdict], answer.why, saved)
+        for ref in refs
+        for answer in [result.saved.get((ref.address, ref.id), lacking)]
+    )
 
 
 def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:

@@ -1,176 +1,319 @@
 """
-How objects in doubt can be asked for: by their import id, by a search, or not at all and why.
+What is asked of a provider in one engine plan that writes nothing, and how the plan answers.
+
+Three ways to ask for an object: an import block with its id, a data source that lists ids, and the
+refresh of a saved provider state that holds it. Data sources, by a postcondition that always fails,
+say in its error which ids they list: no further engine call is needed to read them.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-from orchestrator.domain.addresses import Address, parse_address
-from orchestrator.domain.blueprint.blueprint import Step
-from orchestrator.domain.blueprint.references import (
-    Lookup,
-    Reference,
-    Resolved,
-    Template,
-    Unresolvable,
+from orchestrator.domain.events.engine_messages import (
+    DiagnosticMessage,
+    Message,
+    PlannedChange,
+    RefreshComplete,
+    ResourceDrift,
+    StateObject,
 )
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.query_plan import ProviderQuery, Search
-from orchestrator.domain.record.record import Doubt
+from orchestrator.domain.record.record import Diagnostic, Json
 
-#: A type whose objects have no remote side: any id "exists".
-_WITHOUT_REMOTE = "terraform_data"
+Verdict = Literal["exists", "absent", "unknown"]
 
+#: An object: its address and its id. A deposed one and its successor share the address.
+ObjectKey = tuple[str, str | None]
 
-#: Searches by the key that declares them and, where they differ, by the key of the instance.
-Searches = dict[tuple[str, str | None], Search]
+#: The engine's own words, on which alone a missing object is told from one that cannot be read.
+_MISSING = "Cannot import non-existent remote object"
+_MISSING_ADDRESS = re.compile(r'existing object to ("(?:[^"\\]|\\.)*"), the provider')
+_SEARCH = "orchestrator_search_{}"
+_FOUND = re.compile(r"orchestrator:(\d+):(.*)", re.DOTALL)
+_FILE, _OVERRIDE = "orchestrator_readback.tf.json", "orchestrator_readback_override.tf.json"
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtQuery:
+class Search:
     """
-    One object in doubt and the ways to ask for it: its import id with its origin, and the number
-    of a search. Where that is the instance's own, ``control`` is the number of the same search for
-    another instance, which provider state holds. ``obstacles`` say why a way is closed.
+    A data source to read: its type, its arguments, the attribute that holds the ids, and the
+    provider configuration where it is not the default one.
     """
 
-    doubt: Doubt
-    address: Address
-    import_id: str | None = None
-    origin: Literal["identity", "id"] = "identity"
-    search: int | None = None
-    control: int | None = None
-    obstacles: tuple[str, ...] = ()
+    data: str
+    arguments: Mapping[str, Json]
+    ids: str
+    provider: str | None = None
+
+    @property
+    def provider_name(self) -> str:
+        """
+        The local name of its provider.
+        """
+        return (self.provider or self.data).partition("." if self.provider else "_")[0]
 
 
-def doubt_queries(
-    step: Step, doubts: Iterable[Doubt], lookup: Lookup, state: PulledState
-) -> tuple[ProviderQuery, tuple[DoubtQuery, ...]]:
+@dataclass(frozen=True, slots=True)
+class ProviderQuery:
     """
-    What to ask for the creates among ``doubts``, on the provider state as it is now. ``lookup``
-    resolves what the step's identity and search refer to.
+    ``imports`` are import ids by address; a search is known by its place in ``searches``.
+
+    ``saved`` are objects of a saved provider state by the address at which each stands alone in
+    ``state`` (`Engine.isolated_state`); ``untrusted`` are provider configurations of theirs whose
+    answers prove nothing. A query has either these or imports and searches: a refresh-only plan
+    takes no import blocks.
     """
-    searches: Searches = {}
-    inquiries = []
-    for doubt in doubts:
-        if doubt.action != "create":
-            continue
-        inquiry = DoubtQuery(doubt, parse_address(doubt.address))
-        for way in (_by_import, _by_search):
-            try:
-                inquiry = way(inquiry, step, lookup, state, searches)
-            except Unresolvable as exc:
-                inquiry = replace(inquiry, obstacles=(*inquiry.obstacles, str(exc)))
-        inquiries.append(inquiry)
-    imports = {i.doubt.address: i.import_id for i in inquiries if i.import_id is not None}
-    return ProviderQuery(imports, tuple(searches.values())), tuple(inquiries)
+
+    imports: Mapping[str, str] = field(default_factory=dict)
+    searches: tuple[Search, ...] = ()
+    saved: Mapping[str, StateObject] = field(default_factory=dict)
+    untrusted: frozenset[str] = frozenset()
+    state: bytes = b""
+
+    @property
+    def is_empty(self) -> bool:
+        """
+        Whether nothing is asked.
+        """
+        return not (self.imports or self.searches or self.saved)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """
+        What the plan is limited to; empty for a refresh of saved objects, which are all there is.
+        """
+        return (*self.imports, *(_data_address(n, s) for n, s in enumerate(self.searches)))
+
+    def files(self, sources: Mapping[str, str]) -> dict[str, str]:
+        """
+        The configuration that asks, by file name. ``sources`` are those of the providers that the
+        root itself does not require, by local name.
+        """
+        content: dict[str, Json] = {}
+        if self.imports:
+            content["import"] = [
+                {"to": address, "id": _literal(id_)} for address, id_ in self.imports.items()
+            ]
+        data: dict[str, dict[str, Json]] = {}
+        for number, search in enumerate(self.searches):
+            data.setdefault(search.data, {})[_SEARCH.format(number)] = _block(number, search)
+        if data:
+            content["data"] = data
+        files = {_FILE: json.dumps(content, indent=1)} if content else {}
+        names = {search.provider_name for search in self.searches} & sources.keys()
+        if names:
+            required = {name: {"source": sources[name]} for name in sorted(names)}
+            files[_OVERRIDE] = json.dumps({"terraform": {"required_providers": required}})
+        return files
 
 
-def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Answer:
     """
-    What the step's identity is for an object; None where it declares none, Unresolvable where that
-    has no value, is no text, or holds a secret.
+    What came back for one thing asked. ``ids`` are those that the provider named; a search that
+    lists none is answered ``absent``. ``why`` says why it is ``unknown``.
     """
-    key = declared(step.identity, address)
-    if key is None:
-        return None
-    template = step.identity[key]
-    if key != address.text and not _keyed(template):
-        raise Unresolvable(f"the identity of {key} is no instance's: it needs ${{each.key}}")
-    resolved = template.resolve(_with_key(lookup, address))
-    if resolved.secrets:
-        raise Unresolvable(f"the identity of {key} holds a secret, which no record may")
-    if isinstance(resolved.value, bool) or not isinstance(resolved.value, str | int):
-        raise Unresolvable(f"the identity of {key} is no text")
-    if resolved.value == "":
-        raise Unresolvable(f"the identity of {key} is empty")
-    return str(resolved.value)
+
+    verdict: Verdict
+    ids: tuple[str, ...] = ()
+    why: str = ""
 
 
-def _by_import(
-    inquiry: DoubtQuery,
-    step: Step,
-    lookup: Lookup,
-    state: PulledState,
-    _: Searches,
-) -> DoubtQuery:
-    doubt, address = inquiry.doubt, inquiry.address
-    if doubt.id is None and declared(step.identity, address) is None:
-        return inquiry
-    if address.type == _WITHOUT_REMOTE:
-        raise Unresolvable(f"a {address.type} has no remote side: it would be found by any id")
-    if doubt.address in state.addresses:
-        raise Unresolvable("its address holds another object, so none can be found by import")
-    identity = import_id(step, address, lookup)
-    if identity is not None:
-        return replace(inquiry, import_id=identity)
-    return replace(inquiry, import_id=doubt.id, origin="id")
-
-
-def _by_search(
-    inquiry: DoubtQuery,
-    step: Step,
-    lookup: Lookup,
-    state: PulledState,
-    searches: Searches,
-) -> DoubtQuery:
-    key = declared(step.search, inquiry.address)
-    if key is None:
-        return inquiry
-    template = step.search[key]
-    if not _keyed(template):
-        return replace(inquiry, search=_number(searches, (key, None), template, lookup))
-    own, resource = inquiry.address, inquiry.address.resource
-    number = _number(searches, (key, own.key), template, _with_key(lookup, own))
-    held = [parse_address(item.address) for item in state.objects if item.deposed is None]
-    other = next((item for item in held if item.resource == resource and item != own), None)
-    control = None
-    if other is not None:
-        control = _number(searches, (key, other.key), template, _with_key(lookup, other))
-    return replace(inquiry, search=number, control=control)
-
-
-def _number(
-    searches: Searches, key: tuple[str, str | None], template: Template, lookup: Lookup
-) -> int:
+@dataclass(frozen=True, slots=True)
+class QueryResult:
     """
-    The number of a search, which is added where it is new.
+    The answer for each import by address, each search by number, and each saved object by its key.
     """
-    if key not in searches:
-        searches[key] = _search(template, lookup)
-    return list(searches).index(key)
+
+    imports: Mapping[str, Answer] = field(default_factory=dict)
+    searches: Mapping[int, Answer] = field(default_factory=dict)
+    saved: Mapping[ObjectKey, Answer] = field(default_factory=dict)
 
 
-def declared(by_address: Mapping[str, Template], address: Address) -> str | None:
+def unanswered(query: ProviderQuery, why: str) -> QueryResult:
     """
-    The key under which something is declared for an object: its own address or its resource's.
+    The result of a query that could not be asked.
     """
-    return next((key for key in (address.text, address.resource) if key in by_address), None)
-
-
-def _keyed(template: Template) -> bool:
-    return any(reference.kind == "each_key" for reference in template.references)
-
-
-def _search(template: Template, lookup: Lookup) -> Search:
-    value = template.resolve(lookup).value
-    return Search(
-        data=value["data"],
-        arguments=value.get("arguments") or {},
-        ids=value["ids"],
-        provider=value.get("provider"),
+    unknown = Answer("unknown", why=why)
+    return QueryResult(
+        dict.fromkeys(query.imports, unknown),
+        dict.fromkeys(range(len(query.searches)), unknown),
+        {(item.address, item.id): unknown for item in query.saved.values()},
     )
 
 
-def _with_key(lookup: Lookup, address: Address) -> Lookup:
-    def look_up(reference: Reference) -> Resolved:
-        if reference.kind != "each_key":
-            return lookup(reference)
-        if address.key is None:
-            raise Unresolvable(f"{address.text} has no instances: ${{each.key}} has no value")
-        return Resolved(address.key)
+def read_result(
+    query: ProviderQuery, messages: Iterable[Message], *, succeeded: bool
+) -> QueryResult:
+    """
+    The answers in the messages of the plan. That it ``succeeded`` says only of saved objects that
+    each of them was refreshed; whether an import exists it does not decide.
+    """
+    read = _PlanMessages.of(messages, asked=frozenset((*query.targets, *query.saved)))
+    return QueryResult(
+        {address: _import_answer(read, address, id_) for address, id_ in query.imports.items()},
+        {number: _search_answer(read, number, s) for number, s in enumerate(query.searches)},
+        {
+            (item.address, item.id): _saved_answer(query, read, address, item, succeeded=succeeded)
+            for address, item in query.saved.items()
+        },
+    )
 
-    return look_up
+
+@dataclass(frozen=True, slots=True)
+class _PlanMessages:
+    """
+    The messages of a plan, by what they say: ``present`` are addresses at which the provider has an
+    object, ``lost`` those at which the refresh lost one, ``missing`` those whose import id names
+    none, ``lists`` the ids by search.
+    """
+
+    present: frozenset[str]
+    lost: frozenset[str]
+    missing: frozenset[str]
+    lists: Mapping[int, tuple[str, ...]]
+    errors: tuple[Diagnostic, ...]
+    asked: frozenset[str]
+
+    @classmethod
+    def of(cls, messages: Iterable[Message], *, asked: frozenset[str]) -> _PlanMessages:
+        present: set[str] = set()
+        lost: set[str] = set()
+        missing: set[str] = set()
+        lists: dict[int, tuple[str, ...]] = {}
+        errors: dict[Diagnostic, None] = {}
+        for message in messages:
+            match message:
+                case PlannedChange(address, importing=str()) | RefreshComplete(address):
+                    present.add(address)
+                case ResourceDrift(address, "delete"):
+                    lost.add(address)
+                case DiagnosticMessage(diagnostic) if diagnostic.severity == "error":
+                    absent, listed = _missing_address(diagnostic), _listed(diagnostic)
+                    if absent is not None:
+                        missing.add(absent)
+                    elif listed is not None:
+                        lists[listed[0]] = listed[1]
+                    else:
+                        errors[diagnostic] = None
+                case _:
+                    pass
+        return cls(
+            frozenset(present), frozenset(lost), frozenset(missing), lists, tuple(errors), asked
+        )
+
+    def reason(self, *addresses: str) -> str:
+        """
+        Why there is no answer: the error at the first of these addresses that has one, else the
+        errors that concern nothing asked and so stopped the plan.
+        """
+        for address in addresses:
+            for error in self.errors:
+                if error.address == address:
+                    return _line(error)
+        general = [_line(error) for error in self.errors if error.address not in self.asked]
+        if general:
+            return "; ".join(dict.fromkeys(general))
+        if self.errors:
+            return f"the plan failed elsewhere: {_line(self.errors[0])}"
+        return "the engine said nothing of it"
+
+
+def _import_answer(read: _PlanMessages, address: str, import_id: str) -> Answer:
+    # The engine reports the read before it says that nothing is there: missing outweighs present.
+    if address in read.missing:
+        return Answer("absent")
+    if address in read.present:
+        return Answer("exists", (import_id,))
+    return Answer("unknown", why=read.reason(address))
+
+
+def _search_answer(read: _PlanMessages, number: int, search: Search) -> Answer:
+    if number not in read.lists:
+        return Answer("unknown", why=read.reason(_data_address(number, search)))
+    ids = read.lists[number]
+    return Answer("exists" if ids else "absent", ids)
+
+
+def _saved_answer(
+    query: ProviderQuery,
+    read: _PlanMessages,
+    address: str,
+    item: StateObject,
+    *,
+    succeeded: bool,
+) -> Answer:
+    if item.configuration in query.untrusted:
+        return Answer("unknown", why="its provider is configured from objects of this step")
+    if address in read.lost:
+        return Answer("absent")
+    if address in read.present or succeeded:
+        return Answer("exists", (item.id,) if item.id is not None else ())
+    return Answer("unknown", why=read.reason(address, item.configuration))
+
+
+def _block(number: int, search: Search) -> dict[str, Json]:
+    block: dict[str, Json] = {k: _literal(v) for k, v in search.arguments.items()}
+    if search.provider:
+        block["provider"] = search.provider
+    block["lifecycle"] = {
+        "postcondition": {
+            "condition": "${self == null}",
+            "error_message": f"orchestrator:{number}:${{jsonencode(self.{search.ids})}}",
+        }
+    }
+    return block
+
+
+def _literal(value: Json) -> Json:
+    """
+    The value in Terraform's JSON syntax with nothing in it to interpret.
+    """
+    match value:
+        case str():
+            return value.replace("${", "$${").replace("%{", "%%{")
+        case dict():
+            return {_literal(key): _literal(item) for key, item in value.items()}
+        case list():
+            return [_literal(item) for item in value]
+        case _:
+            return value
+
+
+def _data_address(number: int, search: Search) -> str:
+    return f"data.{search.data}.{_SEARCH.format(number)}"
+
+
+def _missing_address(diagnostic: Diagnostic) -> str | None:
+    if diagnostic.summary != _MISSING:
+        return None
+    quoted = _MISSING_ADDRESS.search(diagnostic.detail)
+    try:
+        return str(json.loads(quoted[1])) if quoted else None
+    except ValueError:  # an escape that JSON does not have: unanswered, not missing
+        return None
+
+
+def _listed(diagnostic: Diagnostic) -> tuple[int, tuple[str, ...]] | None:
+    """
+    The search and the ids that it found; None where the diagnostic says something else.
+    """
+    said = _FOUND.fullmatch(diagnostic.detail.strip())
+    if said is None:
+        return None
+    try:
+        value = json.loads(said[2])
+    except ValueError:  # cut, or masked
+        return None
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int) for item in items):
+        return None
+    return int(said[1]), tuple(dict.fromkeys(map(str, items)))
+
+
+def _line(diagnostic: Diagnostic) -> str:
+    return " ".join(f"{diagnostic.summary}: {diagnostic.detail}".split()).removesuffix(":")[:400]

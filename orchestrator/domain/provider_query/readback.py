@@ -15,8 +15,8 @@ from typing import Literal
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.query import DoubtQuery
-from orchestrator.domain.provider_query.query_plan import ProviderQuery, QueryResult
+from orchestrator.domain.provider_query.doubt_query import DoubtQuery
+from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
 from orchestrator.domain.record.record import (
     Doubt,
     ManualSearch,
@@ -25,7 +25,6 @@ from orchestrator.domain.record.record import (
     SettledDoubt,
 )
 
-Verdict = Literal["exists", "absent", "unknown"]
 Method = Literal["identity", "id", "search", "none"]
 
 #: Why an object that was found cannot be adopted.
@@ -74,19 +73,9 @@ def known_objects(
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class _Conclusion:
     """
-    When is asked, and for how many seconds more something of a doubt's call may be under way.
-    """
-
-    at: datetime
-    left: Callable[[Doubt], float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Finding:
-    """
-    What one way of asking says of an object.
+    What the answer to one way of asking means for an object.
     """
 
     verdict: Verdict
@@ -96,76 +85,78 @@ class _Finding:
 
 
 def read_back(
-    inquiries: Sequence[DoubtQuery],
-    questions: ProviderQuery,
-    answers: QueryResult,
+    queries: Sequence[DoubtQuery],
+    result: QueryResult,
     known: KnownObjects,
-    moment: Moment,
     *,
-    named: Callable[[DoubtQuery], bool],
-    astray: Callable[[str], str | None],
-    look: Callable[[Doubt, str], ManualSearch],
+    at: datetime,
+    seconds_left: Callable[[Doubt], float],
+    has_named: Callable[[DoubtQuery], bool],
+    scope_change: Callable[[str], str | None],
+    where_to_look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
     """
-    The doubts with their readbacks. ``named`` tells whether the identity of an object has named one
-    that was created here; ``astray`` why the provider of a local name may ask elsewhere than it
-    created, None where nothing says so; ``look`` where a person may look.
+    The doubts with their readbacks, asked for ``at`` that time; for ``seconds_left`` a request of
+    the call that left a doubt may still be under way.
+
+    ``has_named``: whether the identity of an object has named one that was created here.
+    ``scope_change``: why the provider of a local name may ask elsewhere than it created, None where
+    nothing says so. ``where_to_look``: where a person may look.
     """
-    sharing = Counter(inquiry.search for inquiry in inquiries)
+    sharing = Counter(query.search for query in queries)
     doubts = []
-    for inquiry in inquiries:
+    for query in queries:
         ways = []
-        if inquiry.import_id is not None:
-            ways.append(_imported(inquiry, answers, known, named))
-        if inquiry.search is not None:
-            ways.append(_searched(inquiry, questions, answers, known, sharing[inquiry.search]))
-        finding = _weigh(inquiry, ways, moment)
-        provider = inquiry.address.provider_name
-        elsewhere = astray(provider) if finding.verdict != "unknown" else None
+        if query.import_id is not None:
+            answer = result.imports[query.address.text]
+            ways.append(_by_import_id(query, answer, known, has_named))
+        if query.search is not None:
+            ways.append(_by_search(query, result.searches, known, sharing[query.search]))
+        conclusion = _combined(query, ways, seconds_left)
+        provider = query.address.provider_name
+        elsewhere = scope_change(provider) if conclusion.verdict != "unknown" else None
         if elsewhere is not None:
-            verdict: Verdict = "unknown" if finding.verdict == "absent" else finding.verdict
-            why = f"{finding.why}; but {elsewhere}: it may have asked elsewhere"
-            finding = replace(finding, verdict=verdict, why=why)
-        adoptable = inquiry.address.text not in known.occupied_addresses
-        blocked = finding.ids and not adoptable
+            verdict: Verdict = "unknown" if conclusion.verdict == "absent" else conclusion.verdict
+            why = f"{conclusion.why}; but {elsewhere}: it may have asked elsewhere"
+            conclusion = replace(conclusion, verdict=verdict, why=why)
+        adoptable = query.address.text not in known.occupied_addresses
+        blocked = conclusion.ids and not adoptable
+        nowhere = conclusion.verdict == "unknown" and not conclusion.ids
         readback = Readback(
-            verdict=finding.verdict,
-            method=finding.method,
-            ids=finding.ids,
+            verdict=conclusion.verdict,
+            method=conclusion.method,
+            ids=conclusion.ids,
             adoptable=adoptable,
-            why=f"{finding.why}; {OCCUPIED}" if blocked else finding.why,
-            at=moment.at,
-            look=look(inquiry.doubt, provider)
-            if finding.verdict == "unknown" and not finding.ids
-            else None,
+            why=f"{conclusion.why}; {OCCUPIED}" if blocked else conclusion.why,
+            at=at,
+            look=where_to_look(query.doubt, provider) if nowhere else None,
         )
-        doubts.append(inquiry.doubt.model_copy(update={"readback": readback}))
+        doubts.append(query.doubt.model_copy(update={"readback": readback}))
     return tuple(doubts)
 
 
-def _imported(
-    inquiry: DoubtQuery,
-    answers: QueryResult,
+def _by_import_id(
+    query: DoubtQuery,
+    answer: Answer,
     known: KnownObjects,
-    named: Callable[[DoubtQuery], bool],
-) -> _Finding:
-    address, asked, method = inquiry.address, inquiry.import_id, inquiry.origin
+    has_named: Callable[[DoubtQuery], bool],
+) -> _Conclusion:
+    address, asked, method = query.address, query.import_id, query.origin
     assert asked is not None, "only what has an import id is asked for by it"
-    if address.text in answers.found:
+    if answer.verdict == "exists":
         owner = known.managed.get((address.type, asked))
         if owner is not None:
-            return _Finding("unknown", method, f"{asked} exists, but it is {owner}")
-        return _Finding(
+            return _Conclusion("unknown", method, f"{asked} exists, but it is {owner}")
+        return _Conclusion(
             "exists", method, f"the provider has an object with the id {asked}", (asked,)
         )
-    if address.text not in answers.missing:
-        why = f"asked for {asked}, and got no answer: {answers.trouble(address.text)}"
-        return _Finding("unknown", method, why)
-    if (address.resource, method) in known.adopted_methods or (
-        method == "identity" and named(inquiry)
-    ):
-        return _Finding("absent", method, f"the provider has no object with the id {asked}")
-    return _Finding(
+    if answer.verdict == "unknown":
+        why = f"asked for {asked}, and got no answer: {answer.why}"
+        return _Conclusion("unknown", method, why)
+    proven = (address.resource, method) in known.adopted_methods
+    if proven or (method == "identity" and has_named(query)):
+        return _Conclusion("absent", method, f"the provider has no object with the id {asked}")
+    return _Conclusion(
         "unknown",
         method,
         f"no object has the id {asked}, but that has never been seen to be the id of one: "
@@ -173,55 +164,53 @@ def _imported(
     )
 
 
-def _searched(
-    inquiry: DoubtQuery,
-    questions: ProviderQuery,
-    answers: QueryResult,
-    known: KnownObjects,
-    sharing: int,
-) -> _Finding:
-    number, address = inquiry.search, inquiry.address
+def _by_search(
+    query: DoubtQuery, searches: Mapping[int, Answer], known: KnownObjects, sharing: int
+) -> _Conclusion:
+    number, address = query.search, query.address
     assert number is not None, "only what has a search is searched for"
-    if number not in answers.listed:
-        trouble = answers.search_trouble(number, questions.searches[number])
-        return _Finding("unknown", "search", f"the search gave no answer: {trouble}")
-    listed = answers.listed[number]
-    fresh = tuple(id_ for id_ in listed if (address.type, id_) not in known.managed)
-    if len(fresh) == 1 and sharing == 1:
-        return _Finding("exists", "search", "the search found one that no step has", fresh)
-    if fresh:
-        verdict: Verdict = "exists" if len(fresh) >= sharing else "unknown"
-        why = f"the search found {len(fresh)} that no step has, for {sharing} in doubt"
-        return _Finding(verdict, "search", f"{why}: attributes tell which is which", fresh)
-    control = answers.listed.get(inquiry.control, ()) if inquiry.control is not None else ()
-    seen = known.ids_in_state.get(address.resource, frozenset()).intersection((*listed, *control))
+    answer = searches[number]
+    if answer.verdict == "unknown":
+        return _Conclusion("unknown", "search", f"the search gave no answer: {answer.why}")
+    unmanaged = tuple(id_ for id_ in answer.ids if (address.type, id_) not in known.managed)
+    if len(unmanaged) == 1 and sharing == 1:
+        return _Conclusion("exists", "search", "the search found one that no step has", unmanaged)
+    if unmanaged:
+        verdict: Verdict = "exists" if len(unmanaged) >= sharing else "unknown"
+        why = f"the search found {len(unmanaged)} that no step has, for {sharing} in doubt"
+        return _Conclusion(verdict, "search", f"{why}: attributes tell which is which", unmanaged)
+    control = searches[query.control].ids if query.control is not None else ()
+    own = known.ids_in_state.get(address.resource, frozenset())
+    seen = own.intersection((*answer.ids, *control))
     if seen or (address.resource, "search") in known.adopted_methods:
         why = f"the search finds {len(seen)} others of {address.resource}, and not this one"
-        return _Finding("absent", "search", why)
-    return _Finding(
+        return _Conclusion("absent", "search", why)
+    return _Conclusion(
         "unknown", "search", "the search found nothing, but it has never been seen to find one"
     )
 
 
-def _weigh(inquiry: DoubtQuery, ways: Sequence[_Finding], moment: Moment) -> _Finding:
+def _combined(
+    query: DoubtQuery, ways: Sequence[_Conclusion], seconds_left: Callable[[Doubt], float]
+) -> _Conclusion:
     """
     What all ways together say: one that found it is believed before one that proves it absent.
     """
     for verdict in ("exists", "absent"):
-        found = next((way for way in ways if way.verdict == verdict), None)
-        if found is None:
+        way = next((way for way in ways if way.verdict == verdict), None)
+        if way is None:
             continue
-        left = moment.left(inquiry.doubt)
+        left = seconds_left(query.doubt)
         if verdict == "absent" and left > 0:
-            why = f"{found.why}; a request may still be under way: ask again in {left:.0f} s"
-            return _Finding("unknown", found.method, why)
-        return found
-    said = [*(way.why for way in ways), *inquiry.obstacles]
-    if not said:
-        said = [f"the step has neither `identity` nor `search` for {inquiry.address.resource}"]
+            why = f"{way.why}; a request may still be under way: ask again in {left:.0f} s"
+            return _Conclusion("unknown", way.method, why)
+        return way
+    reasons = [*(way.why for way in ways), *query.obstacles]
+    if not reasons:
+        reasons = [f"the step has neither `identity` nor `search` for {query.address.resource}"]
     method: Method = ways[-1].method if ways else "none"
     candidates = tuple(id_ for way in ways for id_ in way.ids)
-    return _Finding("unknown", method, "; ".join(said), candidates)
+    return _Conclusion("unknown", method, "; ".join(reasons), candidates)
 
 
 def _adoptions(settled: Iterable[SettledDoubt]) -> Iterable[tuple[str, str]]:

@@ -1,0 +1,177 @@
+"""
+How each object in doubt can be asked for: by its import id, by a search, or not at all and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orchestrator.domain.addresses import Address, parse_address
+from orchestrator.domain.blueprint.blueprint import Step
+from orchestrator.domain.blueprint.references import (
+    Lookup,
+    Reference,
+    Resolved,
+    Template,
+    Unresolvable,
+)
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.query import ProviderQuery, Search
+from orchestrator.domain.record.record import Doubt
+
+#: A type whose objects have no remote side: any id "exists".
+_WITHOUT_REMOTE = "terraform_data"
+
+
+#: Searches by the key that declares them and, where they differ, by the key of the instance.
+Searches = dict[tuple[str, str | None], Search]
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtQuery:
+    """
+    One object in doubt and the ways to ask for it: its import id with its origin, and the number
+    of a search. Where that is the instance's own, ``control`` is the number of the same search for
+    another instance, which provider state holds. ``obstacles`` say why a way is closed.
+    """
+
+    doubt: Doubt
+    address: Address
+    import_id: str | None = None
+    origin: Literal["identity", "id"] = "identity"
+    search: int | None = None
+    control: int | None = None
+    obstacles: tuple[str, ...] = ()
+
+
+def doubt_queries(
+    step: Step, doubts: Iterable[Doubt], lookup: Lookup, state: PulledState
+) -> tuple[ProviderQuery, tuple[DoubtQuery, ...]]:
+    """
+    What to ask for the creates among ``doubts``, on the provider state as it is now. ``lookup``
+    resolves what the step's identity and search refer to.
+    """
+    searches: Searches = {}
+    queries = []
+    for doubt in doubts:
+        if doubt.action != "create":
+            continue
+        query = DoubtQuery(doubt, parse_address(doubt.address))
+        for way in (_by_import, _by_search):
+            try:
+                query = way(query, step, lookup, state, searches)
+            except Unresolvable as exc:
+                query = replace(query, obstacles=(*query.obstacles, str(exc)))
+        queries.append(query)
+    imports = {i.doubt.address: i.import_id for i in queries if i.import_id is not None}
+    asked = ProviderQuery(imports, tuple(searches.values()), state=state.raw)
+    return asked, tuple(queries)
+
+
+def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
+    """
+    What the step's identity is for an object; None where it declares none, Unresolvable where that
+    has no value, is no text, or holds a secret.
+    """
+    key = declared(step.identity, address)
+    if key is None:
+        return None
+    template = step.identity[key]
+    if key != address.text and not _keyed(template):
+        raise Unresolvable(f"the identity of {key} is no instance's: it needs ${{each.key}}")
+    resolved = template.resolve(_with_key(lookup, address))
+    if resolved.secrets:
+        raise Unresolvable(f"the identity of {key} holds a secret, which no record may")
+    if isinstance(resolved.value, bool) or not isinstance(resolved.value, str | int):
+        raise Unresolvable(f"the identity of {key} is no text")
+    if resolved.value == "":
+        raise Unresolvable(f"the identity of {key} is empty")
+    return str(resolved.value)
+
+
+def _by_import(
+    query: DoubtQuery,
+    step: Step,
+    lookup: Lookup,
+    state: PulledState,
+    _: Searches,
+) -> DoubtQuery:
+    doubt, address = query.doubt, query.address
+    if doubt.id is None and declared(step.identity, address) is None:
+        return query
+    if address.type == _WITHOUT_REMOTE:
+        raise Unresolvable(f"a {address.type} has no remote side: it would be found by any id")
+    if doubt.address in state.addresses:
+        raise Unresolvable("its address holds another object, so none can be found by import")
+    identity = import_id(step, address, lookup)
+    if identity is not None:
+        return replace(query, import_id=identity)
+    return replace(query, import_id=doubt.id, origin="id")
+
+
+def _by_search(
+    query: DoubtQuery,
+    step: Step,
+    lookup: Lookup,
+    state: PulledState,
+    searches: Searches,
+) -> DoubtQuery:
+    key = declared(step.search, query.address)
+    if key is None:
+        return query
+    template = step.search[key]
+    if not _keyed(template):
+        return replace(query, search=_number(searches, (key, None), template, lookup))
+    own, resource = query.address, query.address.resource
+    number = _number(searches, (key, own.key), template, _with_key(lookup, own))
+    held = [parse_address(item.address) for item in state.objects if item.deposed is None]
+    other = next((item for item in held if item.resource == resource and item != own), None)
+    control = None
+    if other is not None:
+        control = _number(searches, (key, other.key), template, _with_key(lookup, other))
+    return replace(query, search=number, control=control)
+
+
+def _number(
+    searches: Searches, key: tuple[str, str | None], template: Template, lookup: Lookup
+) -> int:
+    """
+    The number of a search, which is added where it is new.
+    """
+    if key not in searches:
+        searches[key] = _search(template, lookup)
+    return list(searches).index(key)
+
+
+def declared(by_address: Mapping[str, Template], address: Address) -> str | None:
+    """
+    The key under which something is declared for an object: its own address or its resource's.
+    """
+    return next((key for key in (address.text, address.resource) if key in by_address), None)
+
+
+def _keyed(template: Template) -> bool:
+    return any(reference.kind == "each_key" for reference in template.references)
+
+
+def _search(template: Template, lookup: Lookup) -> Search:
+    value = template.resolve(lookup).value
+    return Search(
+        data=value["data"],
+        arguments=value.get("arguments") or {},
+        ids=value["ids"],
+        provider=value.get("provider"),
+    )
+
+
+def _with_key(lookup: Lookup, address: Address) -> Lookup:
+    def look_up(reference: Reference) -> Resolved:
+        if reference.kind != "each_key":
+            return lookup(reference)
+        if address.key is None:
+            raise Unresolvable(f"{address.text} has no instances: ${{each.key}} has no value")
+        return Resolved(address.key)
+
+    return look_up
