@@ -276,6 +276,7 @@ def open_services(
     Invalid where the engine is not one that blueprint and modules accept; Refused where the
     environment would change silently what is applied.
     """
+    from orchestrator.app.redacting_sink import RedactingSink
     from orchestrator.app.services import Limits, Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
@@ -306,7 +307,7 @@ def open_services(
             processes=processes,
             clock=clock,
             ids=RandomIds(),
-            sink=sink,
+            sink=RedactingSink(sink, masker),
             engine=TerraformEngine(info, environment=environment, processes=processes),
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock),

@@ -32,7 +32,6 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
     An observer for a mutating call: shows each message and tracks what is under way.
     """
     services = session.services
-    mask = services.masker.mask
 
     def observe(message: Message) -> None:
         event: Event | None = None
@@ -53,9 +52,8 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
                 if action not in MUTATIONS:
                     return
                 session.object_ended(target, address, action)
-                shown = mask(object_id) if object_id else None
                 event = ObjectEvent(
-                    at=at, step=step, state="done", address=address, action=action, id=shown
+                    at=at, step=step, state="done", address=address, action=action, id=object_id
                 )
             case ApplyErrored(address, action, _):
                 session.object_ended(target, address, action)
@@ -65,7 +63,7 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
             case DiagnosticMessage(diagnostic):
                 event = EngineDiagnostic(at=at, step=step, diagnostic=diagnostic)
             case ProvisionProgress(address, line):
-                event = EngineLine(at=at, step=step, address=address, line=mask(line))
+                event = EngineLine(at=at, step=step, address=address, line=line)
             case (
                 PlannedChange()
                 | RefreshComplete()

@@ -88,7 +88,7 @@ class Services:
                     "at": self.clock.now(),
                     "step": step,
                     "level": level,
-                    "message": self.masker.mask(message),
+                    "message": message,
                     "hint": hint,
                 }
             )

@@ -27,8 +27,8 @@ from orchestrator.domain.record.record import (
     RunRecord,
     StepRun,
 )
-from orchestrator.domain.record.redaction import redacted_run
 from orchestrator.domain.record.states import Liveness, StepStatus
+from orchestrator.domain.redaction import redacted
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 
 
@@ -97,7 +97,7 @@ class Session:
                 return
             self.run = self.run.model_copy(update={"steps": steps})
             try:
-                self.services.files.write_run(self.run)
+                self._write_run()
             except StoreUnavailable as exc:
                 self.services.note(f"run record not written: {exc.message}", level="warning")
 
@@ -129,13 +129,17 @@ class Session:
             )
             self.run = self.run.model_copy(update={"steps": steps, "orphaned": tuple(orphaned)})
 
+    def _write_run(self) -> None:
+        self.services.files.write_run(redacted(self.run, self.services.masker))
+
     def publish(self) -> None:
         """
         Make the run record durable in the store as it is now: should this machine be lost, the run
         can be repeated from another. StoreUnavailable where it cannot be written.
         """
         with self._lock:
-            name, text = f"runs/{self.run_id}/run.json", self.run.to_json()
+            run = redacted(self.run, self.services.masker)
+        name, text = f"runs/{self.run_id}/run.json", run.to_json()
         self.services.store.put_blob(name, text.encode())
 
     def fail(self, code: int) -> None:
@@ -299,14 +303,13 @@ class Session:
 
     def finish(self, exit_code: int, error: Fault | None) -> None:
         """
-        Write the run record for the last time, and a copy into the store. A secret output that a
-        person typed is known as one only now.
+        Write the run record for the last time, and a copy into the store.
         """
         with self._lock:
             ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
-            self.run = redacted_run(self.run.model_copy(update=ended), self.services.masker)
+            self.run = self.run.model_copy(update=ended)
         try:
-            self.services.files.write_run(self.run)
+            self._write_run()
             self.publish()
         except StoreUnavailable as exc:
             self.services.note(f"run record not written: {exc.message}", level="warning")
@@ -347,8 +350,7 @@ def open_session(
             for step in steps
         ),
     )
-    run = redacted_run(run, services.masker)
-    services.files.write_run(run)
+    services.files.write_run(redacted(run, services.masker))
     return Session(services, deployment, run)
 
 

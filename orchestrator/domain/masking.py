@@ -20,7 +20,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator
 
-from orchestrator.domain.record.record import Json
+from orchestrator.domain.text import Json
 
 MARK = "(sensitive)"
 

@@ -36,9 +36,9 @@ from orchestrator.domain.record.record import (
     Resources,
     Verification,
 )
-from orchestrator.domain.record.redaction import redacted
 from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.record.transitions import hook_begun, hook_ended, mark, unchanged
+from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry

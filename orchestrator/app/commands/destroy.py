@@ -33,9 +33,9 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.record.redaction import redacted_retention
 from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
+from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
@@ -243,7 +243,7 @@ def _report_skipped(
         runner.end_skipped(
             step,
             reason,
-            retained=held and redacted_retention(held, runner.services.masker),
+            retained=held and redacted(held, runner.services.masker),
             absence=known.absence if known else None,
         )
 

@@ -17,7 +17,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message, PulledState
 from orchestrator.domain.record.assessment import inventory
 from orchestrator.domain.record.record import Json, OperationRecord
-from orchestrator.domain.record.redaction import redacted
+from orchestrator.domain.redaction import redacted
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
 #: Waits in seconds between tries to record an outcome before it goes to the spool.

@@ -29,6 +29,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
+from orchestrator.domain.text import Word
 
 
 class StepState(JsonModel):
@@ -40,27 +41,27 @@ class StepState(JsonModel):
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     status: StepStatus
     condition: Condition | None = None
     sequence: int | None = None
-    run_id: str | None = None
+    run_id: Word | None = None
     last_run_status: StepStatus | None = None
-    module_ref: str | None = None
+    module_ref: Word | None = None
     active_command: Command | None = None
     failed_command: Command | None = None
     last_error: str | None = None
-    blocked_by: tuple[str, ...] = ()
+    blocked_by: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
-    outputs: dict[str, Json] = {}
-    sensitive_outputs: tuple[str, ...] = ()
+    outputs: dict[Word, Json] = {}
+    sensitive_outputs: tuple[Word, ...] = ()
     verification: Verification | None = None
     updated_at: datetime | None = None
-    directory: str | None = None
-    outputs_from: dict[str, OutputOrigin] = {}
+    directory: Word | None = None
+    outputs_from: dict[Word, OutputOrigin] = {}
     in_flight: tuple[InFlight, ...] = ()
-    tainted: tuple[str, ...] = ()
+    tainted: tuple[Word, ...] = ()
     retained: Retention | None = None
     review_overdue: bool = False
     spooled: bool = False
@@ -78,12 +79,12 @@ class StatusDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.status/1"] = Field("orchestrator.status/1", alias="schema")
-    project: str
-    blueprint: str
-    environment: str
+    project: Word
+    blueprint: Word
+    environment: Word
     verdict: Verdict
     steps: tuple[StepState, ...]
-    orphaned: tuple[str, ...] = ()
+    orphaned: tuple[Word, ...] = ()
     next: tuple[NextCommand, ...] = ()
 
 
@@ -95,7 +96,7 @@ class StatusListDocument(JsonDocument):
     schema_: Literal["orchestrator.status_list/1"] = Field(
         "orchestrator.status_list/1", alias="schema"
     )
-    project: str
+    project: Word
     blueprints: tuple[StatusDocument, ...]
 
 
@@ -105,13 +106,13 @@ class HistoryEntry(JsonModel):
     """
 
     sequence: int
-    entry_id: str
+    entry_id: Word
     status: Status
     previous_status: Status | None = None
     active_command: Command | None = None
     failed_command: Command | None = None
     last_error: str | None = None
-    run_id: str
+    run_id: Word
     updated_at: datetime
     actor: Actor
     in_doubt: tuple[Doubt, ...] = ()
@@ -127,13 +128,13 @@ class HistoryDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.history/1"] = Field("orchestrator.history/1", alias="schema")
-    project: str
-    target: str
+    project: Word
+    target: Word
     entries: tuple[HistoryEntry, ...]
 
 
 class StepOutcome(JsonModel):
-    step: str
+    step: Word
     status: StepStatus
 
 
@@ -142,10 +143,10 @@ class RunLine(JsonModel):
     A run in a list. ``exit_code`` and ``ended_at`` are None where it has not ended, or was killed.
     """
 
-    run_id: str
-    blueprint: str
-    environment: str
-    command: str
+    run_id: Word
+    blueprint: Word
+    environment: Word
+    command: Word
     started_at: datetime
     ended_at: datetime | None = None
     exit_code: int | None = None
@@ -160,9 +161,9 @@ class OverdueReview(JsonModel):
     A retained target whose date of review has passed.
     """
 
-    target: str
+    target: Word
     owner: str
-    review_by: str
+    review_by: Word
 
 
 class RunsDocument(JsonDocument):
@@ -171,7 +172,7 @@ class RunsDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.runs/1"] = Field("orchestrator.runs/1", alias="schema")
-    project: str
+    project: Word
     runs: tuple[RunLine, ...]
     overdue: tuple[OverdueReview, ...] = ()
 
@@ -185,15 +186,15 @@ class PlannedStep(JsonModel):
     sensitive ones masked. ``before_destroy`` is what would be done before the step is destroyed.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     status: Literal["planned", "unchanged", "deferred", "failed"]
     actions: tuple[PlannedAction, ...] = ()
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[Word, ...] = ()
     drifted: tuple[PlannedAction, ...] = ()
-    inputs: dict[str, str] = {}
+    inputs: dict[Word, str] = {}
     reason: str | None = None
-    waits_for: tuple[str, ...] = ()
+    waits_for: tuple[Word, ...] = ()
     error: Fault | None = None
     before_destroy: str | None = None
 
@@ -205,14 +206,14 @@ class PlanDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.plan/1"] = Field("orchestrator.plan/1", alias="schema")
-    project: str
-    blueprint: str
-    environment: str
+    project: Word
+    blueprint: Word
+    environment: Word
     command: Literal["apply", "destroy"] = "apply"
     changes: bool
     steps: tuple[PlannedStep, ...]
-    out: str | None = None
-    orphaned: tuple[str, ...] = ()
+    out: Word | None = None
+    orphaned: tuple[Word, ...] = ()
     next: tuple[NextCommand, ...] = ()
 
 
@@ -222,17 +223,17 @@ class ProblemDocument(JsonModel):
     """
 
     message: str
-    file: str | None = None
+    file: Word | None = None
     line: int | None = None
     column: int | None = None
     hint: str = ""
 
 
 class CheckedBlueprint(JsonModel):
-    blueprint: str
-    file: str
-    environments: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
+    blueprint: Word
+    file: Word
+    environments: tuple[Word, ...] = ()
+    steps: tuple[Word, ...] = ()
 
 
 class ValidationDocument(JsonDocument):
@@ -254,11 +255,11 @@ class GraphStep(JsonModel):
     ones).
     """
 
-    step: str
-    module_ref: str
+    step: Word
+    module_ref: Word
     wave: int
-    needs: tuple[str, ...] = ()
-    owned_by: str | None = None
+    needs: tuple[Word, ...] = ()
+    owned_by: Word | None = None
 
 
 class GraphDocument(JsonDocument):
@@ -267,8 +268,8 @@ class GraphDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.graph/1"] = Field("orchestrator.graph/1", alias="schema")
-    blueprint: str
-    environment: str
+    blueprint: Word
+    environment: Word
     steps: tuple[GraphStep, ...]
 
 
@@ -279,9 +280,9 @@ class EngineDocument(JsonDocument):
 
     schema_: Literal["orchestrator.engine/1"] = Field("orchestrator.engine/1", alias="schema")
     kind: Literal["terraform", "tofu"]
-    version: str
-    program: tuple[str, ...]
-    source: str
+    version: Word
+    program: tuple[Word, ...]
+    source: Word
     why: str
 
 
@@ -291,9 +292,9 @@ class ErrorDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.error/1"] = Field("orchestrator.error/1", alias="schema")
-    code: str
+    code: Word
     exit_code: int
     message: str
     hint: str = ""
-    reason: str | None = None
+    reason: Word | None = None
     problems: tuple[ProblemDocument, ...] = ()

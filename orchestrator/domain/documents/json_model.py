@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.record.record import Doubt
 from orchestrator.domain.record.states import Condition, Status
+from orchestrator.domain.text import Word
 
 
 class JsonModel(BaseModel):
@@ -36,10 +37,10 @@ class HookTarget(JsonModel):
     What it made stays when the step is destroyed: ``objects`` are alive.
     """
 
-    target: str
+    target: Word
     status: Status
     condition: Condition | None = None
-    run_id: str
+    run_id: Word
     last_error: str | None = None
-    objects: tuple[str, ...] = ()
+    objects: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()

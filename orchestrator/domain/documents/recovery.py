@@ -24,6 +24,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Remedy, Situation
+from orchestrator.domain.text import Word
 
 
 class RemedyReason(JsonModel):
@@ -31,7 +32,7 @@ class RemedyReason(JsonModel):
     Why an action can or cannot be taken: a stable code, and a sentence.
     """
 
-    code: str
+    code: Word
     message: str
 
 
@@ -54,11 +55,11 @@ class ObjectInDoubt(JsonModel):
     the provider answered, where it was asked.
     """
 
-    address: str
+    address: Word
     action: Action
     after: datetime | None = None
     before: datetime
-    id: str | None = None
+    id: Word | None = None
     why: str
     readback: Readback | None = None
 
@@ -69,7 +70,7 @@ class ProcessLiveness(JsonModel):
     """
 
     role: Literal["run", "engine"]
-    host: str
+    host: Word
     pid: int
     state: Liveness
 
@@ -79,8 +80,8 @@ class LastRun(JsonModel):
     What the newest run of the blueprint and environment that had the step made of it.
     """
 
-    run_id: str
-    command: str
+    run_id: Word
+    command: Word
     status: StepStatus
     error: Fault | None = None
     lineage: Lineage | None = None
@@ -91,10 +92,10 @@ class LateOutcome(JsonModel):
     The outcome of a run that had lost the target to another one: evidence, never the record.
     """
 
-    run_id: str
+    run_id: Word
     status: Status
     sequence: int
-    file: str
+    file: Word
 
 
 class StepEvidence(JsonModel):
@@ -112,13 +113,13 @@ class StepEvidence(JsonModel):
     in_doubt: tuple[ObjectInDoubt, ...] = ()
     journal: Literal["complete", "partial", "missing"] | None = None
     objects: int = 0
-    tainted: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    not_attempted: tuple[str, ...] = ()
+    tainted: tuple[Word, ...] = ()
+    failed: tuple[Word, ...] = ()
+    not_attempted: tuple[Word, ...] = ()
     last_attempt: Attempt | None = None
     last_run: LastRun | None = None
     lock: str | None = None
-    errored_state: str | None = None
+    errored_state: Word | None = None
     settling: float = 0.0
     processes: tuple[ProcessLiveness, ...] = ()
     heartbeat_age: float | None = None
@@ -131,8 +132,8 @@ class StepEvidence(JsonModel):
     inputs: str | None = None
     scope: str = ""
     action_roots: tuple[HookTarget, ...] = ()
-    parent: str | None = None
-    children: tuple[str, ...] = ()
+    parent: Word | None = None
+    children: tuple[Word, ...] = ()
 
 
 class RecoveryStep(JsonModel):
@@ -142,17 +143,17 @@ class RecoveryStep(JsonModel):
     ``hint`` says what to do first about the fault.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     status: StepStatus
     condition: Condition | None = None
     sequence: int | None = None
-    run_id: str | None = None
+    run_id: Word | None = None
     updated_at: datetime | None = None
     situation: Situation
     last_error: str | None = None
     hint: str | None = None
-    blocked_by: tuple[str, ...] = ()
+    blocked_by: tuple[Word, ...] = ()
     evidence: StepEvidence
     actions: tuple[RemedyDocument, ...]
     recommended: Remedy | None = None
@@ -166,7 +167,7 @@ class ManualGap(JsonModel):
 
     code: Literal["no_run", "unverified"]
     message: str
-    steps: tuple[str, ...] = ()
+    steps: tuple[Word, ...] = ()
 
 
 class RecoveryDocument(JsonDocument):
@@ -176,12 +177,12 @@ class RecoveryDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.recovery/1"] = Field("orchestrator.recovery/1", alias="schema")
-    project: str
-    blueprint: str
-    environment: str
+    project: Word
+    blueprint: Word
+    environment: Word
     verdict: Verdict
     steps: tuple[RecoveryStep, ...]
-    last_verified_run: str | None = None
+    last_verified_run: Word | None = None
     manual_gap: ManualGap | None = None
-    orphaned: tuple[str, ...] = ()
+    orphaned: tuple[Word, ...] = ()
     next: tuple[NextCommand, ...] = ()

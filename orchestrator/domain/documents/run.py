@@ -21,6 +21,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.text import Word
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 
@@ -30,7 +31,7 @@ class EvidenceFile(JsonModel):
     A file of an attempt: name relative to the attempt's directory, size in bytes.
     """
 
-    name: str
+    name: Word
     size: int
 
 
@@ -39,9 +40,9 @@ class AttemptEvidence(JsonModel):
     The evidence of one attempt of a step, numbered from 1.
     """
 
-    step: str
+    step: Word
     number: int
-    directory: str
+    directory: Word
     files: tuple[EvidenceFile, ...] = ()
 
 
@@ -51,8 +52,8 @@ class ConfirmedTarget(JsonModel):
     that this run established it, not an earlier one.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     now: bool
     absence: Absence
 
@@ -62,8 +63,8 @@ class RetainedTarget(JsonModel):
     A target that is kept: ``retained`` on purpose, or (None) because something retained needs it.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     reason: str | None = None
     retained: Retention | None = None
     review_overdue: bool = False
@@ -75,11 +76,11 @@ class RemainingTarget(JsonModel):
     A target that was to go and is not confirmed gone, with what may be alive of it.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     status: StepStatus
     reason: str | None = None
-    blocked_by: tuple[str, ...] = ()
+    blocked_by: tuple[Word, ...] = ()
     objects: tuple[ObjectRef, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
 
@@ -93,8 +94,8 @@ class TeardownReport(JsonModel):
     gone: tuple[ConfirmedTarget, ...] = ()
     retained: tuple[RetainedTarget, ...] = ()
     left: tuple[RemainingTarget, ...] = ()
-    untouched: tuple[str, ...] = ()
-    orphaned: tuple[str, ...] = ()
+    untouched: tuple[Word, ...] = ()
+    orphaned: tuple[Word, ...] = ()
 
 
 class RunDocument(JsonDocument):
@@ -106,7 +107,7 @@ class RunDocument(JsonDocument):
         "orchestrator.run_details/1", alias="schema"
     )
     run: RunRecord
-    directory: str
+    directory: Word
     attempts: tuple[AttemptEvidence, ...] = ()
     teardown: TeardownReport | None = None
 

@@ -1,7 +1,7 @@
 """
 What the core reports while it works. Views turn events into text; ``--json`` prints them as lines.
 
-Every text in an event is masked already. Field names are part of the JSON contract.
+Every text but a `Word` is masked before it is shown. Field names are part of the JSON contract.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from orchestrator.domain.record.record import (
     StepRun,
 )
 from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.text import Word
 
 
 class Event(BaseModel):
@@ -31,22 +32,22 @@ class Event(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    type: str
+    type: Word
     at: datetime
-    step: str = ""
+    step: Word = ""
 
 
 class RunStarted(Event):
     type: Literal["run_started"] = "run_started"
-    run_id: str
-    command: str
-    blueprint: str
-    environment: str
-    engine: str
+    run_id: Word
+    command: Word
+    blueprint: Word
+    environment: Word
+    engine: Word
     engine_why: str
-    steps: tuple[str, ...]
-    store: str
-    directory: str
+    steps: tuple[Word, ...]
+    store: Word
+    directory: Word
     lineage: Lineage | None = None
 
 
@@ -67,7 +68,7 @@ class PhaseStarted(Event):
     """
 
     type: Literal["phase_started"] = "phase_started"
-    phase: str
+    phase: Word
 
 
 class PlanReady(Event):
@@ -77,9 +78,9 @@ class PlanReady(Event):
 
     type: Literal["plan_ready"] = "plan_ready"
     actions: tuple[PlannedAction, ...]
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[Word, ...] = ()
     drifted: tuple[PlannedAction, ...] = ()
-    inputs: dict[str, str] = {}  # as shown: sensitive ones masked
+    inputs: dict[Word, str] = {}  # as shown: sensitive ones masked
 
 
 class StepDeferred(Event):
@@ -89,7 +90,7 @@ class StepDeferred(Event):
 
     type: Literal["step_deferred"] = "step_deferred"
     reason: str
-    waits_for: tuple[str, ...]
+    waits_for: tuple[Word, ...]
 
 
 class ObjectEvent(Event):
@@ -99,7 +100,7 @@ class ObjectEvent(Event):
 
     type: Literal["object"] = "object"
     state: Literal["began", "going", "done", "failed"]
-    address: str
+    address: Word
     action: Action
     id: str | None = None
     elapsed: float | None = None
@@ -111,7 +112,7 @@ class EngineLine(Event):
     """
 
     type: Literal["line"] = "line"
-    address: str | None = None
+    address: Word | None = None
     line: str
 
 
@@ -133,7 +134,7 @@ class StepRetried(Event):
     """
 
     type: Literal["step_retried"] = "step_retried"
-    phase: str
+    phase: Word
     attempt: int
     reason: str
 
@@ -153,7 +154,7 @@ class StepFinished(Event):
 
 class SignalSeen(Event):
     type: Literal["signal"] = "signal"
-    signal: str
+    signal: Word
     message: str
 
 
@@ -164,9 +165,9 @@ class LiveObjects(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    step: str
-    objects: tuple[str, ...]
-    tainted: tuple[str, ...] = ()
+    step: Word
+    objects: tuple[Word, ...]
+    tainted: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
 
 
@@ -176,14 +177,14 @@ class RunFinished(Event):
     """
 
     type: Literal["run_finished"] = "run_finished"
-    run_id: str
-    command: str
+    run_id: Word
+    command: Word
     exit_code: int
-    verdict: str
+    verdict: Word
     steps: tuple[StepRun, ...]
     alive: tuple[LiveObjects, ...] = ()
     next: tuple[NextCommand, ...] = ()
     error: str | None = None
     hint: str = ""
     seconds: float = 0.0
-    directory: str = ""
+    directory: Word = ""

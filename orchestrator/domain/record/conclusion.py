@@ -19,9 +19,9 @@ from orchestrator.domain.record.faults import (
     targeted_fault,
 )
 from orchestrator.domain.record.hook_results import (
+    active_hook,
     command_outcome,
     hook_fault,
-    hook_of,
     last_hook_result,
 )
 from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
@@ -107,7 +107,7 @@ def conclude_command(
     """
     The entry that ends the command of a hook. One that never began leaves the record from before.
     """
-    kind = hook_of(marker)
+    kind = active_hook(marker)
     if evidence.not_started is not None:
         fault = hook_fault(kind, evidence.not_started, code="not_started")
         return hook_reverted(marker, before, fault, stamp)

@@ -76,7 +76,7 @@ def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | No
     return record.compensation if kind == "compensate" else record.before_destroy
 
 
-def hook_of(marker: OperationRecord) -> HookKind:
+def active_hook(marker: OperationRecord) -> HookKind:
     """
     The hook that is under way by this marker.
     """

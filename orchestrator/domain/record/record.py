@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import Json as Json
+from orchestrator.domain.text import Word
 
 SCHEMA = "orchestrator.operation/1"
-
-Json = Any  # what json.loads returns; only ever carried, never looked into
 
 Phase = Literal[
     "settings", "blueprint", "module", "engine", "init", "plan", "lock",
@@ -47,9 +47,9 @@ class RecordModel(BaseModel):
 
 
 class TargetRef(RecordModel):
-    blueprint: str
-    environment: str
-    step: str
+    blueprint: Word
+    environment: Word
+    step: Word
 
     @property
     def target(self) -> Target:
@@ -64,8 +64,8 @@ class Diagnostic(RecordModel):
     severity: Literal["error", "warning"] = "error"
     summary: str
     detail: str = ""
-    address: str | None = None
-    at: str | None = None  # "file:line" within the module
+    address: Word | None = None
+    at: Word | None = None  # "file:line" within the module
 
 
 class Fault(RecordModel):
@@ -73,10 +73,10 @@ class Fault(RecordModel):
     Why a target is in ``error``: stable code, phase and one-line summary.
     """
 
-    code: str
+    code: Word
     phase: Phase
     summary: str
-    resources: tuple[str, ...] = ()
+    resources: tuple[Word, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     retriable: bool = False
 
@@ -88,15 +88,15 @@ class Attempt(RecordModel):
     """
 
     command: Command
-    run_id: str
+    run_id: Word
     at: datetime
     mutated: bool = False
     error: Fault | None = None
 
 
 class Actor(RecordModel):
-    user: str
-    host: str
+    user: Word
+    host: Word
     ci: str | None = None  # name and job address of the CI system, where there is one
 
 
@@ -105,19 +105,19 @@ class OutputOrigin(RecordModel):
     The run that a known output comes from.
     """
 
-    run_id: str
+    run_id: Word
     at: datetime
 
 
 class Source(RecordModel):
-    revision: str | None = None
+    revision: Word | None = None
     dirty: bool = False
-    blueprint_path: str  # relative to the project, with "/"
+    blueprint_path: Word  # relative to the project, with "/"
 
 
 class EngineRef(RecordModel):
     kind: Literal["terraform", "tofu"]
-    version: str
+    version: Word
 
 
 class ProviderState(RecordModel):
@@ -125,15 +125,15 @@ class ProviderState(RecordModel):
     Which provider state the target is bound to. ``location`` is the backend's address of it.
     """
 
-    backend: str
-    location: str
-    workspace: str = "default"
-    lineage: str | None = None
+    backend: Word
+    location: Word
+    workspace: Word = "default"
+    lineage: Word | None = None
     serial: int | None = None
 
 
 class PlannedAction(RecordModel):
-    address: str
+    address: Word
     action: Action
 
 
@@ -142,11 +142,11 @@ class ObjectRef(RecordModel):
     An object of the provider state: never its attributes, only what names it.
     """
 
-    address: str
-    type: str
-    provider: str
-    id: str | None = None
-    deposed: str | None = None
+    address: Word
+    type: Word
+    provider: Word
+    id: Word | None = None
+    deposed: Word | None = None
 
 
 class ManualSearch(RecordModel):
@@ -157,8 +157,8 @@ class ManualSearch(RecordModel):
 
     since: datetime | None = None
     until: datetime
-    inputs: dict[str, str] = {}
-    provider: dict[str, str] = {}
+    inputs: dict[Word, str] = {}
+    provider: dict[Word, str] = {}
 
 
 class Readback(RecordModel):
@@ -171,7 +171,7 @@ class Readback(RecordModel):
 
     verdict: Literal["exists", "absent", "unknown"]
     method: Literal["identity", "id", "search", "none"]
-    ids: tuple[str, ...] = ()
+    ids: tuple[Word, ...] = ()
     adoptable: bool = True
     why: str
     at: datetime
@@ -194,10 +194,10 @@ class SavedState(RecordModel):
     (`domain.scope`): names and keyed digests.
     """
 
-    run_id: str
+    run_id: Word
     attempt: int = 1
-    host: str
-    scope: tuple[tuple[str, str], ...] = ()
+    host: Word
+    scope: tuple[tuple[Word, Word], ...] = ()
 
 
 class Doubt(RecordModel):
@@ -207,11 +207,11 @@ class Doubt(RecordModel):
     by a delete of this tool, or by one that the provider has not confirmed; ``saved`` knows it.
     """
 
-    address: str
+    address: Word
     action: Action
     started_at: datetime | None = None
     at: datetime | None = None  # when it was found
-    id: str | None = None
+    id: Word | None = None
     why: str
     readback: Readback | None = None
     saved: SavedState | None = None
@@ -225,7 +225,7 @@ class SettledDoubt(RecordModel):
     doubt: Doubt
     how: Settlement
     reason: str | None = None
-    run_id: str
+    run_id: Word
     at: datetime
 
 
@@ -236,13 +236,13 @@ class Resources(RecordModel):
 
     planned: tuple[PlannedAction, ...] = ()
     journal: Literal["complete", "partial", "missing"] | None = None
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    not_attempted: tuple[str, ...] = ()
-    tainted: tuple[str, ...] = ()
+    created: tuple[Word, ...] = ()
+    updated: tuple[Word, ...] = ()
+    replaced: tuple[Word, ...] = ()
+    deleted: tuple[Word, ...] = ()
+    failed: tuple[Word, ...] = ()
+    not_attempted: tuple[Word, ...] = ()
+    tainted: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
     inventory: tuple[ObjectRef, ...] = ()
 
@@ -250,7 +250,7 @@ class Resources(RecordModel):
 class Retention(RecordModel):
     reason: str
     owner: str
-    review_by: str
+    review_by: Word
     was: Status | None = None
 
 
@@ -277,8 +277,8 @@ class CheckedObject(RecordModel):
     A forgotten one is gone by the word of a person, and ``why`` is their reason.
     """
 
-    address: str
-    id: str | None = None
+    address: Word
+    id: Word | None = None
     state: CheckedState
     why: str | None = None
 
@@ -289,7 +289,7 @@ class Absence(RecordModel):
     """
 
     verdict: Literal["confirmed", "unconfirmed"]
-    method: str
+    method: Word
     checked: tuple[CheckedObject, ...] = ()
     at: datetime
 
@@ -300,8 +300,8 @@ class PriorStatus(RecordModel):
     """
 
     status: Status
-    run_id: str
-    run_record: str | None = None
+    run_id: Word
+    run_record: Word | None = None
     attempt: int = 1
     failed_command: Command | None = None
     last_error: str | None = None
@@ -318,13 +318,13 @@ class HookResult(RecordModel):
 
     verdict: Literal["running", "done", "failed", "unknown", "skipped"]
     by: str
-    run_id: str
+    run_id: Word
     at: datetime
     ended_at: datetime | None = None
     exit_code: int | None = None
     reason: str | None = None
-    target: str | None = None
-    on: tuple[str, ...] = ()
+    target: Word | None = None
+    on: tuple[Word, ...] = ()
     was: PriorStatus | None = None
 
 
@@ -333,8 +333,8 @@ class Lineage(RecordModel):
     The run that this one comes from: by retry, redeploy, rollback or promotion.
     """
 
-    kind: str
-    from_run: str
+    kind: Word
+    from_run: Word
     reason: str | None = None
 
 
@@ -343,22 +343,22 @@ class OperationRecord(RecordModel):
     One entry: the whole record of a target as of ``sequence`` (from 1, without gaps).
     """
 
-    schema_: str = Field(default=SCHEMA, alias="schema")
-    module_ref: str
+    schema_: Word = Field(default=SCHEMA, alias="schema")
+    module_ref: Word
     status: Status
     active_command: Command | None = None
     failed_command: Command | None = None
     last_error: str | None = None
-    outputs: dict[str, Json] = {}
-    run_id: str
-    resolved_inputs_file: str | None = None
-    rerun_inputs_file: str | None = None
-    run_record: str | None = None
+    outputs: dict[Word, Json] = {}
+    run_id: Word
+    resolved_inputs_file: Word | None = None
+    rerun_inputs_file: Word | None = None
+    run_record: Word | None = None
 
-    project: str
+    project: Word
     target: TargetRef
     sequence: int = Field(ge=1)
-    entry_id: str
+    entry_id: Word
     previous_status: Status | None = None
     updated_at: datetime
     started_at: datetime | None = None
@@ -366,17 +366,17 @@ class OperationRecord(RecordModel):
     actor: Actor
     error: Fault | None = None
     last_attempt: Attempt | None = None
-    sensitive_outputs: tuple[str, ...] = ()
-    outputs_from: dict[str, OutputOrigin] = {}
-    module_digest: str | None = None
+    sensitive_outputs: tuple[Word, ...] = ()
+    outputs_from: dict[Word, OutputOrigin] = {}
+    module_digest: Word | None = None
     source: Source
-    inputs_digest: str | None = None
+    inputs_digest: Word | None = None
     engine: EngineRef | None = None
-    providers: dict[str, str] = {}
-    scope: tuple[tuple[str, str], ...] | None = None  # where they were asked (`domain.scope`)
+    providers: dict[Word, Word] = {}
+    scope: tuple[tuple[Word, Word], ...] | None = None  # where they were asked (`domain.scope`)
     provider_state: ProviderState | None = None
     resources: Resources = Resources()
-    parent: str | None = None
+    parent: Word | None = None
     retained: Retention | None = None
     verification: Verification | None = None
     absence: Absence | None = None
@@ -384,12 +384,12 @@ class OperationRecord(RecordModel):
     compensation: HookResult | None = None  # until the next apply, like the other
     before_destroy: HookResult | None = None
     settled: tuple[SettledDoubt, ...] = ()
-    needs: tuple[str, ...] = ()  # the steps that it needs directly, as it was applied
-    deployment: str | None = None  # the digest of what was applied (`domain.frozen`)
+    needs: tuple[Word, ...] = ()  # the steps that it needs directly, as it was applied
+    deployment: Word | None = None  # the digest of what was applied (`domain.frozen`)
     verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done
     saved_state: SavedState | None = None  # of a destroy under way that the provider is to confirm
-    unavailable_secrets: tuple[str, ...] = ()  # what a destroy went without, as it was told to
-    targets: tuple[str, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
+    unavailable_secrets: tuple[Word, ...] = ()  # what a destroy went without, as it was told to
+    targets: tuple[Word, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
 
     def to_json(self) -> str:
         """
@@ -432,10 +432,10 @@ class StepRun(RecordModel):
     ``remaining`` are, after a destroy, the objects of a target that is not gone.
     """
 
-    step: str
-    target: str
+    step: Word
+    target: Word
     status: StepStatus
-    blocked_by: tuple[str, ...] = ()
+    blocked_by: tuple[Word, ...] = ()
     reason: str | None = None
     attempts: int = 0
     sequence: int | None = None
@@ -443,15 +443,15 @@ class StepRun(RecordModel):
     last_error: str | None = None
     absence: Absence | None = None
     verification: Verification | None = None
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-    not_attempted: tuple[str, ...] = ()
+    created: tuple[Word, ...] = ()
+    updated: tuple[Word, ...] = ()
+    replaced: tuple[Word, ...] = ()
+    deleted: tuple[Word, ...] = ()
+    not_attempted: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
-    directory: str | None = None
-    module_digest: str | None = None
-    lock_digest: str | None = None
+    directory: Word | None = None
+    module_digest: Word | None = None
+    lock_digest: Word | None = None
     retained: Retention | None = None
     remaining: tuple[ObjectRef, ...] = ()
 
@@ -464,26 +464,26 @@ class RunRecord(RecordModel):
     are, after a destroy, the targets that are alive and no longer in the blueprint.
     """
 
-    schema_: str = Field(default="orchestrator.run/1", alias="schema")
-    run_id: str
-    project: str
-    blueprint: str
-    environment: str
-    command: str
-    arguments: dict[str, Json] = {}
+    schema_: Word = Field(default="orchestrator.run/1", alias="schema")
+    run_id: Word
+    project: Word
+    blueprint: Word
+    environment: Word
+    command: Word
+    arguments: dict[Word, Json] = {}
     actor: Actor
     reason: str | None = None
     lineage: Lineage | None = None
     source: Source
     engine: EngineRef | None = None
     skipped_preflight: str | None = None
-    deployment: str | None = None
+    deployment: Word | None = None
     started_at: datetime
     ended_at: datetime | None = None
     exit_code: int | None = None
     error: Fault | None = None
     steps: tuple[StepRun, ...] = ()
-    orphaned: tuple[str, ...] = ()
+    orphaned: tuple[Word, ...] = ()
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, indent=2)
@@ -494,10 +494,10 @@ class ProcessIdentity(RecordModel):
     A process, in a way that survives pid reuse. ``started`` is in kernel clock ticks since boot.
     """
 
-    host: str
-    boot_id: str
+    host: Word
+    boot_id: Word
     pid: int
-    pid_namespace: str
+    pid_namespace: Word
     started: int
 
 
@@ -506,18 +506,18 @@ class Claim(RecordModel):
     The right to mutate a blueprint in an environment: one run at a time.
     """
 
-    blueprint: str
-    environment: str
-    run_id: str
-    command: str
+    blueprint: Word
+    environment: Word
+    run_id: Word
+    command: Word
     owner: ProcessIdentity
     actor: Actor
     taken_at: datetime
 
 
 class InFlight(RecordModel):
-    target: str
-    address: str
+    target: Word
+    address: Word
     action: Action
     started_at: datetime
 
@@ -528,7 +528,7 @@ class Lease(RecordModel):
     it is filled in when the lease is read.
     """
 
-    run_id: str
+    run_id: Word
     owner: ProcessIdentity
     in_flight: tuple[InFlight, ...] = ()
     age: float = 0.0

@@ -19,7 +19,7 @@ from orchestrator.domain.record.faults import check_fault, unapplied_fault
 from orchestrator.domain.record.hook_results import (
     HookOutcome,
     HookStart,
-    hook_of,
+    active_hook,
     last_hook_result,
 )
 from orchestrator.domain.record.record import (
@@ -390,7 +390,7 @@ def hook_ended(
     A hook never makes ``ok``: one that ends well restores how the step stood before, with what was
     done beside it. One that does not makes ``error``.
     """
-    kind = hook_of(marker)
+    kind = active_hook(marker)
     last = last_hook_result(marker, kind)
     assert last is not None, "the marker tells of its hook"
     result = last.model_copy(
@@ -429,7 +429,7 @@ def hook_reverted(
     """
     The record from before a hook that never began, or is proven to have changed nothing.
     """
-    attempt = Attempt(command=hook_of(marker), run_id=marker.run_id, at=stamp.at, error=fault)
+    attempt = Attempt(command=active_hook(marker), run_id=marker.run_id, at=stamp.at, error=fault)
     return restored(marker, before, attempt, stamp)
 
 

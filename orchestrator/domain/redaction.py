@@ -1,0 +1,114 @@
+"""
+Taking secrets out of records, events and documents before they leave the process (law: secrets
+travel with values).
+
+What is masked follows from the types of the fields: every text but a `Word`. A text field that is
+added later is masked without further ado.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.text import Json, MachineWord
+
+Model = TypeVar("Model", bound=BaseModel)
+Redaction = Callable[[Json, Masker], Json]
+
+_PLAIN = (bool, int, float, date, Enum, NoneType)
+
+
+def redacted(model: Model, masker: Masker) -> Model:
+    """
+    The model with every text masked that is no `Word`, and with it what it has of fields that this
+    version does not know.
+    """
+    changes = {name: redact(getattr(model, name), masker) for name, redact in _plan(type(model))}
+    changes |= masker.mask_json(model.model_extra or {})
+    return model.model_copy(update=changes)
+
+
+@cache
+def _plan(model: type[BaseModel]) -> tuple[tuple[str, Redaction], ...]:
+    """
+    The fields of a model that may hold text, each with how it is redacted.
+    """
+    plan = []
+    for name, field in model.model_fields.items():
+        redact = redaction_of(Annotated[field.annotation, *field.metadata, None])
+        if redact is not None:
+            plan.append((name, redact))
+    return tuple(plan)
+
+
+def redaction_of(annotation: Any) -> Redaction | None:
+    """
+    How a value of this type is redacted; None where there is nothing in it to redact. TypeError for
+    a type of which that is not known.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        is_word = any(isinstance(mark, MachineWord) for mark in arguments[1:])
+        return None if is_word else redaction_of(arguments[0])
+    if annotation is str:
+        return lambda text, masker: masker.mask(text)
+    if annotation is Any:
+        return lambda value, masker: masker.mask_json(value)
+    if origin is Literal:
+        return None
+    if origin in (Union, UnionType):
+        return _of_union(arguments)
+    if origin is tuple:
+        return _of_tuple(arguments)
+    if origin is dict:
+        return _of_dict(*arguments)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return redacted
+    if isinstance(annotation, type) and issubclass(annotation, _PLAIN):
+        return None
+    raise TypeError(f"{annotation} is a type of field that redaction does not know")
+
+
+def _of_union(kinds: tuple[Any, ...]) -> Redaction | None:
+    """
+    A union holds a text, a model, a collection or nothing; at most one of its kinds is redacted.
+    """
+    redactions = [found for kind in kinds if (found := redaction_of(kind)) is not None]
+    if len(redactions) > 1:
+        raise TypeError(f"{kinds}: redaction cannot tell which of these a value is")
+    if not redactions:
+        return None
+    (redact,) = redactions
+    return lambda value, masker: None if value is None else redact(value, masker)
+
+
+def _of_tuple(kinds: tuple[Any, ...]) -> Redaction | None:
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        redact = redaction_of(kinds[0])
+        if redact is None:
+            return None
+        return lambda items, masker: tuple(redact(item, masker) for item in items)
+    if any(redaction_of(kind) is not None for kind in kinds):
+        raise TypeError(f"tuple{kinds}: only tuples of one kind are redacted")
+    return None
+
+
+def _of_dict(key: Any, value: Any) -> Redaction | None:
+    of_key, of_value = redaction_of(key) or _as_it_is, redaction_of(value) or _as_it_is
+    if of_key is of_value is _as_it_is:
+        return None
+    return lambda items, masker: {
+        of_key(name, masker): of_value(item, masker) for name, item in items.items()
+    }
+
+
+def _as_it_is(value: Json, masker: Masker) -> Json:
+    return value
