@@ -22,7 +22,11 @@ import pytest
 from orchestrator.engine.choose import find_library
 
 REPOSITORY = Path(__file__).parents[1]
-ENGINES = ("terraform", "embedded")
+#: The engines that are programs on PATH, and with the embedded one all of them.
+PROGRAMS = ("terraform", "tofu")
+ENGINES = (*PROGRAMS, "embedded")
+#: For a test whose rule rests on what each engine does.
+every_engine = pytest.mark.parametrize("engine", ENGINES, indirect=True, scope="module")
 
 #: Seconds after which something that must happen has not: for tests that would hang otherwise.
 PATIENCE = 240.0

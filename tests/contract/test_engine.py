@@ -46,6 +46,7 @@ from orchestrator.ports.engine import (
 from tests.engine.programs import real_engine
 from tests.fakes.engine import FakeEngine, FakeWorld, Fault
 from tests.fakes.stops import Stop
+from tests.project import ENGINES
 
 T = TypeVar("T")
 A, B, C = "terraform_data.a", "terraform_data.b", "terraform_data.c"
@@ -138,8 +139,7 @@ class RealBench:
 @pytest.fixture(
     params=[
         "fake",
-        pytest.param("terraform", marks=pytest.mark.engine),
-        pytest.param("embedded", marks=pytest.mark.engine),
+        *(pytest.param(kind, marks=pytest.mark.engine) for kind in ENGINES),
     ]
 )
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:

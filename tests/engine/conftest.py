@@ -1,5 +1,5 @@
 """
-Fixtures that several files of engine tests share.
+Fixtures that the engine tests share.
 """
 
 from __future__ import annotations
@@ -10,8 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import Project
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import attached
+from tests.project import ENGINES, PROGRAMS, Project, require_engine
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def engine(request: pytest.FixtureRequest) -> str:
+    """
+    The value of ``--engine``: each program on PATH; a named skip where it is missing. With the mark
+    ``every_engine`` the embedded one too.
+    """
+    return require_engine(request.param)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def each_engine(request: pytest.FixtureRequest) -> str:
+    """
+    The same of every engine, for stories whose rules rest on what each of them does.
+    """
+    return require_engine(request.param)
+
+
+@pytest.fixture
+def project(tmp_path: Path, engine: str) -> Project:
+    """
+    An empty project of that engine.
+    """
+    return Project(tmp_path / "project", engine=engine)
 
 
 @pytest.fixture
@@ -22,7 +48,5 @@ def cloud(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     found = Cloud(tmp_path / "cloud.db")
     project.copy("fixtures/fakecloud/modules/server")
     shutil.move(project.root / "fixtures/fakecloud/modules/server", project.root / "modules/server")
-    with found.attached() as reattach:
-        project.environ = environment(install(tmp_path / "mirror"), found, project.environ)
-        project.environ["TF_REATTACH_PROVIDERS"] = reattach
+    with attached(project, found, tmp_path):
         yield found

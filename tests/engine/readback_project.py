@@ -8,8 +8,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import Ended, Project, require_engine
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import provide
+from tests.project import Ended, Project
 
 STEP = "things"
 
@@ -124,14 +125,12 @@ class Place:
     A project with that step and its cloud. ``settle`` seconds must pass before anything is absent.
     """
 
-    def __init__(self, root: Path, engine: str = "terraform", *, settle: float = 0) -> None:
+    def __init__(self, root: Path, engine: str, *, settle: float = 0) -> None:
         self.cloud = Cloud(root / "cloud.db")
-        self.project = Project(root / "project", engine=require_engine(engine))
+        self.project = Project(root / "project", engine=engine)
         self.project.write("modules/things/main.tf", MAIN)
         self.project.write("modules/things/inner/main.tf", INNER)
-        self.project.environ = environment(
-            install(root / "mirror"), self.cloud, self.project.environ
-        )
+        provide(self.project, self.cloud, root)
         self.settle_after(settle)
 
     def settle_after(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import EngineRequirement
 from orchestrator.engine.choose import choose
-from tests.project import Project, eventually, require_engine
+from tests.project import Project, eventually
 
 #: Variables: the verb that hangs; that no signal reaches the engine; a verb and a command that
 #: prints a line, holds the state's lock from then on while the verb runs, and ends with its input.
@@ -89,12 +89,12 @@ class Counted:
         return [(verb, pid, signal.Signals(int(number))) for verb, pid, number in rows]
 
 
-def counted(project: Project, kind: str, directory: Path) -> Counted:
+def counted(project: Project, directory: Path) -> Counted:
     """
-    Have the project use a real engine of this kind, wrapped so that its signals are counted.
+    Have the project use its engine wrapped so that its signals are counted.
     """
     info = choose(
-        require_engine(kind),
+        project.environ["ORCHESTRATOR_ENGINE"],
         EngineRequirement(),
         None,
         project.environ,

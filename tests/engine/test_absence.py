@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import attached, provide
 from tests.engine.watched_engine import kill
-from tests.project import ENGINES, Project, eventually, finish, require_engine
+from tests.project import Project, eventually, finish
 
 pytestmark = pytest.mark.engine
 
@@ -75,7 +76,7 @@ class Fleet:
 
     def __init__(self, root: Path, cloud: Cloud, engine: str) -> None:
         self.cloud = cloud
-        self.project = Project(root, engine=require_engine(engine))
+        self.project = Project(root, engine=engine)
         self.project.write("modules/servers/main.tf", SERVERS)
         self.project.write("modules/nested/main.tf", NESTED)
         self.project.write("blueprints/fleet.yaml", BLUEPRINT)
@@ -96,19 +97,15 @@ class Fleet:
         return [*self.project.own.glob("runs/**/*.tfstate"), *self.project.own.rglob(".private-*")]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def fleet(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Fleet]:
+@pytest.fixture(scope="module")
+def fleet(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """
     The fleet, applied and destroyed.
     """
     root = tmp_path_factory.mktemp("absence")
     cloud = Cloud(root / "cloud.db")
-    found = Fleet(root / "project", cloud, request.param)
-    with cloud.attached() as reattach:
-        environ = environment(install(root / "mirror"), cloud, found.project.environ)
-        found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+    found = Fleet(root / "project", cloud, each_engine)
+    with attached(found.project, cloud, root):
         found.project.ok("apply", "fleet", "--yes")
         found.arm()
         ended = found.project.run("destroy", "fleet", "--yes", "--on-failure", "continue")
@@ -253,9 +250,9 @@ class Lied:
     A step whose destroy waits for an object that stays, and its cloud.
     """
 
-    def __init__(self, root: Path, cloud: Cloud) -> None:
+    def __init__(self, project: Project, cloud: Cloud) -> None:
         self.cloud = cloud
-        self.project = Project(root, engine=require_engine("terraform"))
+        self.project = project
         self.project.write("modules/servers/main.tf", SERVERS)
         steps = "{lies: {module: ../modules/servers, inputs: {names: [liar, honest]}}}"
         self.blueprint = self.project.write(
@@ -278,12 +275,10 @@ class Lied:
 
 
 @pytest.fixture
-def lied(tmp_path: Path) -> Iterator[Lied]:
+def lied(project: Project, tmp_path: Path) -> Iterator[Lied]:
     cloud = Cloud(tmp_path / "cloud.db")
-    found = Lied(tmp_path / "project", cloud)
-    with cloud.attached() as reattach:
-        environ = environment(install(tmp_path / "mirror"), cloud, found.project.environ)
-        found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+    found = Lied(project, cloud)
+    with attached(project, cloud, tmp_path):
         found.project.ok("apply", "wait", "--yes")
         cloud.arm("delete", "liar", "delete_lies")
         yield found
@@ -440,14 +435,13 @@ connection.commit()
 """
 
 
-def test_one_provider_of_several_cannot_be_reached(tmp_path: Path) -> None:
+def test_one_provider_of_several_cannot_be_reached(project: Project, tmp_path: Path) -> None:
     """
     The partial case: the objects of the other provider configurations are answered, the rest is
     unknown with the error of its own, and confirmed once it can be reached again.
     """
     cloud = Cloud(tmp_path / "cloud.db")
-    project = Project(tmp_path / "project", engine=require_engine("terraform"))
-    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    provide(project, cloud, tmp_path)
     script = project.write("cut.py", CUT)
     command = shlex.join([sys.executable, str(script), str(cloud.path)])
     project.write("modules/regions/main.tf", REGIONS)
@@ -491,15 +485,14 @@ GROWN = """
 
 
 def test_a_provider_that_went_with_the_objects_it_was_made_from_proves_nothing(
-    tmp_path: Path,
+    project: Project, tmp_path: Path
 ) -> None:
     """
     Its configuration names an object that is gone: asked now, it would look elsewhere, find nothing
     and let a lie pass. What it managed is unknown; the other configuration answers.
     """
     cloud = Cloud(tmp_path / "cloud.db")
-    project = Project(tmp_path / "project", engine=require_engine("terraform"))
-    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    provide(project, cloud, tmp_path)
     project.write("modules/grown/main.tf", GROWN)
     steps = "{all: {module: ../modules/grown}}"
     project.write("blueprints/grown.yaml", f"version: 1\nname: grown\nsteps: {steps}\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -62,7 +62,11 @@ def plain(project: Project, place: Path) -> Path:
     shutil.copytree(project.root / "modules/object", place)
     for words in (["init"], ["apply", "-auto-approve", "-var=value=theirs"]):
         subprocess.run(
-            ["terraform", *words], cwd=place, env=project.environ, check=True, capture_output=True
+            [project.environ["ORCHESTRATOR_ENGINE"], *words],
+            cwd=place,
+            env=project.environ,
+            check=True,
+            capture_output=True,
         )
     return place / "terraform.tfstate"
 
@@ -73,8 +77,8 @@ class Found:
     through the rest of its life.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = project = Project(root / "project", engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = project = Project(root / "project", engine=engine)
         project.write("modules/object/main.tf", MODULE)
         project.write("blueprints/found.yaml", BLUEPRINT)
         state = plain(project, root / "plain")
@@ -96,8 +100,8 @@ class Found:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return Found(tmp_path_factory.mktemp("adopt"))
+def found(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Found:
+    return Found(tmp_path_factory.mktemp("adopt"), engine)
 
 
 def test_state_without_a_record_is_not_applied(found: Found) -> None:
@@ -152,13 +156,12 @@ def test_an_adopted_step_lives_on_like_any_other(found: Found) -> None:
     assert found.project.record("same")["status"] == "destroyed"
 
 
-def test_roots_made_by_hand_come_under_one_blueprint(tmp_path: Path) -> None:
+def test_roots_made_by_hand_come_under_one_blueprint(project: Project, tmp_path: Path) -> None:
     """
     Each step names where its state lies. What is as described is `ok`; what an apply would change
     is refused, and with a reason `error`, unapplied, exit 0, with the reason: its outputs are there
     for the steps that need them. The apply makes all `ok`, in place.
     """
-    project = Project(tmp_path / "project", engine=require_engine("terraform"))
     project.write("modules/object/main.tf", MODULE)
     project.write("blueprints/roots.yaml", ROOTS)
     state = plain(project, tmp_path / "plain")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.watched_engine import kill, watched
-from tests.project import ENGINES, Project, eventually, finish, require_engine
+from tests.project import Project, eventually, every_engine, finish
 
 pytestmark = pytest.mark.engine
 
@@ -68,13 +68,12 @@ COPY = """
 """
 
 
-@pytest.fixture(params=["terraform"])
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine(request.param))
-    found.write("modules/data/main.tf", DATA)
-    found.write("modules/copy/main.tf", COPY)
-    found.write("bin/archive", ARCHIVE).chmod(0o700)
-    return found
+@pytest.fixture
+def project(project: Project) -> Project:
+    project.write("modules/data/main.tf", DATA)
+    project.write("modules/copy/main.tf", COPY)
+    project.write("bin/archive", ARCHIVE).chmod(0o700)
+    return project
 
 
 def kept(project: Project, action: str = BY_COMMAND) -> None:
@@ -218,7 +217,7 @@ def test_it_is_not_done_for_what_is_not_destroyed(project: Project) -> None:
     assert project.record("db")["status"] == "retained"
 
 
-@pytest.mark.parametrize("project", ENGINES, indirect=True)
+@every_engine
 def test_a_module_preserves_in_a_root_that_outlives_the_step(project: Project) -> None:
     """
     What it made stays alive when the step is destroyed, and is shown as that; a failure in it

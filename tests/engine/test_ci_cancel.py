@@ -19,7 +19,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.watched_engine import wait_for_answers
-from tests.project import ENGINES, PATIENCE, Ended, Project, eventually, finish, require_engine
+from tests.project import PATIENCE, Ended, Project, eventually, every_engine, finish
 
 pytestmark = pytest.mark.engine
 
@@ -33,11 +33,10 @@ BLUEPRINT = """
 """
 
 
-@pytest.fixture(params=ENGINES)
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine(request.param))
-    found.write("blueprints/job.yaml", BLUEPRINT)
-    return found
+@pytest.fixture
+def project(project: Project) -> Project:
+    project.write("blueprints/job.yaml", BLUEPRINT)
+    return project
 
 
 class Job:
@@ -93,6 +92,7 @@ class Job:
         return found
 
 
+@every_engine
 def test_with_exec_a_cancelled_job_ends_in_good_order(project: Project, cloud: Cloud) -> None:
     """
     With `exec` the tool is what gets the SIGINT: the engine stops and is awaited, what it
@@ -136,7 +136,6 @@ def test_without_exec_the_engine_outlives_a_cancelled_job(project: Project, clou
     assert len(cloud.calls("create", "first")) == 1
 
 
-@pytest.mark.parametrize("project", ["terraform"], indirect=True)
 def test_an_engine_that_heeds_no_stop_outlives_a_cancelled_job(
     project: Project, tmp_path: Path
 ) -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 
-from tests.project import Project, require_engine
+from tests.project import Project
 from tests.terminal import CTRL_C, Terminal
 
 pytestmark = pytest.mark.engine
@@ -35,11 +34,10 @@ PROMPT = "Go on? [yes/no/all] "
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.copy("fixtures/shared")
-    found.write("blueprints/pair.yaml", BLUEPRINT)
-    return found
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    project.write("blueprints/pair.yaml", BLUEPRINT)
+    return project
 
 
 def statuses(project: Project, *arguments: str) -> list[str]:

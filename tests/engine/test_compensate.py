@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.watched_engine import kill, watched
-from tests.project import Project, eventually, finish, require_engine
+from tests.project import Project, eventually, finish
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
@@ -89,14 +89,13 @@ BY_MODULE = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.write("modules/thing/main.tf", THING)
-    found.write("modules/withdrawn/main.tf", WITHDRAWN)
-    found.write("blueprints/chain.yaml", CHAIN)
-    found.write("bin/undo", UNDO).chmod(0o700)
-    found.environ["ORCHESTRATOR_INPUT_password"] = SECRET
-    return found
+def project(project: Project) -> Project:
+    project.write("modules/thing/main.tf", THING)
+    project.write("modules/withdrawn/main.tf", WITHDRAWN)
+    project.write("blueprints/chain.yaml", CHAIN)
+    project.write("bin/undo", UNDO).chmod(0o700)
+    project.environ["ORCHESTRATOR_INPUT_password"] = SECRET
+    return project
 
 
 def lines(project: Project, name: str) -> list[str]:

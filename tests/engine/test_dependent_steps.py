@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -49,14 +49,12 @@ def statuses(ended: Ended) -> dict[str, str]:
     return {step: row["status"] for step, row in rows(ended).items()}
 
 
-def project_with(root: Path, steps: str) -> Project:
+def write_steps(project: Project, steps: str) -> None:
     """
-    A project with the module ``object`` and a blueprint ``web`` with these steps.
+    The module ``object``, and a blueprint ``web`` with these steps.
     """
-    project = Project(root, engine=require_engine("terraform"))
     project.write("modules/object/main.tf", MODULE)
     project.write("blueprints/web.yaml", f"version: 1\nname: web\nsteps:\n{steps}")
-    return project
 
 
 class Interrupted:
@@ -65,8 +63,8 @@ class Interrupted:
     piece.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = project = Project(root, engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = project = Project(root, engine=engine)
         project.fixture("fails-after-create")
         self.never_applied = self._call("plan", "--destroy")
         self.failed = self._call("apply")
@@ -91,8 +89,8 @@ class Interrupted:
 
 
 @pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
-    return Interrupted(tmp_path_factory.mktemp("interrupted"))
+def interrupted(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Interrupted:
+    return Interrupted(tmp_path_factory.mktemp("interrupted"), engine)
 
 
 def test_what_never_ran_is_pending_behind_what_failed(interrupted: Interrupted) -> None:
@@ -198,8 +196,8 @@ class HalfDestroyed:
     A blueprint whose middle step cannot be destroyed at first.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = project = Project(root, engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = project = Project(root, engine=engine)
         blueprint = project.fixture("fails-on-destroy")
         given = ("-i", f"marker={root}/may-destroy")
         project.ok("apply", blueprint, "--yes", *given)
@@ -212,8 +210,8 @@ class HalfDestroyed:
 
 
 @pytest.fixture(scope="module")
-def half_destroyed(tmp_path_factory: pytest.TempPathFactory) -> HalfDestroyed:
-    return HalfDestroyed(tmp_path_factory.mktemp("half"))
+def half_destroyed(tmp_path_factory: pytest.TempPathFactory, engine: str) -> HalfDestroyed:
+    return HalfDestroyed(tmp_path_factory.mktemp("half"), engine)
 
 
 def test_a_destroy_stops_at_the_step_that_fails(half_destroyed: HalfDestroyed) -> None:
@@ -247,13 +245,13 @@ def test_a_half_done_destroy_is_repeated_to_its_end(half_destroyed: HalfDestroye
     }
 
 
-def test_a_destroy_works_after_its_upstream_is_gone(tmp_path: Path) -> None:
+def test_a_destroy_works_after_its_upstream_is_gone(project: Project) -> None:
     """
     A destroy uses the recorded inputs: that the step they came from is gone from provider state
     does not stop it.
     """
-    project = project_with(
-        tmp_path,
+    write_steps(
+        project,
         """
   up: {module: ../modules/object}
   down: {module: ../modules/object, inputs: {value: "${steps.up.outputs.id}"}}
@@ -281,8 +279,9 @@ class Selected:
     A chain of steps, applied by selections.
     """
 
-    def __init__(self, root: Path) -> None:
-        project = project_with(root, CHAIN)
+    def __init__(self, root: Path, engine: str) -> None:
+        project = Project(root, engine=engine)
+        write_steps(project, CHAIN)
         self.missing_upstream = project.run("apply", "web", "--yes", "--json", "--step", "c")
         self.with_upstreams = project.run("apply", "web", "--yes", "--json", "--step", "+b")
         self.of_a = project.entries("a")
@@ -295,8 +294,8 @@ class Selected:
 
 
 @pytest.fixture(scope="module")
-def selected(tmp_path_factory: pytest.TempPathFactory) -> Selected:
-    return Selected(tmp_path_factory.mktemp("selected"))
+def selected(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Selected:
+    return Selected(tmp_path_factory.mktemp("selected"), engine)
 
 
 def test_a_selection_is_exactly_what_was_said(selected: Selected) -> None:
@@ -333,12 +332,12 @@ BRANCHES = """
 
 
 @pytest.mark.parametrize(("policy", "other"), [("continue", "ok"), ("stop", "pending")])
-def test_a_failure_stops_what_it_should(tmp_path: Path, policy: str, other: str) -> None:
+def test_a_failure_stops_what_it_should(project: Project, policy: str, other: str) -> None:
     """
     After a failure nothing more starts, or with --on-failure continue only what does not need the
     failed step; exit 10 either way.
     """
-    project = project_with(tmp_path, BRANCHES)
+    write_steps(project, BRANCHES)
 
     ended = project.run("apply", "web", "--yes", "--json", "--jobs", "1", "--on-failure", policy)
 
@@ -362,8 +361,9 @@ class Checked:
     A step whose service is down when it is applied.
     """
 
-    def __init__(self, root: Path) -> None:
-        project = project_with(root, CHECKED)
+    def __init__(self, root: Path, engine: str) -> None:
+        project = Project(root, engine=engine)
+        write_steps(project, CHECKED)
         self.apply = project.run("apply", "web", "--yes", "--json")
         self.record = project.record("service")
         self.still_down = project.run("verify", "web", "--json")
@@ -374,8 +374,8 @@ class Checked:
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Checked:
-    return Checked(tmp_path_factory.mktemp("checked"))
+def checked(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Checked:
+    return Checked(tmp_path_factory.mktemp("checked"), engine)
 
 
 def test_a_failed_check_is_an_error_of_its_own(checked: Checked) -> None:
@@ -418,12 +418,14 @@ def test_an_apply_goes_on_after_the_checks_hold(checked: Checked) -> None:
     assert statuses(checked.next_apply) == {"service": "ok", "user": "ok"}
 
 
-def test_an_error_becomes_ok_without_a_marker_where_nothing_is_left_to_do(tmp_path: Path) -> None:
+def test_an_error_becomes_ok_without_a_marker_where_nothing_is_left_to_do(
+    project: Project, tmp_path: Path
+) -> None:
     """
     A plan without changes records `ok` directly, also over the `error` of an apply (law: before
     the marker nothing changes).
     """
-    project = project_with(tmp_path, "  late: {module: ../modules/late}\n")
+    write_steps(project, "  late: {module: ../modules/late}\n")
     project.write(
         "modules/late/main.tf",
         f"""

@@ -4,14 +4,13 @@ Deposed objects: what create_before_destroy leaves behind when one of its two ha
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.readback_project import REQUIRED
-from tests.project import Project, require_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -37,11 +36,6 @@ resource "fakecloud_server" "this" {
   }
 }
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", engine=require_engine("terraform"))
 
 
 @pytest.fixture

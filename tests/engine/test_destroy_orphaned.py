@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import ENGINES, Ended, Project, require_engine
+from tests.project import Ended, Project, every_engine
 
 pytestmark = pytest.mark.engine
 
@@ -45,19 +44,6 @@ EXTRA = """
 SECRETS = {"ORCHESTRATOR_INPUT_token": "t0ken-value", "CLOUD_TOKEN": "t0ken-value"}
 
 
-@pytest.fixture
-def engine(request: pytest.FixtureRequest) -> str:
-    """
-    The engine that a test names, Terraform on PATH where it names none.
-    """
-    return require_engine(getattr(request, "param", "terraform"))
-
-
-@pytest.fixture
-def project(tmp_path: Path, engine: str) -> Project:
-    return Project(tmp_path / "project", engine=engine)
-
-
 def rows(ended: Ended) -> dict[str, Any]:
     return {row["step"]: row for row in ended.events[-1]["steps"]}
 
@@ -75,7 +61,7 @@ def shrunk(project: Project, cloud: Cloud) -> Cloud:
     return cloud
 
 
-@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+@every_engine
 def test_orphans_are_destroyed_from_what_they_were_applied_from(
     project: Project, shrunk: Cloud
 ) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import Ended, Project, require_engine
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import provide
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -44,12 +45,12 @@ class Place:
     A project with blueprints of servers in a cloud.
     """
 
-    def __init__(self, root: Path, mirror: Path) -> None:
+    def __init__(self, root: Path, mirror: Path, engine: str) -> None:
         self.cloud = Cloud(root / "cloud.db")
-        self.project = Project(root / "project", engine=require_engine("terraform"))
+        self.project = Project(root / "project", engine=engine)
         self.project.copy("fixtures/fakecloud/modules/server")
         shutil.move(self.project.root / "fixtures/fakecloud/modules", self.project.root / "modules")
-        self.project.environ = environment(install(mirror), self.cloud, self.project.environ)
+        provide(self.project, self.cloud, mirror)
 
     def blueprint(self, name: str, names: str = "[]", more: str = "") -> str:
         """
@@ -95,11 +96,11 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def alone(tmp_path: Path, mirror: Path) -> Place:
+def alone(tmp_path: Path, mirror: Path, engine: str) -> Place:
     """
     A place where the engine starts its own providers, which may crash.
     """
-    return Place(tmp_path, mirror)
+    return Place(tmp_path, mirror, engine)
 
 
 @pytest.fixture
@@ -140,8 +141,8 @@ class Doubted:
 
 
 @pytest.fixture(scope="module")
-def doubted(tmp_path_factory: pytest.TempPathFactory, mirror: Path) -> Doubted:
-    place = Place(tmp_path_factory.mktemp("doubted"), mirror)
+def doubted(tmp_path_factory: pytest.TempPathFactory, mirror: Path, engine: str) -> Doubted:
+    place = Place(tmp_path_factory.mktemp("doubted"), mirror, engine)
     with place.cloud.attached() as reattach:
         place.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         return Doubted(place)

@@ -24,6 +24,7 @@ import pytest
 
 import fixtures.fakecloud
 from fixtures.fakecloud import KINDS, Cloud, Kind, Result, Root, environment, find_program, install
+from tests.project import ENGINES
 
 MODULES = Path(fixtures.fakecloud.__file__).parent / "modules"
 LOCK_FILE = ".terraform.tfstate.lock.info"
@@ -100,7 +101,7 @@ def cli_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(tmp_path_factory.mktemp("fakecloud") / "the mirror")
 
 
-@pytest.fixture(params=["terraform", "embedded"])
+@pytest.fixture(params=ENGINES)
 def program(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """
     How to start each engine.

@@ -16,7 +16,7 @@ import pytest
 
 from tests.engine.readback_project import Place
 from tests.engine.watched_engine import kill_with_engine
-from tests.project import ENGINES, eventually
+from tests.project import ENGINES, PROGRAMS, eventually, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -92,9 +92,9 @@ def fate(resources: dict[str, list[str]], fault: str) -> str:
 
 def faults_on(engine: str, faults: Mapping[str, object]) -> tuple[str, ...]:
     """
-    All of them on the first engine, what tells most on the other.
+    All of them on the programs, what tells most on the embedded engine.
     """
-    return tuple(f for f in faults if engine == ENGINES[0] or f in TELLING)
+    return tuple(f for f in faults if engine in PROGRAMS or f in TELLING)
 
 
 def rows(faults: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ def rows(faults: Mapping[str, object]) -> list[tuple[str, str]]:
 
 @contextmanager
 def opened(root: Path, engine: str) -> Iterator[Place]:
-    place = Place(root, engine)
+    place = Place(root, require_engine(engine))
     with place.cloud.attached() as reattach:
         place.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         yield place
@@ -282,12 +282,12 @@ def test_the_next_destroy_leaves_nothing(changed_on: Callable[[str], Changed], e
     assert changed.record["status"] == "destroyed"
 
 
-def test_a_provider_that_crashes_in_a_create(tmp_path: Path) -> None:
+def test_a_provider_that_crashes_in_a_create(tmp_path: Path, engine: str) -> None:
     """
     Its error names no address, so nothing is refused: what it may have made is in doubt, with all
     that was under way, and a readback tells one from the other.
     """
-    place = Place(tmp_path)
+    place = Place(tmp_path, engine)
     place.wants("buckets: [sound]")
     assert place.apply().code == 0
     place.cloud.arm("create", "made", "crash_after")
@@ -301,12 +301,14 @@ def test_a_provider_that_crashes_in_a_create(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("op", "size"), [("update", "large"), ("delete", "small")])
-def test_a_provider_that_crashes_in_a_change(tmp_path: Path, op: str, size: str) -> None:
+def test_a_provider_that_crashes_in_a_change(
+    tmp_path: Path, engine: str, op: str, size: str
+) -> None:
     """
     The provider state holds the object, so nothing is made twice: the next run of the same kind
     makes up for it.
     """
-    place = Place(tmp_path)
+    place = Place(tmp_path, engine)
     place.wants("buckets: [sound, hurt]")
     assert place.apply().code == 0
     place.cloud.arm(op, "hurt", "crash_after")
@@ -324,13 +326,13 @@ def test_a_provider_that_crashes_in_a_change(tmp_path: Path, op: str, size: str)
 
 @pytest.mark.parametrize(("journal", "gone"), [("partial", ()), ("missing", ("runs", "work"))])
 def test_a_create_that_hangs_until_everything_is_killed(
-    tmp_path: Path, journal: str, gone: tuple[str, ...]
+    tmp_path: Path, engine: str, journal: str, gone: tuple[str, ...]
 ) -> None:
     """
     The journal tells that the create began and never ended; or the machine is gone with all its
     files, and only the marker tells of it. It was made, and is found.
     """
-    place = Place(tmp_path)
+    place = Place(tmp_path, engine)
     place.cloud.arm("create", "stuck", "hang_after")
     place.wants("buckets: [stuck]")
     tool = place.project.start("apply", "asked", "--json", "--yes")

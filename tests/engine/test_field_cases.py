@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.engine.state_server import state_server
-from tests.project import Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -30,8 +30,7 @@ OBJECT = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project(tmp_path, engine=require_engine("terraform"))
+def project(project: Project) -> Project:
     project.copy("fixtures/shared")
     return project
 
@@ -268,8 +267,8 @@ class Planned:
     The exit codes of plans over one blueprint whose second step can be made to fail.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = Project(root, engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = Project(root, engine=engine)
         self.blueprint = self.project.fixture("output-only-change")
         failing = self.project.fixture("invalid-plan")
         self.codes = {"changes, not asked for": self._plan(detailed=False)}
@@ -289,8 +288,8 @@ class Planned:
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
-    return Planned(tmp_path_factory.mktemp("planned"))
+def planned(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Planned:
+    return Planned(tmp_path_factory.mktemp("planned"), engine)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +346,7 @@ def noisy_engine(project: Project) -> str:
     """
     A terraform that warns before and after what it says, as a broken CLI configuration makes it.
     """
-    real = shutil.which("terraform")
+    real = shutil.which(project.environ["ORCHESTRATOR_ENGINE"])
     script = project.write(
         "noisy/terraform",
         f"""
@@ -400,8 +399,8 @@ class Unsaved:
     An apply whose state cannot be saved, the applies after it, and ways to settle it.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = project = Project(root, engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = project = Project(root, engine=engine)
         blueprint = project.fixture("refuses-state")
         with state_server() as address:
             project.environ["ORCHESTRATOR_INPUT_state_address"] = address
@@ -454,8 +453,8 @@ class Unsaved:
 
 
 @pytest.fixture(scope="module")
-def unsaved(tmp_path_factory: pytest.TempPathFactory) -> Unsaved:
-    return Unsaved(tmp_path_factory.mktemp("unsaved"))
+def unsaved(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Unsaved:
+    return Unsaved(tmp_path_factory.mktemp("unsaved"), engine)
 
 
 def test_a_state_that_could_not_be_saved_is_the_headline(unsaved: Unsaved) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = [
     pytest.mark.engine,
@@ -72,8 +72,8 @@ class Story:
     A target that is ok, and three applies of a change to it.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = project = Project(root, engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = project = Project(root, engine=engine)
         project.copy("fixtures/shared")
         project.write("blueprints/web.yaml", BLUEPRINT)
         project.ok("apply", "web", "--yes")
@@ -83,7 +83,7 @@ class Story:
             "terraform",
             f"""
             #!/bin/sh
-            {shutil.which("terraform")} "$@"
+            {shutil.which(engine)} "$@"
             code=$?
             if [ "$1" = plan ]; then {sys.executable} {hook}; fi
             exit $code
@@ -106,8 +106,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return Story(tmp_path_factory.mktemp("intent"))
+def story(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Story:
+    return Story(tmp_path_factory.mktemp("intent"), engine)
 
 
 @pytest.mark.parametrize("what", CODES)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import attached
 from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
-from tests.project import ENGINES, Project, finish, require_engine
+from tests.project import Project, finish
 
 pytestmark = pytest.mark.engine
 
@@ -44,7 +45,7 @@ class Pair:
 
     def __init__(self, root: Path, cloud: Cloud, engine: str) -> None:
         self.cloud = cloud
-        self.project = Project(root, engine=require_engine(engine))
+        self.project = Project(root, engine=engine)
         self.project.write("modules/pair/main.tf", MODULE)
 
     def applied(self, name: str) -> str:
@@ -68,26 +69,22 @@ def served(root: Path, engine: str) -> Iterator[Pair]:
     """
     cloud = Cloud(root / "cloud.db")
     found = Pair(root / "project", cloud, engine)
-    with cloud.attached() as reattach:
-        environ = environment(install(root / "mirror"), cloud, found.project.environ)
-        found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+    with attached(found.project, cloud, root):
         yield found
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with served(tmp_path_factory.mktemp("pair"), "terraform") as found:
+def pair(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[Pair]:
+    with served(tmp_path_factory.mktemp("pair"), engine) as found:
         yield found
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def each(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pair]:
+@pytest.fixture(scope="module")
+def each(tmp_path_factory: pytest.TempPathFactory, each_engine: str) -> Iterator[Pair]:
     """
     A pair of each engine, for what rests on what the engine does.
     """
-    with served(tmp_path_factory.mktemp("each"), request.param) as found:
+    with served(tmp_path_factory.mktemp("each"), each_engine) as found:
         yield found
 
 
@@ -214,19 +211,21 @@ def test_an_outcome_that_the_store_did_not_take_is_destroyed_later(pair: Pair) -
 
 
 @pytest.mark.parametrize("method", ["state", "provider"])
-def test_a_state_that_could_not_be_read_after_the_destroy(tmp_path: Path, method: str) -> None:
+def test_a_state_that_could_not_be_read_after_the_destroy(
+    tmp_path: Path, engine: str, method: str
+) -> None:
     """
     The engine destroys all and then nobody can read the provider state: `error`; the next destroy
     neither calls the objects vanished nor needs them: they were deleted by us.
     """
-    with served(tmp_path, "terraform") as pair:
+    with served(tmp_path, engine) as pair:
         name = pair.applied("unread")
-        engine = watched(pair.project, tmp_path / "watched")
-        engine.vanish_after("apply")
+        program = watched(pair.project, tmp_path / "watched")
+        program.vanish_after("apply")
 
         ended = pair.project.run("destroy", name, "--verify", method, "--yes")
         broken = pair.project.record(name)
-        engine.bring_back()
+        program.bring_back()
         again = pair.project.run("destroy", name, "--yes")
 
     record = pair.project.record(name)

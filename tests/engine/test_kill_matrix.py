@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import provide
 from tests.engine.watched_engine import kill
-from tests.project import Ended, Project, eventually, finish, require_engine
+from tests.project import PROGRAMS, Ended, Project, eventually, finish, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -41,10 +42,11 @@ BLUEPRINT = """
             ids: ids
         verify: {verify}
 """
-#: One engine in full, the telling cases on the other.
+#: The programs in full, the telling cases on the embedded engine.
 CASES = [
     *(
-        (moment, victim, "terraform")
+        (moment, victim, program)
+        for program in PROGRAMS
         for moment in ("create", "update", "delete")
         for victim in ("tool", "engine", "both", "provider")
     ),
@@ -156,7 +158,7 @@ def a_scene(directory: Path, kind: str, *, attached: bool = True) -> Iterator[Sc
     """
     project = Project(directory / "project", engine=require_engine(kind))
     cloud = Cloud(directory / "cloud.db")
-    project.environ = environment(install(directory / "mirror"), cloud, project.environ)
+    provide(project, cloud, directory)
     with contextlib.ExitStack() as stack:
         if attached:
             project.environ["TF_REATTACH_PROVIDERS"] = stack.enter_context(cloud.attached())
@@ -193,11 +195,11 @@ def test_whoever_is_killed_it_ends_settled(
             scene.check_sound()
 
 
-def test_a_tool_killed_during_verify(tmp_path: Path) -> None:
+def test_a_tool_killed_during_verify(tmp_path: Path, engine: str) -> None:
     """
     Everything is applied and nobody knows whether it is good: reconcile runs the checks.
     """
-    with a_scene(tmp_path, "terraform") as scene:
+    with a_scene(tmp_path, engine) as scene:
         tried, good = tmp_path / "tried", tmp_path / "good"
         script = f"touch {tried}; test -e {good}"
         scene.write("small", f'[{{command: {{argv: [sh, -c, "{script}"], within: 60s}}}}]')
@@ -217,12 +219,14 @@ def test_a_tool_killed_during_verify(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("victim", ["tool", "both"])
 @pytest.mark.parametrize("op", ["read", "search", "import"])
-def test_a_killed_reconcile_is_done_again(tmp_path: Path, op: str, victim: str) -> None:
+def test_a_killed_reconcile_is_done_again(
+    tmp_path: Path, engine: str, op: str, victim: str
+) -> None:
     """
     Killed while its plan refreshes, while it asks the provider, or while it takes an object over:
     what its engine still did is found, and another reconcile settles the rest.
     """
-    with a_scene(tmp_path, "terraform") as scene:
+    with a_scene(tmp_path, engine) as scene:
         scene.kill("both", scene.start("update" if op == "read" else "create", "hang_after"))
         options: tuple[str, ...] = ()
         if op == "import":
@@ -241,13 +245,13 @@ def test_a_killed_reconcile_is_done_again(tmp_path: Path, op: str, victim: str) 
         scene.check_sound()
 
 
-def test_a_lost_machine(tmp_path: Path) -> None:
+def test_a_lost_machine(tmp_path: Path, engine: str) -> None:
     """
     The project's directory is gone with its machine; the store and the provider state are left.
     From another machine nobody can tell whether the run is dead, until a person says so. What was
     under way by the last heartbeat and is not in state is in doubt, is found and adopted.
     """
-    with a_scene(tmp_path, "terraform") as scene:
+    with a_scene(tmp_path, engine) as scene:
         project = scene.project
         tool = scene.start("create", "hang_after")
         eventually(lambda: bool(project.leases()[0]["in_flight"]), "the heartbeat tells", tool)
@@ -283,12 +287,12 @@ def see_from_elsewhere(store: Path) -> None:
         connection.execute(f"update claims set claim = {there.format('claim')}")
 
 
-def test_an_object_that_appears_late(tmp_path: Path) -> None:
+def test_an_object_that_appears_late(tmp_path: Path, engine: str) -> None:
     """
     The engine died with a request under way: what it made is not there yet when somebody looks.
     Nothing is called absent before the settling time has passed; then it is found and adopted.
     """
-    with a_scene(tmp_path, "terraform") as scene:
+    with a_scene(tmp_path, engine) as scene:
         scene.project.write("orchestrator.yaml", "settle_seconds: 600\n")
         scene.kill("both", scene.start("create", "hang_after,late:4"))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import ENGINES, Ended, Project, finish, require_engine
+from tests.project import Ended, Project, finish
 
 pytestmark = pytest.mark.engine
 
@@ -235,13 +235,12 @@ def _file_limit(size: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def life(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Life:
+@pytest.fixture(scope="module")
+def life(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Life:
     """
     The whole life, once for each engine.
     """
-    engine = require_engine(request.param)
-    return Life(tmp_path_factory.mktemp("life"), engine)
+    return Life(tmp_path_factory.mktemp("life"), each_engine)
 
 
 def test_a_failed_first_apply_leaves_error(life: Life) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.engine.signal_counter import LOCK, counted
 from tests.engine.state_server import drop_lock, state_server, take_lock
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import ENGINES, Project, require_engine
+from tests.project import Project, every_engine, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -24,14 +24,14 @@ HOLD = "fixtures/lock-held/hold.py"
 STATE = ".orchestrator/state/lock-held/default/breaks.tfstate"
 
 
-@pytest.fixture(params=ENGINES)
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+@pytest.fixture
+def project(project: Project) -> Project:
     """
     A project whose step ``breaks`` is applied.
     """
-    found = Project(tmp_path / "project", engine=require_engine(request.param))
-    found.ok("apply", found.fixture("lock-held"), "--yes", "--step", "breaks", "--step", "before")
-    return found
+    steps = ("--step", "breaks", "--step", "before")
+    project.ok("apply", project.fixture("lock-held"), "--yes", *steps)
+    return project
 
 
 @contextmanager
@@ -52,6 +52,7 @@ def locked(project: Project) -> Iterator[str]:
         holder.communicate()
 
 
+@every_engine
 def test_an_apply_tells_whose_lock_it_is_and_leaves_the_record(project: Project) -> None:
     """
     Law: failure keeps what is known.
@@ -90,14 +91,16 @@ def test_a_plan_tells_whose_lock_it_is(project: Project) -> None:
     assert "somebody@elsewhere" in failed[0]["error"]["summary"]
 
 
-def test_a_lock_taken_after_the_plan_leaves_the_status_from_before(tmp_path: Path) -> None:
+def test_a_lock_taken_after_the_plan_leaves_the_status_from_before(
+    tmp_path: Path, engine: str
+) -> None:
     """
     Law: failure keeps what is known.
     The lock is taken between plan and apply; the journal proves that nothing began, so the
     status from before is back, with the attempt beside it.
     """
-    project = Project(tmp_path / "project")
-    counted(project, "terraform", tmp_path)
+    project = Project(tmp_path / "other", engine=engine)
+    counted(project, tmp_path)
     project.fixture("lock-held")
     project.write(
         "blueprints/lock-held.yaml",
@@ -126,11 +129,11 @@ def test_a_lock_taken_after_the_plan_leaves_the_status_from_before(tmp_path: Pat
     assert "somebody@elsewhere" in attempt["error"]["summary"]
 
 
-def test_a_first_apply_that_meets_a_lock_leaves_no_record(tmp_path: Path) -> None:
+def test_a_first_apply_that_meets_a_lock_leaves_no_record(tmp_path: Path, engine: str) -> None:
     """
     A target that was never applied stays so: no record, nothing to clean up.
     """
-    project = Project(tmp_path / "project", engine=require_engine("terraform"))
+    project = Project(tmp_path / "other", engine=engine)
     blueprint = project.fixture("lock-held")
     (project.root / STATE).parent.mkdir(parents=True)
     with locked(project):
@@ -199,7 +202,7 @@ def test_a_lock_is_released_where_nothing_was_ever_applied(tmp_path: Path) -> No
     run: released under the marker, and the step is `absent`, as nothing was made. Not so where the
     engine does not tell the holder, as 1.11 over http, or where the same user took it later.
     """
-    project = Project(tmp_path / "project")
+    project = Project(tmp_path / "project", engine=require_engine("terraform"))
     blueprint = project.fixture("refuses-state")
     engine = watched(project, tmp_path / "watched")
     step = ("--step", "before", "--json", "--yes")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import Project, require_engine
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import attached
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -85,7 +86,7 @@ class Vault:
 
     def __init__(self, root: Path, cloud: Cloud, engine: str) -> None:
         self.cloud = cloud
-        self.project = Project(root, engine=require_engine(engine))
+        self.project = Project(root, engine=engine)
         for name, text in (("plain", PLAIN), ("keyed", KEYED), ("bare", BARE)):
             self.project.write(f"modules/{name}/head.tf", HEAD)
             self.project.write(f"modules/{name}/main.tf", text)
@@ -102,13 +103,11 @@ class Vault:
 
 
 @pytest.fixture(scope="module")
-def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
+def vault(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[Vault]:
     root = tmp_path_factory.mktemp("vault")
     cloud = Cloud(root / "cloud.db")
-    found = Vault(root / "project", cloud, "terraform")
-    with cloud.attached() as reattach:
-        environ = environment(install(root / "mirror"), cloud, found.project.environ)
-        found.project.environ = environ | {"TF_REATTACH_PROVIDERS": reattach}
+    found = Vault(root / "project", cloud, engine)
+    with attached(found.project, cloud, root):
         given = {"PIN": "7245", "TOKEN": "t0k3n-of-old"}
         ended = found.project.run("apply", "vault", "--yes", environ=given)
         assert ended.code == 0, ended.said

@@ -4,11 +4,9 @@ Records whose step or blueprint is gone from the project: named, never forgotten
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.project import Project, require_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -23,10 +21,9 @@ SECOND = "      leaver: {module: ../fixtures/shared/object, inputs: {name: leave
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.copy("fixtures/shared")
-    return found
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    return project
 
 
 def blueprint(project: Project, name: str, more: str = "", steps: str = "") -> None:

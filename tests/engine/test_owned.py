@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import ENGINES, Ended, Project, require_engine
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import attached
+from tests.project import Ended, Project, every_engine
 
 pytestmark = pytest.mark.engine
 
@@ -47,19 +48,6 @@ BLUEPRINT = """
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest) -> str:
-    """
-    The engine that a test names, Terraform on PATH where it names none.
-    """
-    return require_engine(getattr(request, "param", "terraform"))
-
-
-@pytest.fixture
-def project(tmp_path: Path, engine: str) -> Project:
-    return Project(tmp_path / "project", engine=engine)
-
-
-@pytest.fixture
 def nested(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     """
     The blueprint applied, and the cloud it lives in.
@@ -68,9 +56,7 @@ def nested(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     project.copy("fixtures/fakecloud/modules", "fixtures/shared")
     shutil.move(project.root / "fixtures/fakecloud/modules", project.root / "modules")
     project.write("blueprints/nested.yaml", BLUEPRINT)
-    with cloud.attached() as reattach:
-        project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
-        project.environ["TF_REATTACH_PROVIDERS"] = reattach
+    with attached(project, cloud, tmp_path):
         project.ok("apply", "nested", "--yes")
         yield cloud
 
@@ -88,7 +74,7 @@ def provider_state(project: Project, step: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+@every_engine
 def test_a_child_goes_with_its_parent(project: Project, nested: Cloud) -> None:
     """
     The eighth contract case: the child is unreachable once its parent is gone, so its engine is
@@ -137,7 +123,7 @@ def test_what_went_with_its_parent_can_be_made_again(project: Project, nested: C
     assert {row["status"] for row in project.steps("nested").values()} == {"ok"}
 
 
-@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+@every_engine
 def test_a_parent_that_stays_keeps_its_children(project: Project, nested: Cloud) -> None:
     """
     Where the parent's destroy fails its children's records are byte-identical and they are

@@ -15,7 +15,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.postgres import Postgres, postgres_server
 from tests.engine.watched_engine import kill_with_engine
-from tests.project import ENGINES, Project, finish, require_engine
+from tests.project import Project, every_engine, finish
 
 pytestmark = pytest.mark.engine
 
@@ -37,11 +37,6 @@ ADDRESS = "fakecloud_server.this"
 def server() -> Iterator[Postgres]:
     with postgres_server() as found:
         yield found
-
-
-@pytest.fixture(params=["terraform"])
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", engine=require_engine(request.param))
 
 
 @pytest.fixture
@@ -77,7 +72,7 @@ def locked(postgres: Postgres) -> Iterator[None]:
         session.communicate()
 
 
-@pytest.mark.parametrize("project", ENGINES, indirect=True)
+@every_engine
 def test_a_life_in_postgresql(project: Project, postgres: Postgres) -> None:
     """
     Apply, nothing to do, destroy: state is in the database, the record is bound to it by an address
@@ -163,7 +158,7 @@ def test_there_is_no_lock_of_postgresql_to_break(project: Project, postgres: Pos
     assert project.entries("web") == entries
 
 
-@pytest.mark.parametrize("project", ENGINES, indirect=True)
+@every_engine
 def test_a_backend_that_goes_away_loses_no_state(
     project: Project, postgres: Postgres, cloud: Cloud
 ) -> None:

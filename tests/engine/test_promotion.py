@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -44,8 +44,8 @@ class Story:
     then runs that cannot be promoted.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.project = project = Project(root, engine=require_engine("terraform"))
+    def __init__(self, root: Path, engine: str) -> None:
+        self.project = project = Project(root, engine=engine)
         project.write("blueprints/web.yaml", BLUEPRINT)
         project.write("modules/thing/module.yaml", CHECKS)
         self._version("v1")
@@ -79,8 +79,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return Story(tmp_path_factory.mktemp("promotion"))
+def story(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Story:
+    return Story(tmp_path_factory.mktemp("promotion"), engine)
 
 
 def test_the_very_modules_are_promoted_with_the_inputs_of_here(story: Story) -> None:

@@ -4,11 +4,9 @@ What may not be destroyed is found before anything is, all of it at once.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.project import Project, require_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -43,13 +41,12 @@ PLACES = {
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.write("modules/kept/main.tf", KEPT)
-    found.write("modules/nested/main.tf", NESTED)
-    found.write("modules/free/main.tf", 'resource "terraform_data" "free" {}')
-    found.write("blueprints/guarded.yaml", BLUEPRINT)
-    return found
+def project(project: Project) -> Project:
+    project.write("modules/kept/main.tf", KEPT)
+    project.write("modules/nested/main.tf", NESTED)
+    project.write("modules/free/main.tf", 'resource "terraform_data" "free" {}')
+    project.write("blueprints/guarded.yaml", BLUEPRINT)
+    return project
 
 
 def lines(text: str) -> set[str]:

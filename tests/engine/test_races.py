@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.scenes import STANDIN, Driver, Pair, driver
-from tests.project import ENGINES, Project, eventually, finish, require_engine
+from tests.project import Project, eventually, every_engine, finish
 
 WIDE = 40
 
@@ -28,14 +28,14 @@ def numbers(project: Project, step: str) -> list[int]:
     return [entry["sequence"] for entry in project.history(step)]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@every_engine
 def test_of_two_runs_one_wins(tmp_path: Path, engine: str) -> None:
     """
     Law: compare-and-set.
     Two applies of one blueprint and environment are started at once. One carries it out,
     the other exits 20 and says who holds the claim; no object is made twice, no entry is lost.
     """
-    pair = Pair(tmp_path, require_engine(engine))
+    pair = Pair(tmp_path, engine)
 
     pair.hold()
     rivals = [pair.start("apply", "pair", "--yes") for _ in range(2)]

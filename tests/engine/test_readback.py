@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.readback_project import REQUIRED, Place
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import ENGINES, finish
+from tests.project import finish
 
 pytestmark = pytest.mark.engine
 
@@ -21,11 +21,11 @@ HEAVY = ("plan", "apply", "import", "show", "validate", "refresh", "console")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, engine: str) -> Iterator[Place]:
     """
     A place with a provider that is there already.
     """
-    found = Place(tmp_path)
+    found = Place(tmp_path, engine)
     with found.cloud.attached() as reattach:
         found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         yield found
@@ -62,9 +62,9 @@ class Scene:
         self.record = place.record
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    place = Place(tmp_path_factory.mktemp("scene"), request.param)
+@pytest.fixture(scope="module")
+def scene(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    place = Place(tmp_path_factory.mktemp("scene"), each_engine)
     with place.cloud.attached() as reattach:
         place.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         return Scene(place)
@@ -341,12 +341,12 @@ provider "fakecloud" {
     assert "asked elsewhere" in place.readbacks['fakecloud_bucket.many["never"]']["why"]
 
 
-def test_a_provider_in_another_scope_proves_no_absence(tmp_path: Path) -> None:
+def test_a_provider_in_another_scope_proves_no_absence(tmp_path: Path, engine: str) -> None:
     """
     What may have been made in one region is not absent because another has no such thing. Asked in
     the region of then it is, also on a machine with another key.
     """
-    place = Place(tmp_path)
+    place = Place(tmp_path, engine)
     place.project.environ["FAKECLOUD_REGION"] = "here-1"
     for wanted in ("with: [this]", "with: []"):
         place.wants(wanted)
@@ -492,12 +492,12 @@ def test_a_killed_readback_leaves_nothing_behind(place: Place) -> None:
     assert list(place.project.own.rglob(".private-*")) == []
 
 
-def test_a_provider_with_an_alias_is_asked_as_configured(tmp_path: Path) -> None:
+def test_a_provider_with_an_alias_is_asked_as_configured(tmp_path: Path, engine: str) -> None:
     """
     Import uses the configuration of the resource; a search the one that it names. In the default
     region there is neither.
     """
-    place = Place(tmp_path)
+    place = Place(tmp_path, engine)
     main = place.project.root / "modules/things/main.tf"
     text = main.read_text()
     for name in ('"fakecloud_bucket" "this"', '"fakecloud_server" "found"'):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import ENGINES, Project, eventually, require_engine
+from tests.project import Project, eventually, every_engine
 
 pytestmark = pytest.mark.engine
 
@@ -50,15 +50,13 @@ PROVISIONED = """
 
 
 @pytest.fixture
-def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
+def project(project: Project) -> Project:
     """
     A project; its engine is the one on PATH unless a test says otherwise.
     """
-    engine = require_engine(getattr(request, "param", "terraform"))
-    found = Project(tmp_path / "project", engine=engine)
-    found.copy("fixtures/shared")
-    found.write("orchestrator.yaml", "settle_seconds: 0\n")
-    return found
+    project.copy("fixtures/shared")
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
+    return project
 
 
 def blueprint(project: Project, more: str = "") -> None:
@@ -137,7 +135,7 @@ def test_an_action_is_done_only_on_the_entry_it_was_offered_on(project: Project)
     assert project.record("up")["status"] == "destroyed"
 
 
-@pytest.mark.parametrize("project", ENGINES, indirect=True)
+@every_engine
 def test_a_lost_answer_is_recovered_by_what_the_screen_says(project: Project, cloud: Cloud) -> None:
     """
     The create was done and its answer lost: reconcile asks, what is found is adopted, and the rest
@@ -299,14 +297,14 @@ def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project
     assert follow(project) == [("never", "redeploy")]
 
 
-def test_no_verb_refuses_what_was_offered(tmp_path: Path) -> None:
+def test_no_verb_refuses_what_was_offered(tmp_path: Path, engine: str) -> None:
     """
     Law: offers are re-checked.
     An action is offered by the rules that its verb goes by. After a failed change of a
     verified step each of them is carried out, in a copy of the project of its own.
     """
     place = tmp_path / "project"
-    project = Project(place, engine=require_engine("terraform"))
+    project = Project(place, engine=engine)
     project.write("module/main.tf", PROVISIONED)
     text = """
         version: 1
@@ -328,7 +326,7 @@ def test_no_verb_refuses_what_was_offered(tmp_path: Path) -> None:
     codes = {}
     for action in offered:
         shutil.copytree(place, tmp_path / action)
-        codes[action] = take(Project(tmp_path / action, engine="terraform"), row, action)
+        codes[action] = take(Project(tmp_path / action, engine=engine), row, action)
     assert codes == {
         "reconcile": 0,
         "retry": 10,  # the command fails again

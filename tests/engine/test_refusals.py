@@ -6,11 +6,10 @@ person's no, an engine that is not there.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.project import Project, require_engine
+from tests.project import Project
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
@@ -39,12 +38,11 @@ PLACED = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.copy("fixtures/shared")
-    found.write("blueprints/chain.yaml", CHAIN)
-    found.write("blueprints/placed.yaml", PLACED)
-    return found
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    project.write("blueprints/chain.yaml", CHAIN)
+    project.write("blueprints/placed.yaml", PLACED)
+    return project
 
 
 def test_outputs_of_a_foreign_upstream_are_not_used(project: Project) -> None:

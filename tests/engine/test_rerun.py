@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import ENGINES, Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -93,7 +93,7 @@ class Story:
 
     def __init__(self, root: Path, engine: str) -> None:
         hindrance = root / "hindrance"
-        self.project = project = Project(root / "project", engine=require_engine(engine))
+        self.project = project = Project(root / "project", engine=engine)
         project.environ["ORCHESTRATOR_INPUT_password"] = "of-that-day"
         files = Files(project, hindrance)
         files.write("v1")
@@ -153,9 +153,9 @@ class Story:
         return found
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return Story(tmp_path_factory.mktemp("again"), request.param)
+@pytest.fixture(scope="module")
+def story(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return Story(tmp_path_factory.mktemp("rerun"), each_engine)
 
 
 def statuses(ended: Ended) -> list[str]:

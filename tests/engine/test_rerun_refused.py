@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
-from tests.project import Ended, Project, require_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -53,11 +53,6 @@ THING = """
     }
     output "value" { value = terraform_data.thing.output }
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", engine=require_engine("terraform"))
 
 
 def with_server(project: Project, *, size: str = "small") -> None:
@@ -190,7 +185,7 @@ def test_a_run_whose_machine_was_lost_is_retried_from_another(
     engine.wait_until_held("apply", tool)
     kill_with_engine(project, tool, "apply")
     lost = project.record("first")["run_id"]
-    other = Project(tmp_path / "other", engine="terraform")
+    other = Project(tmp_path / "other", engine=project.environ["ORCHESTRATOR_ENGINE"])
     other.own.mkdir()
     for file in project.own.glob("operations.db*"):  # with what a killed process left in its log
         shutil.copy(file, other.own)

@@ -4,11 +4,9 @@ Retained targets: a destroy leaves them alone and says so, an apply leaves them 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.project import Project, require_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -34,12 +32,11 @@ BLUEPRINT = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.copy("fixtures/shared")
-    found.write("blueprints/shared.yaml", BLUEPRINT)
-    found.ok("apply", "shared", "--yes")
-    return found
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    project.write("blueprints/shared.yaml", BLUEPRINT)
+    project.ok("apply", "shared", "--yes")
+    return project
 
 
 def test_the_plan_of_a_destroy_shows_what_is_kept(project: Project) -> None:

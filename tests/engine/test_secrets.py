@@ -21,7 +21,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from tests.project import ENGINES, Ended, Project, eventually, finish, require_engine
+from tests.project import Ended, Project, eventually, every_engine, finish
 
 pytestmark = pytest.mark.engine
 
@@ -111,24 +111,19 @@ steps:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return secret_project(tmp_path, "terraform")
-
-
-def secret_project(tmp_path: Path, kind: str) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine(kind))
-    found.copy("fixtures/shared")
-    found.write("talker/main.tf", MODULE)
-    found.write("talker/mine.auto.tfvars", f'from_env = "{FROM_ENV}"\n')
-    found.write("talker/.env", f"X={FROM_ENV}\n")
-    found.write("blueprints/secrets.yaml", BLUEPRINT)
-    found.environ |= {
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    project.write("talker/main.tf", MODULE)
+    project.write("talker/mine.auto.tfvars", f'from_env = "{FROM_ENV}"\n')
+    project.write("talker/.env", f"X={FROM_ENV}\n")
+    project.write("blueprints/secrets.yaml", BLUEPRINT)
+    project.environ |= {
         "ORCHESTRATOR_INPUT_plain": PLAIN,
         "ORCHESTRATOR_INPUT_multi": MULTI,
         "ORCHESTRATOR_INPUT_structure": json.dumps({"deep": NESTED, "n": NUMBER}),
         "SECRET_FROM_ENV": FROM_ENV,
     }
-    return found
+    return project
 
 
 def forms(text: str) -> Iterator[tuple[str, str]]:
@@ -212,13 +207,11 @@ def left_over(project: Project) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", ENGINES)
-def test_an_apply_shows_no_secret_at_debug_level(tmp_path: Path, kind: str) -> None:
+@every_engine
+def test_an_apply_shows_no_secret_at_debug_level(project: Project) -> None:
     """
     Inputs, outputs used downstream and what provisioners print, in all forms: nowhere.
     """
-    project = secret_project(tmp_path, kind)
-
     ended = project.run("--log-level", "debug", "apply", "secrets", "--yes", "-v")
 
     assert ended.code == 0

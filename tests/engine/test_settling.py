@@ -14,7 +14,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
-from tests.project import Project, eventually, require_engine
+from tests.project import Project, eventually
 
 pytestmark = pytest.mark.engine
 
@@ -51,11 +51,6 @@ TALKING = """
         inputs: {secret: "${inputs.secret}", hold: "${inputs.hold}"}
 """
 VARIABLE = "ORCHESTRATOR_INPUT_secret"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project", engine=require_engine("terraform"))
 
 
 def doubts(record: Mapping[str, Any]) -> list[tuple[str, str]]:

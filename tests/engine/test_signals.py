@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.signal_counter import DEAF, HOLD, Counted, counted
-from tests.project import ENGINES, Project, eventually, finish
+from tests.project import ENGINES, PROGRAMS, Project, eventually, finish
 from tests.terminal import CTRL_C, Terminal
 
 pytestmark = pytest.mark.engine
@@ -84,34 +84,30 @@ class Scene:
 SECOND = "second: {module: ../fixtures/shared/object, inputs: {name: x}, needs: [first]}"
 
 
-def scene_for(kind: str, tmp_path: Path) -> Scene:
-    project = Project(tmp_path / "project")
-    project.copy("fixtures/shared", "fixtures/hangs-until-stopped", "fixtures/ignores-interrupt")
-    return Scene(project, counted(project, kind, tmp_path), tmp_path / "started", tmp_path / "go")
-
-
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return scene_for("terraform", tmp_path)
+def scene(project: Project, tmp_path: Path) -> Scene:
+    project.copy("fixtures/shared", "fixtures/hangs-until-stopped", "fixtures/ignores-interrupt")
+    return Scene(project, counted(project, tmp_path), tmp_path / "started", tmp_path / "go")
 
 
 @pytest.mark.parametrize(
-    ("kind", "signals", "code"),
+    ("engine", "signals", "code"),
     [
-        *((kind, (INT,), 130) for kind in ENGINES),
-        ("terraform", (TERM,), 143),
-        ("terraform", (INT, TERM), 130),
+        *((engine, (INT,), 130) for engine in ENGINES),
+        *((program, (TERM,), 143) for program in PROGRAMS),
+        *((program, (INT, TERM), 130) for program in PROGRAMS),
     ],
+    indirect=["engine"],
+    scope="module",
 )
 def test_a_signal_ends_the_mutation_in_good_order(
-    tmp_path: Path, kind: str, signals: tuple[signal.Signals, ...], code: int
+    scene: Scene, signals: tuple[signal.Signals, ...], code: int
 ) -> None:
     """
     Law: signals.
     However many signals CI sends, the engine gets exactly one SIGINT; what it did
     is recorded as ``error``, ``stopped``; what never ran is ``pending``; exit 130 or 143.
     """
-    scene = scene_for(kind, tmp_path)
     scene.blueprint(scene.hanging(), SECOND)
     tool = scene.project.start("apply", "web", "--yes")
     scene.wait_for(tool)

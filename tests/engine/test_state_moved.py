@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud, Root, environment, find_program, install
-from tests.project import ENGINES, Ended, Project, require_engine
+from tests.engine.clouds import attached
+from tests.project import Ended, Project, every_engine
 
 pytestmark = pytest.mark.engine
 
@@ -167,17 +168,14 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Iterator[Story]:
     """
     The whole story, told once.
     """
-    engine = require_engine("terraform")
-    root = tmp_path_factory.mktemp("law21")
+    root = tmp_path_factory.mktemp("moved")
     cloud = Cloud(root / "cloud.db")
     story = Story(root / "project", cloud, engine)
-    with cloud.attached() as reattach:
-        story.project.environ |= environment(install(root / "mirror"), cloud, story.project.environ)
-        story.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+    with attached(story.project, cloud, root):
         story.tell()
         yield story
 
@@ -290,13 +288,13 @@ def test_what_vanished_beside_others_counts_as_gone(story: Story) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ENGINES)
-def test_the_plan_of_a_destroy_tells_of_no_drift(tmp_path: Path, kind: str) -> None:
+@every_engine
+def test_the_plan_of_a_destroy_tells_of_no_drift(tmp_path: Path, engine: str) -> None:
     """
     What `check_vanished` rests on: an apply's plan reports what vanished as drift, a destroy's plan
     leaves it out of what it would delete, and applying that empties the state.
     """
-    program = find_program(require_engine(kind))
+    program = find_program(engine)
     assert program is not None
     cloud = Cloud(tmp_path / "cloud.db")
     root = Root(tmp_path / "root", program, environment(install(tmp_path / "mirror"), cloud))

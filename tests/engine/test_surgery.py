@@ -14,7 +14,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import ENGINES, Ended, Project, eventually, finish, require_engine
+from tests.project import Ended, Project, eventually, every_engine, finish
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
@@ -32,16 +32,10 @@ WEB = "fakecloud_server.this"
 SPARE = 'fakecloud_server.more["spare"]'
 
 
-#: For the telling cases; the others run on one engine.
-both_engines = pytest.mark.parametrize("project", ENGINES, indirect=True)
-
-
 @pytest.fixture
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
-    kind = getattr(request, "param", "terraform")
-    found = Project(tmp_path / "project", engine=require_engine(kind))
-    found.write("blueprints/shop.yaml", TEXT)
-    return found
+def project(project: Project) -> Project:
+    project.write("blueprints/shop.yaml", TEXT)
+    return project
 
 
 def row(ended: Ended) -> dict[str, Any]:
@@ -64,7 +58,7 @@ def lost_create(project: Project, cloud: Cloud) -> None:
     assert project.run("apply", "shop", "--yes").code == 11
 
 
-@both_engines
+@every_engine
 def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     """
     Laws: intent first; only success makes ok.
@@ -264,7 +258,7 @@ def test_what_is_not_in_doubt_is_not_adopted(project: Project, cloud: Cloud) -> 
     assert project.entries(STEP) == before
 
 
-@both_engines
+@every_engine
 def test_a_tainted_object_that_is_sound_is_untainted(project: Project, cloud: Cloud) -> None:
     """
     Half made by the provider, whole in truth: untainted under the marker, the error stays, and the
@@ -286,7 +280,7 @@ def test_a_tainted_object_that_is_sound_is_untainted(project: Project, cloud: Cl
     assert ids(cloud) == made
 
 
-@both_engines
+@every_engine
 def test_an_import_comes_before_the_first_apply(project: Project, cloud: Cloud) -> None:
     """
     A step without a record that an object is imported into is `error`, unapplied, with exit 0: the
@@ -348,7 +342,7 @@ def applied(project: Project, cloud: Cloud) -> Project:
     return project
 
 
-@both_engines
+@every_engine
 def test_a_reading_command_of_the_engine_leaves_no_trace(applied: Project, cloud: Cloud) -> None:
     """
     Its output comes as it is, masked; what fails ends 10 with the engine's own words; no run, no

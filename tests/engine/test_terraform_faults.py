@@ -27,6 +27,7 @@ from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, Init, Plan, Pull, Request
 from tests.engine.programs import clean_environment, real_engine
 from tests.fakes.stops import Stop
+from tests.project import ENGINES
 
 pytestmark = pytest.mark.engine
 
@@ -60,7 +61,7 @@ class Workshop:
         return self.do(Plan(self.plan_file))
 
 
-@pytest.fixture(params=["terraform", "embedded"])
+@pytest.fixture(params=ENGINES)
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
     return Workshop(real_engine(request.param, tmp_path), tmp_path)
 
@@ -237,11 +238,11 @@ def test_moves_forgets_and_imports_are_planned_actions(shop: Workshop) -> None:
     }
 
 
-def test_the_plugin_cache_and_logs_of_the_user_do_no_harm(tmp_path: Path) -> None:
+def test_the_plugin_cache_and_logs_of_the_user_do_no_harm(tmp_path: Path, engine: str) -> None:
     """
     TF_LOG fills stderr: it is neither failure nor a flood of messages.
     """
-    shop = Workshop(real_engine("terraform", tmp_path), tmp_path)
+    shop = Workshop(real_engine(engine, tmp_path), tmp_path)
     shop.write('output "o" { value = 1 }')
     environment = clean_environment(tmp_path) | {"TF_LOG": "TRACE", "PATH": os.environ["PATH"]}
     shop.engine = TerraformEngine(shop.engine.info, environment=environment)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
-from tests.project import Project, require_engine
+from tests.engine.clouds import attached
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -30,10 +31,9 @@ USES = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.copy("fixtures/shared")
-    return found
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    return project
 
 
 # Provider versions
@@ -195,9 +195,7 @@ def test_a_destroy_does_not_need_todays_modules(project: Project, tmp_path: Path
         shutil.copytree(project.root / "fixtures/shared/object", project.root / "modules" / name)
     project.write("modules/guarded/main.tf", GUARDED)
     project.write("blueprints/doomed.yaml", DOOMED)
-    with cloud.attached() as reattach:
-        project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
-        project.environ["TF_REATTACH_PROVIDERS"] = reattach
+    with attached(project, cloud, tmp_path):
         project.environ["ORCHESTRATOR_INPUT_token"] = "first-token"
         cloud.require_token("first-token")
         project.ok("apply", "doomed", "--yes")

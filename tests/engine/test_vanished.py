@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import Project, require_engine
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import provide
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -30,24 +31,23 @@ GONE = ("--accept-vanished", "the console shows none")
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(project: Project) -> Project:
     """
     Two objects, applied.
     """
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.write("modules/objects/main.tf", MODULE)
-    found.write("blueprints/pair.yaml", BLUEPRINT)
-    found.ok("apply", "pair", "--yes")
-    return found
+    project.write("modules/objects/main.tf", MODULE)
+    project.write("blueprints/pair.yaml", BLUEPRINT)
+    project.ok("apply", "pair", "--yes")
+    return project
 
 
 def remove_from_state(project: Project, *addresses: str) -> None:
     """
-    `terraform state rm`, as somebody at a keyboard does it.
+    `state rm`, as somebody at a keyboard does it.
     """
     directory = project.steps("pair")["objects"]["directory"]
     subprocess.run(
-        ["terraform", "state", "rm", *addresses],
+        [project.environ["ORCHESTRATOR_ENGINE"], "state", "rm", *addresses],
         cwd=directory,
         env=project.environ,
         check=True,
@@ -221,15 +221,17 @@ TWO_STEPS = """
 """
 
 
-def test_each_provider_configuration_answers_for_its_own_objects(tmp_path: Path) -> None:
+def test_each_provider_configuration_answers_for_its_own_objects(
+    tmp_path: Path, engine: str
+) -> None:
     """
     An object that vanished before the destroy is gone only where its own provider configuration
     saw others of the target: another region's do not vouch for it, and nothing of that target is
     destroyed or forgotten.
     """
     cloud = Cloud(tmp_path / "cloud.db")
-    project = Project(tmp_path / "project", engine=require_engine("terraform"))
-    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    project = Project(tmp_path / "project", engine=engine)
+    provide(project, cloud, tmp_path)
     project.write("modules/aliases/main.tf", ALIASES)
     project.write("blueprints/aliases.yaml", TWO_STEPS)
     project.ok("apply", "aliases", "--yes")

@@ -18,6 +18,7 @@ from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.loading.modules import read_module
 from orchestrator.ports.workdir import Secret, WorkDirConfig
 from orchestrator.ports.workdir import WorkDir as WorkRoot
+from tests.project import ENGINES
 
 pytestmark = pytest.mark.engine
 
@@ -25,7 +26,7 @@ TARGET = Target("web", "prod", "app")
 BACKEND = {"path": "state/app.tfstate"}
 
 
-@pytest.fixture(params=["terraform", "tofu", "embedded"])
+@pytest.fixture(params=ENGINES)
 def program(request: pytest.FixtureRequest) -> tuple[str, ...]:
     name = str(request.param)
     found = find_program(name)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import provide
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import Project, finish, require_engine
+from tests.project import Project, finish
 
 pytestmark = pytest.mark.engine
 
@@ -32,11 +33,10 @@ PAIR = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    found = Project(tmp_path / "project", engine=require_engine("terraform"))
-    found.copy("fixtures/shared")
-    found.write("blueprints/pair.yaml", PAIR)
-    return found
+def project(project: Project) -> Project:
+    project.copy("fixtures/shared")
+    project.write("blueprints/pair.yaml", PAIR)
+    return project
 
 
 def left_over(project: Project) -> list[str]:
@@ -78,7 +78,7 @@ def uninitialised(project: Project, tmp_path: Path) -> Project:
     A blueprint of which one step cannot be initialised.
     """
     cloud = Cloud(tmp_path / "cloud.db")
-    project.environ = environment(install(tmp_path / "mirror"), cloud, project.environ)
+    provide(project, cloud, tmp_path)
     project.write("modules/unsound/main.tf", INIT_FAILS)
     project.write("blueprints/uninitialised.yaml", UNINITIALISED)
     return project

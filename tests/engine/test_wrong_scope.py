@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.fakecloud import Cloud, environment, install
-from tests.project import ENGINES, Project, require_engine
+from fixtures.fakecloud import Cloud
+from tests.engine.clouds import provide
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -52,10 +53,8 @@ class Scene:
 
     def __init__(self, root: Path, engine: str) -> None:
         self.cloud = Cloud(root / "cloud.db")
-        self.project = Project(root / "project", engine=require_engine(engine))
-        self.project.environ = environment(
-            install(root / "mirror"), self.cloud, self.project.environ
-        )
+        self.project = Project(root / "project", engine=engine)
+        provide(self.project, self.cloud, root)
         self.project.write("modules/servers/main.tf", MODULE)
         self.project.write("blueprints/regions.yaml", BLUEPRINT)
         self.project.ok("apply", "regions", "--yes")
@@ -70,8 +69,8 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return Scene(tmp_path_factory.mktemp("scope"), "terraform")
+def scene(tmp_path_factory: pytest.TempPathFactory, engine: str) -> Scene:
+    return Scene(tmp_path_factory.mktemp("scope"), engine)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_one_of_two_regions_is_the_wrong_one(scene: Scene, verb: str) -> None:
     assert scene.content() == before
 
 
-@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize("engine", ["embedded"], indirect=True, scope="module")
 def test_the_wrong_region_by_another_engine(tmp_path: Path, engine: str) -> None:
     """
     What rests on how plans tell of what vanished holds for every engine.
@@ -159,12 +158,14 @@ def test_a_targeted_apply_in_the_wrong_region_is_refused(scene: Scene) -> None:
     assert scene.content() == before
 
 
-def test_without_a_refresh_an_unreadable_object_can_be_destroyed(tmp_path: Path) -> None:
+def test_without_a_refresh_an_unreadable_object_can_be_destroyed(
+    tmp_path: Path, engine: str
+) -> None:
     """
     What `--refresh=false` is for: an object that cannot be read does not stop the destroy. Where
     the provider was to confirm, it never saw that object and so cannot.
     """
-    scene = Scene(tmp_path, "terraform")
+    scene = Scene(tmp_path, engine)
     scene.cloud.arm("read", "home", "read_error", remaining=-1)
     words = ("destroy", "regions", "--refresh=false", "--yes")
 
@@ -180,12 +181,12 @@ def test_without_a_refresh_an_unreadable_object_can_be_destroyed(tmp_path: Path)
     assert scene.cloud.servers() == ()
 
 
-def test_a_lone_deposed_object_is_not_forgotten(tmp_path: Path) -> None:
+def test_a_lone_deposed_object_is_not_forgotten(tmp_path: Path, engine: str) -> None:
     """
     Provider state holds nothing but a deposed object, of whose drift no plan tells: a destroy in
     the wrong region is refused, one in the right region deletes it.
     """
-    scene = Scene(tmp_path, "terraform")
+    scene = Scene(tmp_path, engine)
     project, module = scene.project, scene.project.root / "modules/servers/main.tf"
     lifecycle = 'name = "home"\n lifecycle {\n  create_before_destroy = true\n }'
     text = module.read_text().replace('name = "home"', lifecycle)
@@ -197,7 +198,7 @@ def test_a_lone_deposed_object_is_not_forgotten(tmp_path: Path) -> None:
     directory = project.steps("regions")["servers"]["directory"]
     for address in ("terraform_data.local", "fakecloud_server.there"):
         subprocess.run(
-            ["terraform", "state", "rm", address],
+            [engine, "state", "rm", address],
             cwd=directory,
             env=project.environ,
             check=True,

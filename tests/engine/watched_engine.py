@@ -15,7 +15,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.project import Project, eventually, finish, require_engine
+from tests.project import Project, eventually, finish
 
 _SCRIPT = """\
 #!/bin/sh
@@ -101,9 +101,9 @@ class Watched:
 
 def watched(project: Project, directory: Path) -> Watched:
     """
-    Have the project use Terraform behind such a script.
+    Have the project use its engine behind such a script.
     """
-    real = shutil.which(require_engine("terraform"))
+    real = shutil.which(project.environ["ORCHESTRATOR_ENGINE"])
     assert real is not None, "a missing engine is a named skip"
     directory.mkdir()
     found = Watched(directory / "watched-engine")
