@@ -84,7 +84,7 @@ def test_a_life_in_postgresql(project: Project, postgres: Postgres) -> None:
     again = project.ok("apply", "one", "--yes", "--json")
     project.ok("destroy", "one", "--yes")
 
-    assert "operation stores on PostgreSQL are not built yet" in applied.said
+    assert "no operation store is named for backend 'pg'" in applied.said
     assert bound["location"] == f"postgres://127.0.0.1:{postgres.port}/postgres?schema=state_web"
     assert (bound["lineage"] is not None, held) == (True, ["1"])
     assert again.events[-1]["steps"][0]["created"] == []
