@@ -16,7 +16,7 @@ from orchestrator.app.run.request import ApplyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.stored_deployment import carried_over, store_deployment, store_snapshots
-from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_children
 from orchestrator.app.steps.mutation import StepResult
@@ -30,7 +30,7 @@ from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
 from orchestrator.errors import Fenced, InDoubt, OrchestratorError, Refused, Spooled
 
 #: Says of a step why it is left alone, or what forbids to work on it; None: it is worked on.
-Judgement = Callable[[str, OperationRecord | None], Skip | Blocker | None]
+SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +40,26 @@ class ApplyPolicy:
     """
 
     source: SourceOf
-    judge: Judgement
+    rule: SkipRule
 
 
 def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> int:
     """
     Apply the selected steps from their modules as they are. Returns the exit code.
     """
-    judge = unfinished if request.unfinished else every
+    rule = skip_finished if request.unfinished else skip_none
     return run(
-        services, deployment, request, partial(work, course=ApplyPolicy(current_module, judge))
+        services, deployment, request, partial(work, policy=ApplyPolicy(current_module, rule))
     )
 
 
-def every(_step: str, _record: OperationRecord | None) -> None:
+def skip_none(_step: str, _record: OperationRecord | None) -> None:
     """
     No step is left alone.
     """
 
 
-def unfinished(_step: str, record: OperationRecord | None) -> Skip | None:
+def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
     """
     What is ok already is left alone, unless it was compensated since, or that was tried.
     """
@@ -68,14 +68,14 @@ def unfinished(_step: str, record: OperationRecord | None) -> Skip | None:
     return Skip("already ok")
 
 
-def work(runner: StepRunner, selected: Sequence[str], *, course: ApplyPolicy) -> None:
+def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) -> None:
     """
     Apply the steps of a run that are not left alone, upstreams first.
     """
     graph, steps = runner.deployment.graph, runner.steps
     runner.read_records()
     store_deployment(runner)
-    todo = _divided(runner, selected, course)
+    todo = _select_steps(runner, selected, policy)
     check_children(runner.deployment, steps.records, todo)
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
     support = [step for step in upstreams if steps.status(step) in READY]
@@ -83,26 +83,22 @@ def work(runner: StepRunner, selected: Sequence[str], *, course: ApplyPolicy) ->
         [step for step in support if not steps.needs_outputs_first(step)], recorded_module
     )
     failures |= steps.prepare_all(
-        [step for step in todo if not steps.needs_outputs_first(step)], course.source
+        [step for step in todo if not steps.needs_outputs_first(step)], policy.source
     )
     failures |= store_snapshots(
-        runner, [step for step in todo if step not in failures], course.source
+        runner, [step for step in todo if step not in failures], policy.source
     )
-    doubts = runner.settle_all() | _uncertain(runner, todo)
+    doubts = runner.settle_all() | _check_all_certain(runner, todo)
     if doubts or (failures and runner.options.skip_preflight is None):
         runner.end_before_work(todo, failures | doubts)
         return
     missing = upstreams - set(support)
-    unstarted = run_steps(
+    unstarted = runner.work_on(
         graph.subset({*todo, *upstreams}),
-        partial(_apply_step, runner, course),
-        jobs=runner.options.jobs,
-        stop=runner.services.stop,
-        on_failure=runner.options.on_failure,
+        partial(_apply_step, runner, policy),
         done=support,
         missing=missing,
     )
-    runner.report_unstarted(unstarted)
     note_orphans(runner)
     blocked = {up for row in unstarted for up in row.blocked_by if up in missing}
     if blocked:
@@ -115,14 +111,14 @@ def work(runner: StepRunner, selected: Sequence[str], *, course: ApplyPolicy) ->
         )
 
 
-def _divided(runner: StepRunner, selected: Sequence[str], course: ApplyPolicy) -> list[str]:
+def _select_steps(runner: StepRunner, selected: Sequence[str], policy: ApplyPolicy) -> list[str]:
     """
     The steps to work on; the others are reported. Refused where one is forbidden, with all of them.
     """
     todo: list[str] = []
     forbidden: list[Blocker] = []
     for step in selected:
-        match course.judge(step, runner.steps.records.get(step)):
+        match policy.rule(step, runner.steps.records.get(step)):
             case None:
                 todo.append(step)
             case Skip(why):
@@ -134,7 +130,7 @@ def _divided(runner: StepRunner, selected: Sequence[str], course: ApplyPolicy) -
     return todo
 
 
-def _uncertain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
     The steps of which a doubt or an unsaved provider state must be settled first.
     """
@@ -147,19 +143,19 @@ def _uncertain(runner: StepRunner, steps: Sequence[str]) -> dict[str, Orchestrat
     return found
 
 
-def _apply_step(runner: StepRunner, course: ApplyPolicy, name: str) -> Outcome:
+def _apply_step(runner: StepRunner, policy: ApplyPolicy, name: str) -> Outcome:
     """
     One step to its end, tried again as its ``retry`` allows.
 
     What an attempt did is told even if a later one could not begin.
     """
     services = runner.services
-    started, attempt = services.clock.monotonic(), 1
+    attempt = 1
     step = runner.deployment.steps[name]
     done: StepResult | None = None
     try:
         if name not in runner.steps.prepared:
-            runner.steps.prepare(name, course.source)
+            runner.steps.prepare(name, policy.source)
             runner.settle(name)
             runner.check_certain(name)
         inputs = runner.steps.inputs(step)
@@ -173,18 +169,18 @@ def _apply_step(runner: StepRunner, course: ApplyPolicy, name: str) -> Outcome:
                 attempt=attempt,
             ).run()
             runner.steps.update(name, done.record, done.state)
-            if not _again(step, done, attempt) or not _paused(runner, name, done, attempt):
+            if not _may_retry(step, done, attempt) or not _pause(runner, name, done, attempt):
                 break
             attempt += 1
     except OrchestratorError as exc:
         if done is None or isinstance(exc, Spooled | Fenced):
-            return runner.end_with_error(name, started, exc, attempt)
+            return runner.end_with_error(name, exc, attempts=attempt)
         services.note(f"attempt {attempt}: {exc.message}", level="warning", step=name)
         runner.session.fail(exc.exit_code)
-    return runner.end_with_record(name, started, done, attempt)
+    return runner.end_with_record(name, done, attempts=attempt)
 
 
-def _paused(runner: StepRunner, name: str, done: StepResult, attempt: int) -> bool:
+def _pause(runner: StepRunner, name: str, done: StepResult, attempt: int) -> bool:
     """
     Whether to go on with the next attempt after a pause; not if somebody asked us to stop.
     """
@@ -202,7 +198,7 @@ def _paused(runner: StepRunner, name: str, done: StepResult, attempt: int) -> bo
     return not services.stop.stopping
 
 
-def _again(step: Step, done: StepResult, attempt: int) -> bool:
+def _may_retry(step: Step, done: StepResult, attempt: int) -> bool:
     """
     Whether the step's ``retry`` covers this failure: every error matches, and nothing is in doubt.
     """

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
-from orchestrator.app.run.prepared_steps import current_module, recorded_module
+from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook
 from orchestrator.domain.blueprint.hook_order import compensation_order
@@ -34,7 +34,7 @@ def compensate(services: Services, deployment: Deployment, request: CompensateRe
 
 
 def _work(request: CompensateRequest, runner: StepRunner, selected: Sequence[str]) -> None:
-    declared, steps = runner.deployment.steps, runner.steps
+    declared = runner.deployment.steps
     if not (request.options.reason or request.repeat):
         raise Refused(
             "reason_missing",
@@ -48,33 +48,29 @@ def _work(request: CompensateRequest, runner: StepRunner, selected: Sequence[str
             hint="declare `compensate` in the blueprint, or look at `orchestrator recover`",
         )
     runner.read_records()
-    todo = [name for name in selected if _why_not(request, runner, name) is None]
-    failures = steps.prepare_all(todo, recorded_module) | runner.settle_all()
-    todo = [
-        name for name in selected if name in failures or _why_not(request, runner, name) is None
-    ]
-    if not failures:
-        roots = steps.prepare_all(_early_roots(runner, todo), current_module)
-        failures = {step_of(root): exc for root, exc in roots.items()}
-    for name in selected:
-        if name not in todo:
-            runner.end_skipped(name, _why_not(request, runner, name) or "")
-    if failures:
-        runner.end_before_work(todo, failures)
-        return
     after = {
         name: step.compensate_after
         for name, step in declared.items()
         if step.compensate is not None
     }
-    unstarted = run_steps(
-        compensation_order(runner.deployment.graph, after).subset(todo),
+    policy = StepPolicy(
         partial(_compensate_step, request, runner),
-        jobs=runner.options.jobs,
-        stop=runner.services.stop,
-        on_failure=runner.options.on_failure,
+        skip=partial(_why_not, request, runner),
+        check=partial(_hook_failures, request, runner),
+        graph=compensation_order(runner.deployment.graph, after),
     )
-    runner.report_unstarted(unstarted)
+    runner.run(selected, policy)
+
+
+def _hook_failures(
+    request: CompensateRequest, runner: StepRunner, todo: Sequence[str]
+) -> dict[str, OrchestratorError]:
+    """
+    What is wrong with the modules of compensations that can be made ready before anything is done.
+    """
+    due = [name for name in todo if _why_not(request, runner, name) is None]
+    failures = runner.steps.prepare_all(_early_roots(runner, due), current_module)
+    return {step_of(root): exc for root, exc in failures.items()}
 
 
 def _early_roots(runner: StepRunner, todo: Sequence[str]) -> list[str]:
@@ -106,31 +102,30 @@ def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str |
 
 
 def _compensate_step(request: CompensateRequest, runner: StepRunner, name: str) -> Outcome:
-    started = runner.services.clock.monotonic()
+    settled = _why_not(request, runner, name)
+    if settled is not None:  # that it was done already came out when it was settled
+        runner.end_skipped(name, settled)
+        return Outcome(ready=True)
     action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
     assert action is not None, "only what declares a compensation is compensated"
     assert record is not None, "only what was applied is compensated"
-    try:
-        runner.check_certain(name)
-        if request.repeat is None:
-            again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
-            check_outcome_known(record.compensation, name, again)
-        reason = request.repeat or request.options.reason
-        done = HookRun(runner, name, "compensate", action, reason=reason).run()
-    except OrchestratorError as exc:
-        return runner.end_with_error(name, started, exc, 1)
-    for code in hook_exit_codes(done, "compensate", runner.services.stop.exit_code):
+    runner.check_certain(name)
+    if request.repeat is None:
+        again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
+        check_outcome_known(record.compensation, name, again)
+    reason = request.repeat or request.options.reason
+    result = HookRun(runner, name, "compensate", action, reason=reason).run()
+    for code in hook_exit_codes(result, "compensate", runner.services.stop.exit_code):
         runner.session.fail(code)
-    last = done.record.compensation
+    last = result.record.compensation
     runner.end(
         name,
-        started,
-        StepStatus.ERROR if done.fault else StepStatus(str(done.record.status)),
-        changed=done.mutated,
+        StepStatus.ERROR if result.fault else StepStatus(str(result.record.status)),
+        changed=result.mutated,
         attempts=1,
-        sequence=done.record.sequence,
-        error=done.fault,
-        last_error=done.record.last_error,
-        reason=None if done.fault else f"compensated by {last.by if last else ''}",
+        sequence=result.record.sequence,
+        error=result.fault,
+        last_error=result.record.last_error,
+        reason=None if result.fault else f"compensated by {last.by if last else ''}",
     )
-    return Outcome(ready=done.fault is None)
+    return Outcome(ready=result.fault is None)

@@ -24,7 +24,7 @@ from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import select_steps
-from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents
 from orchestrator.app.steps.mutation import StepResult
@@ -84,7 +84,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
         runner.end_before_work([*plan.todo, *(s for s in failures if s in unsettled)], failures)
         return
     for step, exc in unfit.items():
-        runner.end_with_error(step, runner.services.clock.monotonic(), exc, 0)
+        runner.end_with_error(step, exc, attempts=0)
     _note_retained(runner, kept)
     retain_declared(runner, kept)
     left = [step for step in plan.todo if not _settled_away(runner, step)]
@@ -95,14 +95,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
         return
     _note_owned_steps(runner, plan)
     note_before_destroy(request, runner, _by_engine(plan))
-    unstarted = run_steps(
-        plan.order,
-        partial(_destroy_step, request, runner, plan, inputs),
-        jobs=runner.options.jobs,
-        stop=runner.services.stop,
-        on_failure=runner.options.on_failure,
-    )
-    runner.report_unstarted(unstarted)
+    runner.work_on(plan.order, partial(_destroy_step, request, runner, plan, inputs))
     for step in fresh:
         _confirm_absent(runner, step)
     note_orphans(runner)
@@ -199,7 +192,6 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
     another store. Then the blueprint can be called destroyed as a whole. Where that cannot be told
     it stays pending.
     """
-    started = runner.services.clock.monotonic()
     if runner.services.stop.stopping:
         runner.end_skipped(name, "never applied")
         return
@@ -214,7 +206,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
             attempt=1,
         ).confirm_absent()
     except (Refused, StoreUnavailable, Fenced) as exc:
-        runner.end_with_error(name, started, exc, 0)
+        runner.end_with_error(name, exc, attempts=0)
     except OrchestratorError as exc:
         why = runner.services.masker.mask(exc.message.splitlines()[0])
         runner.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
@@ -222,7 +214,6 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
         runner.steps.update(name, done.record)
         runner.end(
             name,
-            started,
             StepStatus.ABSENT,
             sequence=done.record.sequence,
             absence=done.record.absence,
@@ -266,21 +257,17 @@ def _destroy_step(
     inputs: Mapping[str, StepInputs],
     name: str,
 ) -> Outcome:
-    started = runner.services.clock.monotonic()
-    try:
-        runner.check_saved(name)  # it may know objects that nothing else does
-        if name in plan.removed_with:
-            runner.row(name, blocked_by=())
-            done = OwnedStep(runner, name, asked=plan.removed_with[name] in plan.todo).run()
-        else:
-            done = _run_pipeline(request, runner, name, inputs[name])
-        runner.steps.update(name, done.record, done.state)
-    except OrchestratorError as exc:
-        return runner.end_with_error(name, started, exc, 1)
-    if done.record.failed_command == "before_destroy":
-        for code in hook_exit_codes(done, "before_destroy", runner.services.stop.exit_code):
+    runner.check_saved(name)  # it may know objects that nothing else does
+    if name in plan.removed_with:
+        runner.row(name, blocked_by=())
+        result = OwnedStep(runner, name, asked=plan.removed_with[name] in plan.todo).run()
+    else:
+        result = _run_pipeline(request, runner, name, inputs[name])
+    runner.steps.update(name, result.record, result.state)
+    if result.record.failed_command == "before_destroy":
+        for code in hook_exit_codes(result, "before_destroy", runner.services.stop.exit_code):
             runner.session.fail(code)
-    return runner.end_with_record(name, started, done, 1)
+    return runner.end_with_record(name, result)
 
 
 def _run_pipeline(

@@ -14,7 +14,8 @@ from pathlib import Path
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
 from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
@@ -25,7 +26,7 @@ from orchestrator.domain.events.engine_messages import LogLine, Message, PulledS
 from orchestrator.domain.events.events import EngineLine
 from orchestrator.domain.masking import MARK
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.errors import Busy, EngineFailed, OrchestratorError, Refused
+from orchestrator.errors import Busy, EngineFailed, Refused
 from orchestrator.ports.engine import CallResult, Exec
 
 
@@ -105,22 +106,15 @@ def _code(services: Services, command: EngineCommand, result: CallResult) -> int
 
 def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    (name,) = selected
-    failures = runner.steps.prepare_all([name], recorded_module) | runner.settle_all()
-    if failures:
-        runner.end_before_work([name], failures)
-        return
-    started = runner.services.clock.monotonic()
+    runner.run(selected, StepPolicy(partial(_execute_in, words, runner)))
+
+
+def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:
     command = EngineCommand.parse(words)
-    try:
-        runner.check_saved(name)
-        done = operate(
-            runner, name, _operation(runner, name, command), observe=partial(_tell, runner, name)
-        )
-    except OrchestratorError as exc:
-        runner.end_with_error(name, started, exc, 1)
-        return
-    report_operation(runner, name, started, done, f"{command.name} done")
+    runner.check_saved(name)
+    operation = _operation(runner, name, command)
+    result = operate(runner, name, operation, observe=partial(_tell, runner, name))
+    return report_operation(runner, name, result, f"{command.name} done")
 
 
 def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOperation:

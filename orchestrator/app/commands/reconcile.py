@@ -8,29 +8,31 @@ or ``absent`` only where provider state is empty and nothing is in doubt; else i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.app.destroy.hook_resources import check_hooks_settled
 from orchestrator.app.run.orphans import note_orphans
-from orchestrator.app.run.prepared_steps import recorded_module
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
-from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.schedule import OnFailure, Outcome, run_steps
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import recheck_absence
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep, pull, stopped
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import record_entry as write
+from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.saved_states import awaiting_confirmation, drop_saved_states
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.app.surgery.readback import DoubtReadback
-from orchestrator.app.surgery.requested_operations import check_asked, perform
-from orchestrator.app.surgery.state_locks import way_out
+from orchestrator.app.surgery.requested_operations import (
+    check_requested_operations,
+    run_requested_operations,
+)
+from orchestrator.app.surgery.state_locks import unlock_hint
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -62,60 +64,60 @@ def reconcile(services: Services, deployment: Deployment, request: ReconcileRequ
 
 def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    # A run that was killed in its first plan leaves a lock and no record.
-    locked = selected if request.unlock else ()
-    todo = [
-        s for s in selected if s in locked or runner.steps.status(s) not in (None, *NOTHING_THERE)
-    ]
-    for step in selected:
-        if step not in todo:
-            status = runner.steps.status(step)
-            runner.end_skipped(step, f"already {status}" if status else "never applied")
-    check_hooks_settled(runner, todo)
-    failures = runner.steps.prepare_all(todo, recorded_module) | runner.settle_all()
-    if failures:
-        runner.end_before_work(todo, failures)
-        return
-    check_asked(request, runner, todo)
-    unstarted = run_steps(
-        _order(runner, todo),
+    policy = StepPolicy(
         partial(_reconcile_step, request, runner),
-        jobs=runner.options.jobs,
-        stop=runner.services.stop,
+        skip=partial(_why_skip, request, runner),
+        check=partial(_check_requested, request, runner),
+        graph=_graph(runner, selected),
         on_failure=OnFailure.CONTINUE,
     )
-    runner.report_unstarted(unstarted)
+    check_hooks_settled(
+        runner, [name for name in selected if _why_skip(request, runner, name) is None]
+    )
+    runner.run(selected, policy)
     if runner.options.orphaned:
         note_orphans(runner)
 
 
-def _order(runner: StepRunner, todo: Sequence[str]) -> Graph:
+def _why_skip(request: ReconcileRequest, runner: StepRunner, name: str) -> str | None:
+    status = runner.steps.status(name)
+    # A run that was killed in its first plan leaves a lock and no record.
+    if request.unlock or status not in (None, *NOTHING_THERE):
+        return None
+    return f"already {status}" if status else "never applied"
+
+
+def _check_requested(
+    request: ReconcileRequest, runner: StepRunner, todo: Sequence[str]
+) -> Mapping[str, OrchestratorError]:
+    check_requested_operations(request, runner, todo)
+    return {}
+
+
+def _graph(runner: StepRunner, selected: Sequence[str]) -> Graph | None:
     """
-    Upstreams first; roots of actions need nothing.
+    The modules of hooks need nothing; steps are ordered as the blueprint says.
     """
-    if any(hook_of(name) for name in todo):
-        return Graph(dict.fromkeys(todo, ()))
-    return runner.deployment.graph.subset(todo)
+    hooks = any(hook_of(name) for name in selected)
+    return Graph(dict.fromkeys(selected, ())) if hooks else None
 
 
 def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) -> Outcome:
-    services, started = runner.services, runner.services.clock.monotonic()
+    services = runner.services
     try:
-        done = perform(request, runner, name)
+        requested = run_requested_operations(request, runner, name)
         prepared = runner.steps.prepared[name]
         record = prepared.record
         assert record is not None, "only recorded steps are reconciled"
-        if done is not None and done.fault is not None:
-            return runner.end_with_record(name, started, done.step_result, 1)
+        if requested is not None and requested.fault is not None:
+            return runner.end_with_record(name, requested.step_result)
         if record.status in NOTHING_THERE:
             runner.end_settled(name)
             return Outcome(ready=True)
-        entry = write(services, _evidence(request, runner, name, prepared, record))
+        entry = record_entry(services, _evidence(request, runner, name, prepared, record))
         drop_saved_states(services, entry)
     except StateLocked as exc:
-        return runner.end_with_error(name, started, _locked(runner, name, exc), 1)
-    except OrchestratorError as exc:
-        return runner.end_with_error(name, started, exc, 1)
+        raise _locked(runner, name, exc) from exc
     runner.steps.update(name, entry)
     if entry.resources.in_doubt:
         runner.session.fail(InDoubt.exit_code)
@@ -123,7 +125,6 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
         runner.session.fail(CheckFailed.exit_code)
     runner.end(
         name,
-        started,
         StepStatus(str(entry.status)),
         attempts=1,
         sequence=entry.sequence,
@@ -147,10 +148,10 @@ def _locked(runner: StepRunner, name: str, exc: StateLocked) -> OrchestratorErro
     attempt = Attempt(command="reconcile", run_id=runner.session.run_id, at=stamp.at, error=fault)
     try:
         entry = observed(record, {"last_attempt": attempt}, stamp)
-        runner.steps.update(name, write(services, entry))
+        runner.steps.update(name, record_entry(services, entry))
     except OrchestratorError as failed:
         return failed
-    hint = f"{exc.hint}; {way_out(runner, name, exc.lock_id)}"
+    hint = f"{exc.hint}; {unlock_hint(runner, name, exc.lock_id)}"
     return StateLocked(exc.message, lock_id=exc.lock_id, hint=hint)
 
 

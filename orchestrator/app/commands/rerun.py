@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from orchestrator.app.commands.apply import ApplyPolicy, Judgement, apply, unfinished, work
+from orchestrator.app.commands.apply import ApplyPolicy, SkipRule, apply, skip_finished, work
 from orchestrator.app.inspection.run_lookup import PriorRun, refusal, run_to_redeploy
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.request import (
@@ -53,10 +53,10 @@ def retry(
     stored = _snapshots(services)
     request = _as_asked(services, request, earlier.record)
 
-    def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
+    def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
         return retry_blocker(earlier.record, step, record, stored)
 
-    return _repeat(services, deployment, request, earlier, judge)
+    return _repeat(services, deployment, request, earlier, rule)
 
 
 def _as_asked(services: Services, request: RetryRequest, failed: RunRecord) -> RetryRequest:
@@ -87,10 +87,10 @@ def rollback(
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
     stored, unverified = _snapshots(services), request.unverified is not None
 
-    def judge(step: str, _: OperationRecord | None) -> Blocker | None:
+    def rule(step: str, _: OperationRecord | None) -> Blocker | None:
         return rollback_blocker(earlier.record, step, stored, unverified=unverified)
 
-    return _repeat(services, deployment, request, earlier, judge)
+    return _repeat(services, deployment, request, earlier, rule)
 
 
 def redeploy(services: Services, deployment: Deployment, request: RedeployRequest) -> int:
@@ -119,14 +119,14 @@ def promote(
     """
     stored = _snapshots(services)
 
-    def judge(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
+    def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
         blocker = promotion_blocker(earlier.record, step, stored)
-        return blocker or (unfinished(step, record) if request.unfinished else None)
+        return blocker or (skip_finished(step, record) if request.unfinished else None)
 
     lineage = _lineage(services, request, "promotion", earlier.record.run_id)
     request = replace(request, lineage=lineage)
-    course = ApplyPolicy(module_of_run(earlier.record), judge)
-    return run(services, deployment, request, partial(work, course=course))
+    policy = ApplyPolicy(module_of_run(earlier.record), rule)
+    return run(services, deployment, request, partial(work, policy=policy))
 
 
 def _repeat(
@@ -134,7 +134,7 @@ def _repeat(
     deployment: Deployment,
     request: RerunRequest,
     earlier: PriorRun,
-    judge: Judgement,
+    rule: SkipRule,
 ) -> int:
     """
     An apply of what the earlier run meant, of its steps unless others are named.
@@ -145,11 +145,11 @@ def _repeat(
         options=replace(request.options, steps=steps),
         lineage=_lineage(services, request, request.verb, earlier.record.run_id),
     )
-    course = ApplyPolicy(module_of_run(earlier.record), judge)
+    policy = ApplyPolicy(module_of_run(earlier.record), rule)
 
     def carry_out(runner: StepRunner, selected: Sequence[str]) -> None:
         _check_secrets(request, runner, earlier)
-        work(runner, selected, course=course)
+        work(runner, selected, policy=policy)
         _note_untouched(runner, earlier.record)
 
     return run(services, deployment, request, carry_out)

@@ -11,16 +11,18 @@ from functools import partial
 
 from orchestrator.app.run.request import ReleaseRequest, RetainRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.recording import record_entry as write
+from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.retention import is_overdue, retention
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.record.transitions import released, retained
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.errors import Invalid, OrchestratorError, Problem, Reason, Refused
+from orchestrator.errors import Invalid, Problem, Reason, Refused
 
 
 def retain(services: Services, deployment: Deployment, request: RetainRequest) -> int:
@@ -88,30 +90,41 @@ def _retain(request: RetainRequest, runner: StepRunner, selected: Sequence[str])
         raise Invalid([problem])
     runner.read_records()
     _check(runner, selected, READY, "not_ok", "only what is ok can be retained")
-    for name in selected:
-        started = runner.services.clock.monotonic()
-        known = runner.steps.records[name]
-        assert known is not None, "it has just been checked"
-        try:
-            entry = _keep(runner, name, known, wanted)
-        except OrchestratorError as exc:
-            runner.end_with_error(name, started, exc, 0)
-            return
+
+    def retain_step(name: str) -> Outcome:
+        entry = _keep(runner, name, _record(runner, name), wanted)
         runner.end(
             name,
-            started,
             StepStatus.RETAINED,
             changed=True,
             sequence=entry.sequence,
             retained=entry.retained,
         )
+        return Outcome(ready=True)
+
+    runner.run(selected, StepPolicy(retain_step, source=None, graph=_unordered(selected)))
+
+
+def _unordered(selected: Sequence[str]) -> Graph:
+    """
+    Only records change: no step waits for another.
+    """
+    return Graph(dict.fromkeys(selected, ()))
+
+
+def _record(runner: StepRunner, name: str) -> OperationRecord:
+    record = runner.steps.records[name]
+    assert record is not None, "it has just been checked"
+    return record
 
 
 def _keep(
     runner: StepRunner, name: str, known: OperationRecord, wanted: Retention
 ) -> OperationRecord:
     stamp = runner.services.stamp()
-    entry = write(runner.services, retained(known, wanted, stamp, run_id=runner.session.run_id))
+    entry = record_entry(
+        runner.services, retained(known, wanted, stamp, run_id=runner.session.run_id)
+    )
     runner.steps.update(name, entry)
     return entry
 
@@ -121,26 +134,17 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
     _check(
         runner, selected, (Status.RETAINED,), "not_retained", "only what is retained is released"
     )
-    for name in selected:
-        started = runner.services.clock.monotonic()
-        known = runner.steps.records[name]
-        assert known is not None, "it has just been checked"
-        entry = released(known, runner.services.stamp(), run_id=runner.session.run_id)
-        try:
-            entry = write(runner.services, entry)
-        except OrchestratorError as exc:
-            runner.end_with_error(name, started, exc, 0)
-            return
+
+    def release_step(name: str) -> Outcome:
+        known, stamp = _record(runner, name), runner.services.stamp()
+        entry = released(known, stamp, run_id=runner.session.run_id)
+        entry = record_entry(runner.services, entry)
         runner.steps.update(name, entry)
-        runner.end(
-            name,
-            started,
-            StepStatus.OK,
-            changed=True,
-            sequence=entry.sequence,
-            reason="released",
-        )
+        runner.end(name, StepStatus.OK, changed=True, sequence=entry.sequence, reason="released")
         _note_declared(runner, name)
+        return Outcome(ready=True)
+
+    runner.run(selected, StepPolicy(release_step, source=None, graph=_unordered(selected)))
 
 
 def _note_declared(runner: StepRunner, name: str) -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.run.prepared_steps import recorded_module
 from orchestrator.app.run.request import VerifyRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.schedule import OnFailure, Outcome, run_steps
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.preparation import pull, stopped
@@ -24,7 +23,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, StepStatus
 from orchestrator.domain.record.transitions import checked
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.errors import CheckFailed, InDoubt, OrchestratorError
+from orchestrator.errors import CheckFailed, InDoubt
 
 
 def verify(services: Services, deployment: Deployment, request: VerifyRequest) -> int:
@@ -36,57 +35,42 @@ def verify(services: Services, deployment: Deployment, request: VerifyRequest) -
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    graph = runner.deployment.graph
-    todo = [step for step in selected if _checkable(runner.steps.records.get(step))]
-    for step in selected:
-        if step not in todo:
-            status = runner.steps.status(step)
-            runner.end_skipped(step, f"nothing to check: {status}" if status else "never applied")
-    failures = runner.steps.prepare_all(todo, recorded_module)
-    if failures:
-        runner.end_before_work(todo, failures)
-        return
-    unstarted = run_steps(
-        graph.subset(todo),
+    policy = StepPolicy(
         partial(_check_step, runner),
-        jobs=runner.options.jobs,
-        stop=runner.services.stop,
+        skip=lambda name: _why_skip(runner.steps.records.get(name)),
+        settles=False,
         on_failure=OnFailure.CONTINUE,
     )
-    runner.report_unstarted(unstarted)
+    runner.run(selected, policy)
 
 
-def _checkable(record: OperationRecord | None) -> bool:
+def _why_skip(record: OperationRecord | None) -> str | None:
     """
-    Whether the target is applied, or would be but for a check.
+    Why there is nothing to check; None where the target is applied, or would be but for a check.
     """
     if record is None:
-        return False
-    return record.status in READY or (record.error is not None and record.error.phase == "verify")
+        return "never applied"
+    if record.status in READY or (record.error is not None and record.error.phase == "verify"):
+        return None
+    return f"nothing to check: {record.status}"
 
 
 def _check_step(runner: StepRunner, name: str) -> Outcome:
-    services, started = runner.services, runner.services.clock.monotonic()
-    prepared = runner.steps.prepared[name]
+    services, prepared = runner.services, runner.steps.prepared[name]
     assert prepared.record is not None, "only recorded steps are checked"
-    try:
-        state = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull")
-        check_state(str(runner.deployment.target(name)), prepared.record, state)
-        _check_whole(runner, name, prepared.record, state)
-        inputs = runner.steps.recorded_inputs(prepared)
-        verification = run_checks(services, runner.deployment, prepared.step, inputs, state)
-        if verification.verdict == "failed" and services.stop.stopping:
-            raise stopped(services.stop)
-        entry = checked(prepared.record, verification, services.stamp())
-        entry = record_entry(services, entry)
-    except OrchestratorError as exc:
-        return runner.end_with_error(name, started, exc, 1)
+    state = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull")
+    check_state(str(runner.deployment.target(name)), prepared.record, state)
+    _check_whole(runner, name, prepared.record, state)
+    inputs = runner.steps.recorded_inputs(prepared)
+    verification = run_checks(services, runner.deployment, prepared.step, inputs, state)
+    if verification.verdict == "failed" and services.stop.stopping:
+        raise stopped(services.stop)
+    entry = record_entry(services, checked(prepared.record, verification, services.stamp()))
     runner.steps.update(name, entry, state)
     if verification.verdict == "failed":
         runner.session.fail(CheckFailed.exit_code)
     runner.end(
         name,
-        started,
         StepStatus(str(entry.status)),
         attempts=1,
         sequence=entry.sequence,

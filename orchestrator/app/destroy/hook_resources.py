@@ -7,40 +7,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.run.prepared_steps import recorded_module
-from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.schedule import Outcome, run_steps
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import hook_of, step_of
-from orchestrator.errors import Busy, OrchestratorError
+from orchestrator.errors import Busy
 
 
 def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
     """
     Destroy these roots, each by itself: nothing needs them, and they need nothing.
     """
-    steps = runner.steps
-    todo = [root for root in roots if steps.status(root) not in (None, *NOTHING_THERE)]
-    for root in roots:
-        if root not in todo:
-            status = steps.status(root)
-            runner.end_skipped(root, f"already {status}" if status else "it made nothing")
-    check_hooks_settled(runner, todo)
-    failures = steps.prepare_all(todo, recorded_module)
-    if failures:
-        runner.end_before_work(todo, failures)
-        return
-    unstarted = run_steps(
-        Graph(dict.fromkeys(todo, ())),
-        partial(_remove, runner),
-        jobs=runner.options.jobs,
-        stop=runner.services.stop,
-        on_failure=runner.options.on_failure,
+    policy = StepPolicy(
+        partial(_destroy_root, runner),
+        skip=lambda root: _why_skip(runner.steps.status(root)),
+        settles=False,
+        graph=Graph(dict.fromkeys(roots, ())),
     )
-    runner.report_unstarted(unstarted)
+    check_hooks_settled(
+        runner, [root for root in roots if _why_skip(runner.steps.status(root)) is None]
+    )
+    runner.run(roots, policy)
+
+
+def _why_skip(status: Status | None) -> str | None:
+    if status is None:
+        return "it made nothing"
+    return f"already {status}" if status in NOTHING_THERE else None
 
 
 def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
@@ -59,20 +55,16 @@ def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
         )
 
 
-def _remove(runner: StepRunner, root: str) -> Outcome:
-    started = runner.services.clock.monotonic()
-    try:
-        runner.check_saved(root)
-        prepared = runner.steps.prepared[root]
-        done = StepPipeline(
-            runner.session,
-            prepared,
-            runner.steps.recorded_inputs(prepared),
-            runner.options.plan,
-            verb="destroy",
-            attempt=1,
-        ).run()
-        runner.steps.update(root, done.record, done.state)
-    except OrchestratorError as exc:
-        return runner.end_with_error(root, started, exc, 1)
-    return runner.end_with_record(root, started, done, 1)
+def _destroy_root(runner: StepRunner, root: str) -> Outcome:
+    runner.check_saved(root)
+    prepared = runner.steps.prepared[root]
+    result = StepPipeline(
+        runner.session,
+        prepared,
+        runner.steps.recorded_inputs(prepared),
+        runner.options.plan,
+        verb="destroy",
+        attempt=1,
+    ).run()
+    runner.steps.update(root, result.record, result.state)
+    return runner.end_with_record(root, result)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_own_state, check_state, shared_state
+from orchestrator.app.steps.guards import check_own_state, check_state, shared_state_error
 from orchestrator.app.steps.preparation import (
     ModuleSource,
     PreparedStep,
@@ -200,7 +200,7 @@ class PreparedSteps:
         # setdefault decides between two steps that are prepared side by side.
         holder = self._places.setdefault((root.backend_type, root.location), step.name)
         if holder != step.name:
-            raise shared_state(step, holder, root.location)
+            raise shared_state_error(step, holder, root.location)
         check_own_state(step, root.backend_type, root.location, self.records.values())
 
     # Values that flow from step to step

@@ -1,24 +1,28 @@
 """
-The steps of one run on their way: settled, carried out, reported.
+The steps of one run on their way: selected, prepared, settled, worked on, reported.
 
-`StepRunner` holds what the mutating commands share; each of them adds its own work.
+`StepRunner.run` is the one loop over steps of every mutating command; a `StepPolicy` says what a
+command does with one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestrator.app.run.hook_settling import settle_hook
-from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
+from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, recorded_module
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import exit_codes_of, fault_of
 from orchestrator.app.run.step_selection import match_steps
-from orchestrator.app.schedule import Outcome, Unstarted
+from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, run_steps
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.settling import RecalledInputs, settle
+from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.record import Resources, StepRun
@@ -38,6 +42,45 @@ from orchestrator.errors import (
     Stopped,
     StoreUnavailable,
 )
+
+#: Works on one step and reports its end.
+StepWork = Callable[[str], Outcome]
+
+
+def no_reason(_: str) -> None:
+    """
+    No step is left alone.
+    """
+
+
+def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
+    """
+    Nothing else has to hold before the first step.
+    """
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class StepPolicy:
+    """
+    What a command does with its steps.
+
+    ``work`` carries out one of them. ``skip`` says why one is left alone. ``source`` gives what
+    working directories are laid out from, None where only records change; interrupted steps are
+    settled unless ``settles`` is False. ``early`` are the steps to prepare before the first of them
+    is worked on, all where it is None. ``check`` says, by step, what else is wrong, or raises; it
+    is asked once all of them are prepared and settled. ``graph`` orders them where that of the
+    blueprint does not.
+    """
+
+    work: StepWork
+    skip: Callable[[str], str | None] = no_reason
+    source: SourceOf | None = recorded_module
+    settles: bool = True
+    early: Callable[[str], bool] | None = None
+    check: Callable[[Sequence[str]], Mapping[str, OrchestratorError]] = nothing_more
+    graph: Graph | None = None
+    on_failure: OnFailure | None = None
 
 
 class StepRunner:
@@ -60,6 +103,74 @@ class StepRunner:
             run_id=session.run_id,
             unavailable_secrets=self.options.unavailable_secrets,
         )
+        self._started: dict[str, float] = {}
+
+    def run(self, selected: Sequence[str], policy: StepPolicy) -> None:
+        """
+        Work on the selected steps that are not left alone, upstreams first.
+
+        Whatever can be found wrong is found before the first of them is worked on: then nothing is
+        started at all. The records have been read.
+        """
+        todo = self.select(selected, policy.skip)
+        failures: dict[str, OrchestratorError] = {}
+        if policy.source is not None:
+            early = [name for name in todo if policy.early is None or policy.early(name)]
+            failures = self.steps.prepare_all(early, policy.source)
+            if policy.settles:
+                failures |= self.settle_all()
+        if not failures:
+            failures = dict(policy.check(todo))
+        if failures:
+            self.end_before_work(todo, failures)
+            return
+        graph = policy.graph or self.deployment.graph
+        self.work_on(graph.subset(todo), policy.work, on_failure=policy.on_failure)
+
+    def select(self, selected: Sequence[str], skip: Callable[[str], str | None]) -> list[str]:
+        """
+        The steps that are worked on; the others are reported as left alone, with the reason.
+        """
+        todo = []
+        for name in selected:
+            reason = skip(name)
+            if reason is None:
+                todo.append(name)
+            else:
+                self.end_skipped(name, reason)
+        return todo
+
+    def work_on(
+        self,
+        graph: Graph,
+        work: StepWork,
+        *,
+        on_failure: OnFailure | None = None,
+        done: Collection[str] = (),
+        missing: Collection[str] = (),
+    ) -> list[Unstarted]:
+        """
+        Run the steps of a graph side by side (`run_steps`) and report how each of them ended; those
+        that never ran are returned as well.
+        """
+        unstarted = run_steps(
+            graph,
+            partial(self._guarded, work),
+            jobs=self.options.jobs,
+            stop=self.services.stop,
+            on_failure=on_failure or self.options.on_failure,
+            done=done,
+            missing=missing,
+        )
+        self.report_unstarted(unstarted)
+        return unstarted
+
+    def _guarded(self, work: StepWork, name: str) -> Outcome:
+        self._started[name] = self.services.clock.monotonic()
+        try:
+            return work(name)
+        except OrchestratorError as exc:
+            return self.end_with_error(name, exc, attempts=1 if name in self.steps.prepared else 0)
 
     def read_records(self) -> None:
         """
@@ -150,7 +261,6 @@ class StepRunner:
     def end(
         self,
         name: str,
-        started: float,
         status: StepStatus,
         *,
         changed: bool = False,
@@ -159,6 +269,7 @@ class StepRunner:
         """
         Report the end of a step, to the run record and to the person.
         """
+        now = self.services.clock.monotonic()
         prepared = self.steps.prepared.get(name)
         if prepared is not None:
             changes.setdefault("directory", str(prepared.work_dir.directory))
@@ -170,27 +281,24 @@ class StepRunner:
                 status=status,
                 result=row,
                 changed=changed,
-                seconds=self.services.clock.monotonic() - started,
+                seconds=now - self._started.get(name, now),
                 error=row.error,
             )
         )
         return row
 
-    def end_with_record(
-        self, name: str, started: float, done: StepResult, attempts: int
-    ) -> Outcome:
+    def end_with_record(self, name: str, result: StepResult, *, attempts: int = 1) -> Outcome:
         """
         Report the entry that a pipeline wrote.
         """
-        record, found = done.record, done.record.resources
-        fault, restored = done.fault, done.fault is not None and done.fault != record.error
+        record, found = result.record, result.record.resources
+        fault, restored = result.fault, result.fault is not None and result.fault != record.error
         for code in exit_codes_of(fault, found.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
         self.end(
             name,
-            started,
             StepStatus.ERROR if restored else StepStatus(str(record.status)),
-            changed=done.mutated,
+            changed=result.mutated,
             attempts=attempts,
             sequence=record.sequence,
             error=fault,
@@ -199,22 +307,20 @@ class StepRunner:
             verification=record.verification,
             retained=record.retained,
             in_doubt=found.in_doubt,
-            **(_fates(found) if done.mutated else {}),
+            **(_fates(found) if result.mutated else {}),
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         well = record.status in READY if self.request.verb != "destroy" else gone
         return Outcome(ready=well and not restored)
 
-    def end_with_error(
-        self, name: str, started: float, exc: OrchestratorError, attempts: int
-    ) -> Outcome:
+    def end_with_error(self, name: str, exc: OrchestratorError, *, attempts: int = 1) -> Outcome:
         """
         Report an error that left the record as this run found it; where an outcome lies in the
         spool the record is still ``running``.
         """
         self.session.fail(exc.exit_code)
         if isinstance(exc, Stopped | ApprovalMissing):
-            self.end(name, started, StepStatus.PENDING, reason=exc.message)
+            self.end(name, StepStatus.PENDING, reason=exc.message)
             return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask
         said = mask(exc.message)
@@ -225,7 +331,6 @@ class StepRunner:
         doubts = record.resources.in_doubt if record and isinstance(exc, InDoubt) else ()
         self.end(
             name,
-            started,
             status,
             attempts=attempts,
             error=fault,
@@ -257,8 +362,7 @@ class StepRunner:
         """
         Report a step that this run leaves alone.
         """
-        now = self.services.clock.monotonic()
-        self.end(name, now, StepStatus.SKIPPED, reason=reason, **changes)
+        self.end(name, StepStatus.SKIPPED, reason=reason, **changes)
 
     def end_settled(self, name: str) -> None:
         """
@@ -268,7 +372,6 @@ class StepRunner:
         assert record is not None, "what was settled has a record"
         self.end(
             name,
-            self.services.clock.monotonic(),
             StepStatus(str(record.status)),
             sequence=record.sequence,
             absence=record.absence,
@@ -286,7 +389,7 @@ class StepRunner:
         for name in steps:
             exc = failures.get(name)
             if exc is not None:
-                self.end_with_error(name, self.services.clock.monotonic(), exc, 0)
+                self.end_with_error(name, exc, attempts=0)
         for name, exc in failures.items():
             if name not in steps:
                 raise exc
@@ -295,7 +398,6 @@ class StepRunner:
             if name not in failures:
                 self.end(
                     name,
-                    self.services.clock.monotonic(),
                     StepStatus.PENDING,
                     reason=f"nothing was started: {told} could not be made ready",
                 )
@@ -304,11 +406,9 @@ class StepRunner:
         """
         Report the steps that never ran: ``pending``, with what they wait for.
         """
-        now = self.services.clock.monotonic()
         for item in rows:
             self.end(
                 item.step,
-                now,
                 StepStatus.PENDING,
                 blocked_by=item.blocked_by,
                 reason=None if item.blocked_by else item.reason or None,

@@ -94,10 +94,10 @@ def check_own_state(
             backend,
             location,
         ):
-            raise shared_state(step, record.target.step, location)
+            raise shared_state_error(step, record.target.step, location)
 
 
-def shared_state(step: Step, other: str, location: str) -> Invalid:
+def shared_state_error(step: Step, other: str, location: str) -> Invalid:
     """
     The error that two steps would keep their provider state in one place: each would take the
     objects of the other for its own.

@@ -248,7 +248,7 @@ class StepPipeline:
         keep_inventory(services, self.evidence, state)
         if self.verb == "destroy":
             assert known is not None, "a target without a record is not destroyed"
-            known = _weighed(known, plan)
+            known = _with_open_doubts(known, plan)
             entry = gone_without_mutation(
                 known,
                 services.stamp(),
@@ -401,7 +401,7 @@ class StepPipeline:
         return (*plan.journal.changes, *changed)
 
 
-def _weighed(known: OperationRecord, plan: StepPlan) -> OperationRecord:
+def _with_open_doubts(known: OperationRecord, plan: StepPlan) -> OperationRecord:
     """
     The record with the doubts that the plan leaves open.
     """

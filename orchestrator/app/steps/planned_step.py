@@ -157,7 +157,7 @@ def plan_step(
         before = services.engine.state_in_plan(file)
         if before is None:
             before = pull(services, prepared.work_dir, evidence, "pull-before")
-        return _judged(
+        return _checked_plan(
             services,
             prepared,
             inputs,
@@ -184,7 +184,7 @@ class _UnjudgedPlan:
     run_id: str
 
 
-def _judged(
+def _checked_plan(
     services: Services,
     prepared: PreparedStep,
     inputs: StepInputs,

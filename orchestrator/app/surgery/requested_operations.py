@@ -23,7 +23,9 @@ from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports.engine import Import, Push, Unlock, Untaint
 
 
-def check_asked(request: ReconcileRequest, runner: StepRunner, steps: Sequence[str]) -> None:
+def check_requested_operations(
+    request: ReconcileRequest, runner: StepRunner, steps: Sequence[str]
+) -> None:
     """
     Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
     reason is missing. Their records are settled.
@@ -39,10 +41,11 @@ def check_asked(request: ReconcileRequest, runner: StepRunner, steps: Sequence[s
                 f"{option} needs a reason",
                 hint=f"add --reason 'why it may be {done}'",
             )
+    adopted = [item.address for item in request.adopt]
     problems = [
-        *_misplaced(records, request.forget, _in_doubt, "in doubt"),
-        *_misplaced(records, [item.address for item in request.adopt], _missing, "in doubt"),
-        *_misplaced(records, request.untaint, _tainted, "tainted"),
+        *_misplaced_problems(records, request.forget, _addresses_in_doubt, "in doubt"),
+        *_misplaced_problems(records, adopted, _missing_addresses, "in doubt"),
+        *_misplaced_problems(records, request.untaint, _tainted_addresses, "tainted"),
     ]
     if problems:
         raise Invalid(problems)
@@ -54,14 +57,14 @@ def check_asked(request: ReconcileRequest, runner: StepRunner, steps: Sequence[s
     errored = request.push_errored_state or request.dismiss_errored_state
     if request.push_errored_state and request.dismiss_errored_state:
         raise Invalid([Problem("errored.tfstate is either pushed or dismissed, not both")])
-    if errored and not any(_errored(runner, step) for step in steps):
+    if errored and not any(_errored_state_file(runner, step) for step in steps):
         raise Refused(
             "no_errored_state",
             "no provider state waits to be saved: there is no errored.tfstate",
         )
 
 
-def perform(
+def run_requested_operations(
     request: ReconcileRequest, runner: StepRunner, name: str
 ) -> StateOperationResult | None:
     """
@@ -69,14 +72,14 @@ def perform(
     one did; None for nothing to do.
     """
     done: StateOperationResult | None = None
-    for prepare in _asked(request, runner, name):
+    for prepare in _requested_operations(request, runner, name):
         done = prepare()
         if done is not None and done.fault is not None:
             break
     return done
 
 
-def _asked(
+def _requested_operations(
     request: ReconcileRequest, runner: StepRunner, name: str
 ) -> Sequence[Callable[[], StateOperationResult | None]]:
     """
@@ -86,12 +89,12 @@ def _asked(
     found: list[Callable[[], StateOperationResult | None]] = []
     if request.unlock:
         found.append(partial(_unlock, runner, name, request.unlock))
-    if _errored(runner, name) is not None:
+    if _errored_state_file(runner, name) is not None:
         if request.push_errored_state:
             found.append(partial(_push, runner, name))
         elif request.dismiss_errored_state:
             found.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
-    known = (*_missing(record), *_tainted(record)) if record else ()
+    known = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
     objects: list[Callable[[], StateOperationResult | None]] = [
         partial(import_object, runner, name, item.address, item.object_id)
         for item in request.adopt
@@ -113,7 +116,7 @@ def import_object(
     Refused where the address, or the object at another one, is managed already, and where the
     provider was found to have another object for this address.
     """
-    _check_found(runner, name, address, object_id)
+    _check_object_in_doubt(runner, name, address, object_id)
     if inputs is None:
         inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
     lock_timeout = runner.options.plan.lock_timeout
@@ -131,7 +134,7 @@ def import_object(
     )
 
 
-def _check_found(runner: StepRunner, name: str, address: str, object_id: str) -> None:
+def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_id: str) -> None:
     record = runner.steps.prepared[name].record
     for doubt in record.resources.in_doubt if record else ():
         found = doubt.readback
@@ -198,7 +201,7 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     Save the provider state that the engine could not save, and put its file aside.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
-    file = _errored(runner, name)
+    file = _errored_state_file(runner, name)
     assert file is not None, "there is one to push"
     lost = services.engine.state_in_file(file)
     held = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
@@ -257,16 +260,16 @@ def _set_aside(runner: StepRunner, name: str, why: str) -> None:
     services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
 
 
-def _errored(runner: StepRunner, step: str) -> Path | None:
+def _errored_state_file(runner: StepRunner, step: str) -> Path | None:
     prepared = runner.steps.prepared.get(step)
     return runner.services.workdirs.errored_state(prepared.work_dir) if prepared else None
 
 
-def _in_doubt(record: OperationRecord) -> tuple[str, ...]:
+def _addresses_in_doubt(record: OperationRecord) -> tuple[str, ...]:
     return tuple(doubt.address for doubt in record.resources.in_doubt)
 
 
-def _missing(record: OperationRecord) -> tuple[str, ...]:
+def _missing_addresses(record: OperationRecord) -> tuple[str, ...]:
     """
     The addresses in doubt that an import could fill.
     """
@@ -274,11 +277,11 @@ def _missing(record: OperationRecord) -> tuple[str, ...]:
     return tuple(doubt.address for doubt in doubts if doubt.action in ("create", "forget"))
 
 
-def _tainted(record: OperationRecord) -> tuple[str, ...]:
+def _tainted_addresses(record: OperationRecord) -> tuple[str, ...]:
     return record.resources.tainted
 
 
-def _misplaced(
+def _misplaced_problems(
     records: Mapping[str, OperationRecord],
     wanted: Sequence[str],
     known_of: Callable[[OperationRecord], Sequence[str]],

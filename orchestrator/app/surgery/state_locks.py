@@ -26,7 +26,9 @@ _EMPTY = "No state file was found"
 _PASSING = {"pg": "the session", "local": "the process"}
 
 
-def holder(services: Services, prepared: PreparedStep, step: str, run_id: str) -> StateLock | None:
+def state_lock_of(
+    services: Services, prepared: PreparedStep, step: str, run_id: str
+) -> StateLock | None:
     """
     Who holds the lock of a step's provider state now; None for nobody.
     """
@@ -39,7 +41,7 @@ def holder(services: Services, prepared: PreparedStep, step: str, run_id: str) -
     return result.lock
 
 
-def way_out(runner: StepRunner, name: str, lock_id: str | None) -> str:
+def unlock_hint(runner: StepRunner, name: str, lock_id: str | None) -> str:
     """
     What ends a lock that keeps a step from being looked at.
     """
@@ -67,7 +69,7 @@ def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
             "that holds it, and what it leaves behind blocks nobody: there is nothing to unlock",
             hint=f"end {owner}, or wait for it",
         )
-    lock = holder(services, prepared, name, runner.session.run_id)
+    lock = state_lock_of(services, prepared, name, runner.session.run_id)
     if lock is None:
         raise Refused(
             "no_lock_to_break",

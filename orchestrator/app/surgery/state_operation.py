@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
@@ -217,18 +218,16 @@ def _first_facts(
 
 
 def report_operation(
-    runner: StepRunner, name: str, started: float, done: StateOperationResult, said: str
-) -> None:
+    runner: StepRunner, name: str, result: StateOperationResult, said: str
+) -> Outcome:
     """
-    Report a step whose surgery was all there was to do; ``said`` tells of it where it went well.
+    Report a step whose operation was all there was to do; ``said`` tells of it where it went well.
     """
-    if done.fault is not None:
-        runner.end_with_record(name, started, done.step_result, 1)
-        return
-    record = done.record
+    if result.fault is not None:
+        return runner.end_with_record(name, result.step_result)
+    record = result.record
     runner.end(
         name,
-        started,
         StepStatus(str(record.status)),
         attempts=1,
         reason=said,
@@ -237,3 +236,4 @@ def report_operation(
         last_error=record.last_error,
         in_doubt=record.resources.in_doubt,
     )
+    return Outcome(ready=True)
