@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.summary import BlueprintSummary
     from orchestrator.domain.documents.documents import StatusListDocument
+    from orchestrator.domain.record.record import Claim
     from orchestrator.domain.target import Target
     from orchestrator.loading.linking import StoredModule
     from orchestrator.loading.values import InputPolicy
@@ -199,6 +200,45 @@ def open_store(
         environ=project.environ,
     )
     return store, warning
+
+
+@contextmanager
+def open_named_store(
+    project: ProjectContext,
+    url: str | None,
+    blueprint: str | None = None,
+    environment: str | None = None,
+) -> Iterator[OperationStore]:
+    """
+    The store that ``url`` names, else the one of a blueprint, else the project's own.
+    """
+    found = summarize(project, BlueprintSelection(blueprint, environment)) if blueprint else None
+    backend, named = (found.backend.type, found.operations_url) if found else ("local", None)
+    store, _ = open_store(project, backend, url or named)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def scratch_claim(project: ProjectContext) -> Claim:
+    """
+    A claim of this process on a blueprint and environment that nobody else uses.
+    """
+    from orchestrator.domain.record.record import Claim
+    from orchestrator.engine.process.identity import SystemProcesses
+    from orchestrator.system import RandomIds, SystemClock, actor
+
+    now, ids = SystemClock().now(), RandomIds()
+    return Claim(
+        blueprint="store-check",
+        environment=ids.entry_id(),
+        run_id=ids.run_id(now),
+        command="store check",
+        owner=SystemProcesses().me(),
+        actor=actor(project.environ),
+        taken_at=now,
+    )
 
 
 @contextmanager

@@ -15,12 +15,15 @@ from contextlib import contextmanager
 from datetime import datetime
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
 
 _BOUNDARY = "d3c1ff0e5b3a"
+
+#: The server behind looks at a condition and then writes: in a race two updates would win.
+_WRITING = Lock()
 
 
 @contextmanager
@@ -66,7 +69,8 @@ class _Handler(BaseHTTPRequestHandler):
         if condition is not None:
             query["ifGenerationMatch"] = condition
         path = f"/upload/storage/v1/b/{bucket}/o?{urlencode(query)}"
-        told = self._ask(path, "POST", _multipart(name, data))
+        with _WRITING:
+            told = self._ask(path, "POST", _multipart(name, data))
         if told is not None:
             self._answer(200, b"", json.loads(told))
 

@@ -47,6 +47,7 @@ COMMANDS = {
     "runs": "runs",
     "schema": "schema",
     "status": "status",
+    "store": "store",
     "validate": "validate",
     "verify": "verify",
 }

@@ -404,4 +404,6 @@ def _reason(exc: Exception) -> str:
     """
     The first line of what the client library says: the rest is its own retry bookkeeping.
     """
+    if "169.254.169.254" in str(exc):  # the last place to ask, on a machine that is no instance
+        return "no credentials: neither in the environment or backend block, nor of the machine"
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]

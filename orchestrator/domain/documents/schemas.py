@@ -21,6 +21,11 @@ from orchestrator.domain.documents.documents import (
 )
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.documents.run import RunDocument
+from orchestrator.domain.documents.store import (
+    ExportedTarget,
+    StoreCheckDocument,
+    StoreCopyDocument,
+)
 from orchestrator.domain.record.record import OperationRecord, RunRecord
 
 DOCUMENTS: Mapping[str, type[BaseModel]] = {
@@ -37,4 +42,7 @@ DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "graph": GraphDocument,
     "engine": EngineDocument,
     "error": ErrorDocument,
+    "store_check": StoreCheckDocument,
+    "store_copy": StoreCopyDocument,
+    "store_export": ExportedTarget,
 }

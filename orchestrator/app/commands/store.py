@@ -1,0 +1,251 @@
+"""
+``store``: is an operation store fit for its work, and how its records get into another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic import ValidationError
+
+from orchestrator.domain.documents.store import (
+    ExportedTarget,
+    StoreCheck,
+    StoreCheckDocument,
+    StoreCopyDocument,
+)
+from orchestrator.domain.record.record import (
+    Claim,
+    Lease,
+    OperationRecord,
+    UnreadableRecord,
+    parse_record,
+)
+from orchestrator.errors import Busy, Invalid, OrchestratorError, Problem, StoreUnavailable
+from orchestrator.ports.store import OperationStore
+
+WRITERS = 16
+ROUNDS = 4
+#: Tries of which the median time is told.
+_TRIES = 5
+
+Progress = Callable[[str], None]
+
+
+def check_store(store: OperationStore, claim: Claim) -> StoreCheckDocument:
+    """
+    Try everything that runs rely on, each by itself: one that fails does not hide the next.
+
+    ``claim`` is one of a blueprint and environment that nobody uses; it is free again at the end.
+    """
+    lease = Lease(run_id=claim.run_id, owner=claim.owner)
+    blob = "store-check"
+
+    def write_and_read_blob() -> None:
+        store.put_blob(blob, b"written by store check")
+        if store.blob(blob) != b"written by store check":
+            raise StoreUnavailable("what was written reads otherwise")
+
+    checks = [
+        _check("read records", lambda: store.records(claim.blueprint, claim.environment)),
+        _check("write", store.probe, tries=1),
+        _check("write and read a blob", write_and_read_blob),
+        _check("write a heartbeat", lambda: store.put_lease(lease)),
+        _check("read a heartbeat", lambda: store.lease(lease.run_id)),
+        _check("remove a heartbeat", lambda: store.drop_lease(lease.run_id), tries=1),
+        _check(
+            f"conditional writes: {WRITERS} writers, {ROUNDS} rounds, one winner each",
+            lambda: _race(store, claim),
+            tries=1,
+        ),
+    ]
+    ok = all(check.ok for check in checks)
+    return StoreCheckDocument(url=store.url, ok=ok, checks=tuple(checks))
+
+
+def _check(name: str, work: Callable[[], object], *, tries: int = _TRIES) -> StoreCheck:
+    times = []
+    try:
+        for _ in range(tries):
+            started = time.perf_counter()
+            work()
+            times.append((time.perf_counter() - started) * 1000)
+    except OrchestratorError as exc:
+        return StoreCheck(name=name, ok=False, message=exc.message)
+    return StoreCheck(name=name, ok=True, milliseconds=round(statistics.median(times), 1))
+
+
+def _race(store: OperationStore, claim: Claim) -> None:
+    """
+    Writers race for one claim, which is created in the first round and taken over in the others.
+    """
+    for _ in range(ROUNDS):
+        start = threading.Barrier(WRITERS)
+        rivals = [
+            claim.model_copy(update={"run_id": f"{claim.run_id}-{number}"})
+            for number in range(WRITERS)
+        ]
+
+        def take(rival: Claim, start: threading.Barrier = start) -> bool:
+            start.wait()
+            return store.take_claim(rival) is None
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            won = [
+                rival for rival, first in zip(rivals, pool.map(take, rivals), strict=True) if first
+            ]
+        held = store.claim(claim.blueprint, claim.environment)
+        for rival in won:
+            store.drop_claim(rival)
+        if len(won) != 1 or held != won[0]:
+            raise StoreUnavailable(
+                f"{len(won)} of {WRITERS} writers won one race: entries would be lost there"
+            )
+
+
+def copy_store(
+    source: OperationStore,
+    destination: OperationStore,
+    *,
+    progress: Progress = lambda _: None,
+) -> StoreCopyDocument:
+    """
+    Copy the whole history and all blobs, and verify them by count and digest.
+
+    It can be repeated: what is there already is recognised. Busy where a run holds a claim in the
+    source; Fenced where the destination holds other entries of a target.
+    """
+    records = source.records()
+    _check_idle(source, records)
+    histories = ((record, source.history(record.target.target)) for record in records)
+    copied = _append_all(destination, (entries[::-1] for _, entries in histories), progress)
+    names = source.blobs("")
+    for number, name in enumerate(names, start=1):
+        data = source.blob(name)
+        if data is not None and destination.blob(name) != data:
+            destination.put_blob(name, data)
+        if number % 100 == 0:
+            progress(f"{number} of {len(names)} blobs")
+    _check_idle(source, records)
+    _verify(source, destination)
+    return StoreCopyDocument(
+        source=source.url,
+        destination=destination.url,
+        targets=len(records),
+        entries=copied,
+        blobs=len(names),
+        digest=digest_of(source),
+    )
+
+
+def _check_idle(store: OperationStore, records: Sequence[OperationRecord]) -> None:
+    places = {(r.target.blueprint, r.target.environment) for r in records}
+    for blueprint, environment in sorted(places):
+        claim = store.claim(blueprint, environment)
+        if claim is not None:
+            raise Busy(
+                f"run {claim.run_id} works on {blueprint}/{environment} in {store.url}",
+                hint="wait for it, or settle it with `orchestrator reconcile`, and copy again",
+            )
+
+
+def _append_all(
+    destination: OperationStore,
+    histories: Iterable[Sequence[OperationRecord]],
+    progress: Progress,
+) -> int:
+    count = 0
+    for entries in histories:
+        for entry in entries:
+            destination.append(entry)
+        count += len(entries)
+        if entries:
+            progress(f"{entries[-1].target.target}: {len(entries)} entries")
+    return count
+
+
+def _verify(source: OperationStore, destination: OperationStore) -> None:
+    """
+    StoreUnavailable where a target of the source has other entries in the destination.
+    """
+    for record in source.records():
+        target = record.target.target
+        wanted, there = source.history(target), destination.history(target)
+        if there[-len(wanted) :] != wanted:
+            raise StoreUnavailable(
+                f"{destination.url}: {target} has {len(there)} entries that are not those of "
+                f"{source.url}",
+                hint="copy into an empty store",
+            )
+
+
+def digest_of(store: OperationStore) -> str:
+    """
+    The SHA-256 over all entries of all targets, oldest first, in hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for record in store.records():
+        for entry in reversed(store.history(record.target.target)):
+            digest.update(entry.to_json().encode())
+    return digest.hexdigest()
+
+
+def export_store(store: OperationStore) -> Iterator[str]:
+    """
+    One line of JSON for each target, with all its entries.
+    """
+    for record in store.records():
+        target = record.target.target
+        entries = [json.loads(entry.to_json()) for entry in reversed(store.history(target))]
+        exported = ExportedTarget(target=str(target), entries=tuple(entries))
+        yield exported.model_dump_json(by_alias=True)
+
+
+def import_store(
+    lines: Iterable[str], destination: OperationStore, *, source: str, progress: Progress
+) -> StoreCopyDocument:
+    """
+    Append what ``export_store`` printed. Invalid where a line is not one of its lines, before
+    anything is written; Fenced where the store holds other entries of a target.
+    """
+    histories = [
+        _parse_line(line, source, number)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    digest = hashlib.sha256()
+    for entries in histories:
+        for entry in entries:
+            digest.update(entry.to_json().encode())
+    count = _append_all(destination, histories, progress)
+    return StoreCopyDocument(
+        source=source,
+        destination=destination.url,
+        targets=len(histories),
+        entries=count,
+        blobs=0,
+        digest=digest.hexdigest(),
+    )
+
+
+def _parse_line(line: str, source: str, number: int) -> list[OperationRecord]:
+    try:
+        exported = ExportedTarget.model_validate_json(line)
+        entries = [parse_record(json.dumps(entry)) for entry in exported.entries]
+    except (ValidationError, UnreadableRecord, ValueError) as exc:
+        reason = exc.errors()[0]["msg"] if isinstance(exc, ValidationError) else str(exc)
+        raise Invalid(
+            [
+                Problem(
+                    f"{source}:{number}: not a line of `store export`: {reason}",
+                    hint="export it again: `orchestrator store export > FILE`",
+                )
+            ]
+        ) from exc
+    return entries

@@ -1,0 +1,168 @@
+"""
+``orchestrator store``: check it, copy it, export and import its records.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.invocation import Invocation, paper
+
+if TYPE_CHECKING:
+    from orchestrator.domain.documents.store import StoreCopyDocument
+
+_of_blueprint = click.option(
+    "--blueprint",
+    "blueprint",
+    metavar="BLUEPRINT",
+    help="The store of this blueprint; without it the project's own.",
+)
+_url = click.option("--url", metavar="URL", help="This store, whatever the project says.")
+
+
+@click.group("store", short_help="Check, copy, export and import operation records.")
+def command() -> None:
+    """
+    What keeps the operation records.
+
+    \b
+    Example:
+      orchestrator store check
+      orchestrator store copy sqlite:.orchestrator/operations.db s3://acme-tfstate/orchestrator
+    """
+
+
+@command.command("check")
+@_of_blueprint
+@options.environment
+@_url
+@options.json_document
+@click.pass_obj
+def check(
+    invocation: Invocation,
+    blueprint: str | None,
+    environment: str | None,
+    url: str | None,
+    as_json: bool,
+) -> int:
+    """
+    Prove that a store does what runs rely on: permissions one by one, times, and conditional
+    writes by a race of writers.
+
+    \b
+    Example:
+      orchestrator store check --blueprint web-service -e prod
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.store import check_store
+    from orchestrator.errors import StoreUnavailable
+    from orchestrator.views.store import check_text
+
+    project = invocation.project()
+    with composition.open_named_store(project, url, blueprint, environment) as store:
+        document = check_store(store, composition.scratch_claim(project))
+    click.echo(document.to_json() if as_json else check_text(document, paper(sys.stdout)))
+    return 0 if document.ok else StoreUnavailable.exit_code
+
+
+@command.command("copy")
+@click.argument("source", metavar="FROM")
+@click.argument("destination", metavar="TO")
+@options.json_document
+@click.pass_obj
+def copy(invocation: Invocation, source: str, destination: str, as_json: bool) -> int:
+    """
+    Copy the whole history of all targets, and the runs kept with it, from one store to another.
+
+    It can be repeated after an interruption. What other runs hold is refused.
+
+    \b
+    Example:
+      orchestrator store copy sqlite:.orchestrator/operations.db s3://acme-tfstate/orchestrator
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.store import copy_store
+
+    project = invocation.project()
+    with (
+        composition.open_named_store(project, source) as old,
+        composition.open_named_store(project, destination) as new,
+    ):
+        document = copy_store(old, new, progress=_progress)
+    return _copied(document, as_json=as_json)
+
+
+@command.command("export")
+@_of_blueprint
+@options.environment
+@_url
+@click.pass_obj
+def export(
+    invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
+) -> int:
+    """
+    Print every target with all its entries, one JSON document a line.
+
+    \b
+    Example:
+      orchestrator store export > records.jsonl
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.store import export_store
+
+    project = invocation.project()
+    with composition.open_named_store(project, url, blueprint, environment) as store:
+        for line in export_store(store):
+            click.echo(line)
+    return 0
+
+
+@command.command("import")
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, path_type=Path))
+@_of_blueprint
+@options.environment
+@_url
+@options.json_document
+@click.pass_obj
+def import_(
+    invocation: Invocation,
+    file: Path,
+    blueprint: str | None,
+    environment: str | None,
+    url: str | None,
+    as_json: bool,
+) -> int:
+    """
+    Append the entries of an export. Entries that are there already are recognised; a target that
+    has others is refused.
+
+    \b
+    Example:
+      orchestrator store import records.jsonl --url s3://acme-tfstate/orchestrator
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.store import import_store
+
+    project = invocation.project()
+    with (
+        composition.open_named_store(project, url, blueprint, environment) as store,
+        file.open(encoding="utf-8", errors="replace") as lines,
+    ):
+        document = import_store(lines, store, source=str(file), progress=_progress)
+    return _copied(document, as_json=as_json)
+
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
+    from orchestrator.views.store import copy_text
+
+    click.echo(document.to_json() if as_json else copy_text(document, paper(sys.stdout)))
+    return 0

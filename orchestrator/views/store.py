@@ -1,0 +1,38 @@
+"""
+Operation stores for a person: what a check found, what was copied.
+"""
+
+from __future__ import annotations
+
+from orchestrator.domain.documents.store import StoreCheckDocument, StoreCopyDocument
+from orchestrator.views.page import Page, Paper, Part
+
+
+def check_text(document: StoreCheckDocument, paper: Paper) -> str:
+    """
+    Each thing that a store must do: whether it does, how long it takes, or why not.
+    """
+    page = Page(paper)
+    said = "fit for its work" if document.ok else "not usable"
+    page.line((document.url, "bold"), f"  {said}")
+    rows: list[list[Part]] = []
+    for check in document.checks:
+        time = f"{check.milliseconds:.1f} ms" if check.milliseconds is not None else ""
+        outcome: Part = ("ok", "green") if check.ok else ("failed", "red")
+        message = (check.message or time).removeprefix(f"{document.url}: ")
+        rows.append([outcome, check.name, message])
+    page.table(rows, indent=2)
+    return page.render()
+
+
+def copy_text(document: StoreCopyDocument, paper: Paper) -> str:
+    """
+    How much is in the other store now.
+    """
+    page = Page(paper)
+    page.line(
+        f"{document.entries} entries of {document.targets} targets and {document.blobs} blobs "
+        f"are in {document.destination}"
+    )
+    page.line((f"from {document.source}, verified: sha256 {document.digest}", "dim"))
+    return page.render()
