@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from email.utils import format_datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
@@ -82,11 +82,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _object(self, *, body: bool) -> None:
         bucket, name = self._names()
         path = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
-        told = self._ask(path, "GET")
-        if told is None:
+        # Bytes and generation in one answer: the object may be another one a moment later.
+        try:
+            with urllib.request.urlopen(f"{self.behind}{path}?alt=media", timeout=20) as answer:
+                data, told = answer.read(), answer.headers
+        except urllib.error.HTTPError as exc:
+            self._answer(exc.code, exc.read(), {})
             return
-        meta = json.loads(told)
-        data = self._ask(f"{path}?alt=media&generation={meta['generation']}", "GET") or b""
+        meta = {
+            "generation": told["X-Goog-Generation"],
+            "etag": told["ETag"].strip('"'),
+            "updated": parsedate_to_datetime(told["Last-Modified"]).isoformat(),
+        }
         self._answer(200, data, meta, body=body)
 
     def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
