@@ -32,6 +32,36 @@ from orchestrator.domain.redaction import redacted
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 
 
+class RerunInputs:
+    """
+    The file with the blueprint's inputs, which is one for the whole run.
+    """
+
+    def __init__(self, services: Services, deployment: Deployment, run_id: str) -> None:
+        self._services = services
+        self._deployment = deployment
+        self._run_id = run_id
+        self._name: str | None = None
+        self._is_stored = False
+
+    def write(self, name: str) -> str:
+        """
+        Write it under ``name`` in the run's directory, unless it has been written; its name.
+        """
+        if self._name is None:
+            file = self._services.files.directory(self._run_id) / name
+            self._services.files.write(file, rerun_text(self._deployment, self._services.key))
+            self._name = name
+        return self._name
+
+    def store(self) -> None:
+        if self._name is not None and not self._is_stored:
+            file = self._services.files.directory(self._run_id) / self._name
+            name = f"runs/{self._run_id}/{self._name}"
+            self._services.store.put_blob(name, file.read_bytes())
+            self._is_stored = True
+
+
 class Session:
     """
     One mutating run. Its steps may call it from several threads.
@@ -43,6 +73,7 @@ class Session:
         self.run = run
         self.codes: list[int] = []
         self.rerun_file: Path | None = None
+        self._rerun_inputs = RerunInputs(services, deployment, run.run_id)
         self.takes_over_from: list[str] = []  # killed runs whose claim this one took over
         self._in_flight: dict[tuple[str, str, Action], InFlight] = {}
         self._lock = threading.RLock()
@@ -70,9 +101,22 @@ class Session:
         """
         Write the blueprint's inputs beside the run record, for the commands that are offered next.
         """
-        file = self.directory / "rerun-inputs.yml"
-        self.services.files.write(file, rerun_text(self.deployment, self.services.key))
-        self.rerun_file = file
+        self.rerun_file = self.directory / self._rerun_inputs.write("rerun-inputs.yml")
+
+    def rerun_inputs(self) -> str:
+        """
+        The file with the blueprint's inputs as a later run can be given them, relative to the run's
+        directory. It is written once, whatever the number of steps and attempts.
+        """
+        with self._lock:
+            return self._rerun_inputs.write("steps/rerun-inputs.yml")
+
+    def store_rerun_inputs(self) -> None:
+        """
+        Make the same file durable in the store, once.
+        """
+        with self._lock:
+            self._rerun_inputs.store()
 
     def result(self, step: str) -> StepRun:
         """

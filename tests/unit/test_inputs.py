@@ -15,6 +15,7 @@ from orchestrator.domain.blueprint.inputs import (
     own_lookup,
     provider_lookup,
     rerun_inputs,
+    rerun_text,
     static_lookup,
     step_inputs,
     target_id,
@@ -101,7 +102,7 @@ def test_the_documents_hold_no_secret(deployment: Deployment) -> None:
     Neither file holds a sensitive value; each secret is named with a keyed digest.
     """
     found = step_inputs(deployment, deployment.steps["app"], upstream)
-    resolved, rerun = found.documents(deployment, KEY)
+    resolved, rerun = found.resolved_text(deployment, KEY), rerun_text(deployment, KEY)
     assert not [
         secret for secret in ("s3cret", "tok\n", "12345", "eu-1") if secret in resolved + rerun
     ]
@@ -118,8 +119,7 @@ def test_the_rerun_file_gives_the_same_inputs(
     Fed back by --input-file, the rerun file gives the same values, secrets from their source, and
     says what their digest was.
     """
-    _, rerun = step_inputs(deployment, deployment.steps["app"], upstream).documents(deployment, KEY)
-    file = project.write("rerun-inputs.yml", rerun)
+    file = project.write("rerun-inputs.yml", rerun_text(deployment, KEY))
     again = project.load(
         input_files=[file], environ={"ORCHESTRATOR_INPUT_pw": "s3cret", "REGION": "eu-1"}
     )

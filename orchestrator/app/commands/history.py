@@ -48,15 +48,7 @@ def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
         project=entries[0].project,
         target=str(target),
         entries=tuple(
-            HistoryEntry.model_validate(
-                {
-                    name: getattr(entry, name)
-                    for name in HistoryEntry.model_fields
-                    if name != "in_doubt"
-                }
-                | {"in_doubt": entry.resources.in_doubt}
-            )
-            for entry in entries
+            HistoryEntry.of(entry, in_doubt=entry.resources.in_doubt) for entry in entries
         ),
     )
 
@@ -108,9 +100,7 @@ def run_details(reader: ReadContext, run_id: str) -> RunDocument:
 
 
 def _line(run: RunRecord) -> RunLine:
-    shared = {name: getattr(run, name) for name in RunLine.model_fields if name != "steps"}
-    steps = tuple(StepOutcome(step=row.step, status=row.status) for row in run.steps)
-    return RunLine.model_validate({**shared, "steps": steps})
+    return RunLine.of(run, steps=tuple(StepOutcome.of(row) for row in run.steps))
 
 
 def _evidence(directory: Path) -> list[EvidenceFile]:

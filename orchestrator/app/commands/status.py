@@ -118,32 +118,18 @@ def _recorded(
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
     flying = lease.in_flight if lease else ()
     directory = reader.work / target.blueprint / target.environment / target.step
-    return StepState(
+    return StepState.of(
+        record,
         step=target.step,
         target=str(target),
         status=StepStatus(str(record.status)),
         condition=condition,
-        sequence=record.sequence,
-        run_id=record.run_id,
         last_run_status=runs.get((record.run_id, target.step)),
-        module_ref=record.module_ref,
-        active_command=record.active_command,
-        failed_command=record.failed_command,
-        last_error=record.last_error,
         in_doubt=record.resources.in_doubt,
-        outputs=record.outputs,
-        sensitive_outputs=record.sensitive_outputs,
-        verification=record.verification,
-        updated_at=record.updated_at,
         directory=str(directory) if directory.exists() else None,
-        outputs_from=record.outputs_from,
         in_flight=tuple(item for item in flying if item.target == str(target)),
         tainted=record.resources.tainted,
-        retained=record.retained,
-        lineage=record.lineage,
         review_overdue=is_overdue(record.retained, reader.today),
-        compensation=record.compensation,
-        before_destroy=record.before_destroy,
     )
 
 

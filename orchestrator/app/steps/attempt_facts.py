@@ -54,12 +54,12 @@ class AttemptFacts:
 
     def write_inputs(self) -> None:
         """
-        Write the values and the texts they come from, for people and for later runs.
+        Write the values that the module gets, and once per run the inputs of the blueprint, for
+        people and for later runs.
         """
-        files, key = self._services.files, self._services.key
-        resolved, rerun = self._inputs.documents(self._session.deployment, key)
-        files.write(self._evidence / "resolved.inputs.yml", resolved)
-        files.write(self._evidence / "rerun-inputs.yml", rerun)
+        text = self._inputs.resolved_text(self._session.deployment, self._services.key)
+        self._services.files.write(self._evidence / "resolved.inputs.yml", text)
+        self._session.rerun_inputs()
 
     def of(self, state: PulledState) -> EntryFacts:
         """
@@ -99,7 +99,7 @@ class AttemptFacts:
             targets=self._wishes.targets,
             inputs_digest=self._inputs.digest(self._services.key),
             resolved_inputs_file=f"{self._place}/resolved.inputs.yml",
-            rerun_inputs_file=f"{self._place}/rerun-inputs.yml",
+            rerun_inputs_file=f"runs/{self._session.run_id}/{self._session.rerun_inputs()}",
             parent=str(deployment.target(step.owned_by)) if step.owned_by else None,
             needs=tuple(sorted(step.needs)),
             deployment=self._session.run.deployment,
@@ -138,8 +138,9 @@ class AttemptFacts:
             }
             if hook_of(step) is None:  # the run has a row for each step, none for its actions
                 self._session.report(self._session.result(step).model_copy(update=pinned))
-            for file in ("resolved.inputs.yml", "rerun-inputs.yml"):
-                store.put_blob(f"{self._place}/{file}", (self._evidence / file).read_bytes())
+            resolved = self._evidence / "resolved.inputs.yml"
+            store.put_blob(f"{self._place}/{resolved.name}", resolved.read_bytes())
+            self._session.store_rerun_inputs()
 
 
 def _providers(lock_file: bytes | None) -> Mapping[str, str]:

@@ -103,16 +103,15 @@ class StepInputs:
 
         return _replaced(self.values, self.secrets, stand_in)
 
-    def documents(self, deployment: Deployment, key: bytes) -> tuple[str, str]:
+    def resolved_text(self, deployment: Deployment, key: bytes) -> str:
         """
-        The texts of ``resolved.inputs.yml`` and ``rerun-inputs.yml``.
+        The text of ``resolved.inputs.yml``.
         """
         name = f"{deployment.blueprint} in {deployment.environment}"
-        resolved = to_yaml(
+        return to_yaml(
             self.with_stand_ins(key),
             header=f"What a module of {name} was given. Secrets are named, never held.",
         )
-        return resolved, rerun_text(deployment, key)
 
 
 def rerun_text(deployment: Deployment, key: bytes) -> str:

@@ -4,6 +4,8 @@ What the JSON documents of reading commands are made of.
 
 from __future__ import annotations
 
+from typing import Self
+
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.record.record import Doubt
@@ -17,6 +19,15 @@ class JsonModel(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+    @classmethod
+    def of(cls, source: BaseModel, **more: object) -> Self:
+        """
+        The document part that shows ``source``: of each field that both have, the value; ``more``
+        are the others, and those that are shown differently.
+        """
+        shared = cls.model_fields.keys() & type(source).model_fields.keys()
+        return cls.model_validate({name: getattr(source, name) for name in shared} | more)
 
 
 class JsonDocument(JsonModel):
