@@ -133,13 +133,17 @@ class Invalid(OrchestratorError):
 class Refused(OrchestratorError):
     """
     Nothing is wrong with the input, but a rule of the tool forbids the action; ``reason`` names it.
+    ``phase`` is the phase in which it showed.
     """
 
     exit_code, code = 4, "refused"
 
-    def __init__(self, reason: Reason, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, reason: Reason, message: str, *, hint: str = "", phase: str = "plan"
+    ) -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
+        self.phase = phase
 
 
 class ApprovalMissing(OrchestratorError):

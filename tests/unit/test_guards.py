@@ -111,8 +111,10 @@ def test_an_emptied_state_is_refused() -> None:
     Law: state moved without us.
     A state from which everything was taken says nothing of the objects.
     """
-    with pytest.raises(Refused, match=r"vanished: s\.a"):
+    with pytest.raises(Refused, match=r"has left the provider state: s\.a") as refused:
         looked(state(serial=9), vanishing(), record=KNOWN)
+
+    assert (refused.value.reason, refused.value.phase) == ("vanished", "surgery")
 
 
 def test_a_reason_accepts_that_everything_vanished() -> None:

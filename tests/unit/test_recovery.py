@@ -109,6 +109,7 @@ class Row:
     facts: StepFacts = FULL
     position: Neighbours = field(default_factory=Neighbours)
     codes: dict[str, str] = field(default_factory=dict)
+    is_orphan: bool = False
 
 
 S = Situation
@@ -380,11 +381,47 @@ ROWS = (
         codes={"retry": "not_failed"},
     ),
     Row(
-        "what was imported is held against the configuration first",
+        "what was imported is applied next: the plan shows what it still misses",
         failed("surgery", "import"),
         S.SURGERY,
-        "reconcile",
+        "redeploy",
         "reconcile retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "a lock that a dead run left is released before anything else",
+        failed(resources=DOUBTFUL),
+        S.LOCKED,
+        "reconcile",
+        "reconcile",
+        StepFacts(lock="id 7, who ann@ci", left_lock="7"),
+        codes={"retry": "state_locked", "destroy": "state_locked"},
+    ),
+    Row(
+        "objects that left the provider state are looked for before anything is made again",
+        entry(sequence=6, resources=Resources(inventory=refs("aws_vpc.this vpc-1"))),
+        S.STATE_EMPTIED,
+        "reconcile",
+        "reconcile",
+        StepFacts(state_emptied=True),
+        codes={"redeploy": "state_emptied", "destroy": "state_emptied"},
+    ),
+    Row(
+        "where none of the recorded objects is found a person looks at region and account first",
+        entry(sequence=6, resources=Resources(inventory=refs("aws_vpc.this vpc-1"))),
+        S.VANISHED,
+        "manual",
+        "verify redeploy destroy manual",
+        StepFacts(vanished=True),
+        codes={"reconcile": "vanished", "retry": "not_failed"},
+    ),
+    Row(
+        "what left the blueprint can be settled and destroyed, and nothing else",
+        failed("destroy", "destroy"),
+        S.DESTROYING,
+        "destroy",
+        "reconcile destroy",
+        is_orphan=True,
+        codes={"redeploy": "orphaned", "compensate": "orphaned"},
     ),
     Row(
         "a failed apply with nothing in doubt is repeated as it was",
@@ -432,7 +469,9 @@ ROWS = (
 
 
 def context(row: Row) -> RecoveryContext:
-    return RecoveryContext(Web(), "compute", row.record, row.position, row.facts)
+    return RecoveryContext(
+        Web(), "compute", row.record, row.position, row.facts, is_orphan=row.is_orphan
+    )
 
 
 def advice(row: Row) -> Advice:

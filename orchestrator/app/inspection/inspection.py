@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
@@ -23,10 +23,17 @@ from orchestrator.domain.record.record import (
     Fault,
     InFlight,
     OperationRecord,
+    RunRecord,
     UnreadableRecord,
     parse_record,
 )
 from orchestrator.domain.record.retention import retention
+from orchestrator.domain.record.state_lock import (
+    PASSING_LOCKS,
+    RunPeriod,
+    parse_lock,
+    unlock_objection,
+)
 from orchestrator.domain.record.states import (
     NOTHING_THERE,
     READY,
@@ -145,7 +152,9 @@ class Inspection:
             errored_state=self._unsaved(step) if record else None,
             unanswerable=self._unanswered(record),
             lock=fault.summary if fault is not None and fault.phase == "lock" else None,
-            vanished=_code(fault) == "vanished" != _code(record.error if record else None),
+            left_lock=self._left_lock(record, fault),
+            vanished=_is_vanished(fault, record) and not _is_emptied(fault),
+            state_emptied=_is_vanished(fault, record) and _is_emptied(fault),
             failed_run=failed,
             earlier_run=earlier,
             blockers={remedy: found for remedy, found in blockers.items() if found is not None},
@@ -216,6 +225,26 @@ class Inspection:
             if asked is not None and late and asked.adopts is None:
                 found.add(doubt.address)
         return frozenset(found)
+
+    def _left_lock(self, record: OperationRecord | None, fault: Fault | None) -> str | None:
+        """
+        The id of the state lock that the newest attempt met, where a dead run of ours left it.
+        """
+        lock = parse_lock(fault.summary) if fault is not None and fault.phase == "lock" else None
+        bound = record.provider_state if record else None
+        if lock is None or lock.id is None or (bound and bound.backend in PASSING_LOCKS):
+            return None
+        runs = tuple(self._period(run) for run in self.history.runs)
+        return None if unlock_objection(lock, lock.id, runs) else lock.id
+
+    def _period(self, run: RunRecord) -> RunPeriod:
+        """
+        When a run was under way; one that was killed ended with its last sign of life.
+        """
+        ended, lease = run.ended_at, self.reader.store.lease(run.run_id)
+        if ended is None and lease is not None:
+            ended = self.now - timedelta(seconds=lease.age - self.reader.silence)
+        return RunPeriod(run.run_id, run.actor, run.started_at, ended)
 
     def _directory(self, step: str) -> Path:
         return self.reader.work / self.outline.blueprint / self.outline.environment / step
@@ -293,5 +322,14 @@ def _scope(providers: Mapping[str, Template]) -> str:
     return ", ".join(shown)
 
 
-def _code(fault: Fault | None) -> str | None:
-    return fault.code if fault else None
+def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
+    """
+    Whether the newest attempt was refused because no recorded object was there any more; a destroy
+    that found none ends with the same code, in the record.
+    """
+    recorded = record.error if record else None
+    return fault is not None and fault.code == "vanished" and fault != recorded
+
+
+def _is_emptied(fault: Fault | None) -> bool:
+    return fault is not None and fault.phase == "surgery"

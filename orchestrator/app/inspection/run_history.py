@@ -138,4 +138,7 @@ class RunHistory:
             return last[1].error
         if record is None:
             return None
-        return record.error or (record.last_attempt.error if record.last_attempt else None)
+        attempt = record.last_attempt
+        if attempt is not None and last is not None and attempt.run_id < last[0].run_id:
+            attempt = None  # a later run had the step, and ended without a fault of its own
+        return record.error or (attempt.error if attempt else None)

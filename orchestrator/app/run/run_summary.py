@@ -71,6 +71,8 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     match exc:
         case EngineFailed():
             phase, diagnostics = cast(Phase, exc.phase), exc.diagnostics
+        case Refused():
+            phase = cast(Phase, exc.phase)
         case Busy():
             phase = "lock"
         case StoreUnavailable() | Spooled() | Fenced():

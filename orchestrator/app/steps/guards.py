@@ -134,14 +134,22 @@ def check_vanished(
     ]
     known = {*left, *(item.address for item in state.objects)}
     hint = (
-        "wrong region, account or credentials, or an emptied state? If they are really gone, "
-        "say so: apply and destroy take --accept-vanished REASON"
+        "wrong region, account or credentials? If they are really gone, say so: apply and destroy "
+        "take --accept-vanished REASON"
     )
+    if left and not state.objects:
+        raise Refused(
+            "vanished",
+            f"{target}: every recorded object has left the provider state: {_some(known)}",
+            hint="they may exist: reconcile looks for them",
+            phase="surgery",
+        )
     if known and len(seen.missing) == len(state.objects):
         raise Refused(
             "vanished",
             f"{target}: every recorded object has vanished: {_some(known)}",
             hint=hint,
+            phase="readback",
         )
     if seen.unexplained:
         blind = ", ".join(sorted({item.configuration for item in seen.unexplained}))
@@ -150,6 +158,7 @@ def check_vanished(
             f"{target}: {blind} finds these no more, nor any other of their types: "
             f"{_some(item.address for item in seen.unexplained)}",
             hint=hint,
+            phase="readback",
         )
 
 

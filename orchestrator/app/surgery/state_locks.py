@@ -12,7 +12,13 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure
 from orchestrator.domain.record.record import OperationRecord, ProcessIdentity
-from orchestrator.domain.record.state_lock import RunPeriod, StateLock, run_at, unlock_objection
+from orchestrator.domain.record.state_lock import (
+    PASSING_LOCKS,
+    RunPeriod,
+    StateLock,
+    run_at,
+    unlock_objection,
+)
 from orchestrator.domain.record.states import Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Refused
@@ -21,9 +27,6 @@ from orchestrator.ports.engine import Exec
 #: Takes the lock for a moment, changes nothing, and loads no provider.
 _ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_data.nobody")
 _EMPTY = "No state file was found"
-
-#: Backends whose locks end with what holds them, and what that is.
-_PASSING = {"pg": "the session", "local": "the process"}
 
 
 def state_lock_of(
@@ -45,7 +48,7 @@ def unlock_hint(runner: StepRunner, name: str, lock_id: str | None) -> str:
     """
     What ends a lock that keeps a step from being looked at.
     """
-    owner = _PASSING.get(runner.steps.prepared[name].work_dir.backend_type)
+    owner = PASSING_LOCKS.get(runner.steps.prepared[name].work_dir.backend_type)
     if owner is not None:
         return f"it ends with {owner} that holds it"
     options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
@@ -61,7 +64,7 @@ def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     target = str(runner.deployment.target(name))
-    owner = _PASSING.get(prepared.work_dir.backend_type)
+    owner = PASSING_LOCKS.get(prepared.work_dir.backend_type)
     if owner is not None:
         raise Refused(
             "no_lock_to_break",

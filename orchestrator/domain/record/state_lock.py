@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 _CREATED = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?) ?(?:\+0000 UTC|Z)")
 
 
+_TEXT = re.compile(
+    r"\bid (?P<id>[^\s,]+)"
+    r"(?:, who (?P<who>[^,]+))?(?:, operation (?P<operation>[^,]+))?"
+    r"(?:, created (?P<created>[^,]+))?"
+)
+
+#: Backends whose locks end with what holds them, and what that is.
+PASSING_LOCKS = {"pg": "the session", "local": "the process"}
+
+
 @dataclass(frozen=True, slots=True)
 class StateLock:
     """
@@ -50,6 +60,17 @@ class StateLock:
         if found is None:
             return None
         return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+
+
+def parse_lock(text: str) -> StateLock | None:
+    """
+    The lock that a text such as a fault's summary describes; None where it tells no id.
+
+    >>> parse_lock("the provider state is locked: id 1, who ann@ci").who
+    'ann@ci'
+    """
+    found = _TEXT.search(text)
+    return StateLock(**found.groupdict()) if found else None
 
 
 @dataclass(frozen=True, slots=True)

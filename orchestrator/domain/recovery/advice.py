@@ -145,6 +145,14 @@ CASES: tuple[Case, ...] = (
         refused_as="spooled",
     ),
     Case(
+        Situation.LOCKED,
+        "a dead run of ours left its provider state locked",
+        lambda context: context.facts.left_lock is not None,
+        allowed=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE,),
+        refused_as="state_locked",
+    ),
+    Case(
         Situation.UNSAVED,
         "the engine could not save its provider state (`errored.tfstate`)",
         lambda context: context.facts.errored_state is not None,
@@ -165,7 +173,7 @@ CASES: tuple[Case, ...] = (
         "objects are in doubt, and the provider has one of them",
         lambda context: context.is_adoptable,
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
-        prefers=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE, _R.MANUAL),
         refused_as="in_doubt",
     ),
     Case(
@@ -173,7 +181,7 @@ CASES: tuple[Case, ...] = (
         "objects are in doubt, and evidence can still tell",
         lambda context: context.is_answerable,
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
-        prefers=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE, _R.MANUAL),
         refused_as="in_doubt",
     ),
     Case(
@@ -191,6 +199,21 @@ CASES: tuple[Case, ...] = (
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL,),
         refused_as="in_doubt",
+    ),
+    Case(
+        Situation.STATE_EMPTIED,
+        "all its recorded objects have left the provider state, and not by this tool",
+        lambda context: context.facts.state_emptied,
+        allowed=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE,),
+        refused_as="state_emptied",
+    ),
+    Case(
+        Situation.VANISHED,
+        "the newest attempt found none of its recorded objects",
+        lambda context: context.facts.vanished,
+        allowed=(_R.RECONCILE, _R.VERIFY, *_AGAIN, _R.MANUAL),
+        prefers=(_R.MANUAL,),
     ),
     Case(
         Situation.NEVER,
@@ -260,7 +283,7 @@ CASES: tuple[Case, ...] = (
         "its provider state was changed by hand, and nothing was applied since",
         _has_error_phase("surgery"),
         allowed=(_R.RECONCILE, *_AGAIN),
-        prefers=(_R.RECONCILE,),
+        prefers=(_R.REDEPLOY, _R.RECONCILE),
     ),
     Case(
         Situation.FAILED,
@@ -271,6 +294,7 @@ CASES: tuple[Case, ...] = (
     ),
 )
 
+_ORPHANED = Precondition("orphaned", lambda context: context.is_orphan)
 _UNREADY = Precondition("upstream", lambda context: bool(context.neighbours.unready))
 _CHILD_LEFT = Precondition(
     "child_left",
@@ -278,18 +302,23 @@ _CHILD_LEFT = Precondition(
 )
 
 PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
+    Remedy.RECONCILE: (Precondition("vanished", lambda context: context.facts.vanished),),
+    Remedy.VERIFY: (_ORPHANED,),
     Remedy.RETRY: (
+        _ORPHANED,
         Precondition("not_failed", lambda context: not context.facts.failed_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
-    Remedy.REDEPLOY: (_UNREADY, _CHILD_LEFT),
+    Remedy.REDEPLOY: (_ORPHANED, _UNREADY, _CHILD_LEFT),
     Remedy.ROLLBACK: (
+        _ORPHANED,
         Precondition("unknown_run", lambda context: not context.facts.earlier_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
     Remedy.COMPENSATE: (
+        _ORPHANED,
         Precondition("none_declared", lambda context: not context.facts.compensates),
         Precondition("nothing_done", lambda context: not _has_completed_work(context)),
         Precondition("compensated", lambda context: is_compensated(context.record)),

@@ -83,7 +83,8 @@ def _command_of(context: RecoveryContext, choice: RemedyAdvice, situation: Situa
             return _command(context, "retry", *of, *at, *accept, *takeover)
         case Remedy.REDEPLOY:
             given = ("--input-file", facts.rerun_inputs) if facts.rerun_inputs else ()
-            verb = "apply" if situation is Situation.NEVER else "redeploy"
+            fresh = situation in (Situation.NEVER, Situation.SURGERY)
+            verb = "apply" if fresh else "redeploy"
             return _command(context, verb, *given, *at, *accept, *takeover)
         case Remedy.ROLLBACK:
             return _rollback(context, *accept, *takeover)
@@ -111,6 +112,9 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
             return _command(context, "reconcile", *at, "--takeover", "WHY")
         case Situation.UNSAVED:
             return _command(context, "reconcile", *at, "--dismiss-errored-state", "WHY")
+        case Situation.VANISHED:
+            verb = "destroy" if _is_destroying(context) else "redeploy"
+            return _command(context, verb, *at, "--accept-vanished", "WHY")
         case Situation.CUT_SHORT:
             if _is_compensating(context):
                 return _command(context, "compensate", *at, "--repeat", "WHY")
@@ -123,6 +127,14 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
 
 def _is_compensating(context: RecoveryContext) -> bool:
     return context.record is not None and context.record.failed_command == "compensate"
+
+
+def _is_destroying(context: RecoveryContext) -> bool:
+    """
+    Whether the newest attempt, which changed nothing, was a destroy.
+    """
+    attempt = context.record.last_attempt if context.record else None
+    return attempt is not None and attempt.command == "destroy"
 
 
 def _rollback(context: RecoveryContext, *options: str) -> str:
@@ -140,6 +152,8 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     """
     options: list[str] = []
     match situation:
+        case Situation.LOCKED:
+            options = ["--unlock", context.facts.left_lock or ""]
         case Situation.UNSAVED:
             options = ["--push-errored-state"]
         case Situation.FOUND:
@@ -152,7 +166,8 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
 
 
 def _command(context: RecoveryContext, verb: str, *options: str) -> str:
-    return command_line(context.blueprint, verb, "--step", context.step, *options)
+    orphaned = ("--orphaned",) if context.is_orphan else ()
+    return command_line(context.blueprint, verb, *orphaned, "--step", context.step, *options)
 
 
 def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
@@ -174,12 +189,7 @@ def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
     if facts.lock and remedy in _MUTATING:
         notes.append(f"the newest attempt met a state lock ({facts.lock})")
     if facts.vanished and remedy in (*_APPLYING, Remedy.DESTROY):
-        notes.append(
-            "the newest attempt found none of the recorded objects: look first whether region, "
-            "account and credentials are right; with WHY you say that the objects are gone"
-        )
-    if facts.vanished and remedy is Remedy.RECONCILE:
-        notes.append("it is refused while none of the recorded objects can be found")
+        notes.append("with WHY you say that the objects that were not found are gone")
     if facts.unproven_process and facts.condition is None and remedy is not Remedy.MANUAL:
         notes.append(f"{facts.unproven_process} holds the claim: look first whether it is dead")
     return notes
@@ -225,6 +235,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "unsaved": facts.errored_state or "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
+        "goes_on": "destroys it" if _is_destroying(context) else "makes them again",
         "window": _window(record) if record and doubts else "",
         "where": f"in the account and region of {facts.scope or 'its provider configuration'}",
         "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",

@@ -41,11 +41,14 @@ class Situation(StrEnum):
     SILENT = "silent"
     INTERRUPTED = "interrupted"
     SPOOLED = "spooled"
+    LOCKED = "locked"
     UNSAVED = "unsaved"
     FOUND = "found"
     LEFT = "left"
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
+    STATE_EMPTIED = "state_emptied"
+    VANISHED = "vanished"
     NEVER = "never"
     GONE = "gone"
     RETAINED = "retained"
@@ -81,8 +84,10 @@ class StepFacts:
     from here. ``settling`` are the seconds for which a request of a dead engine may still be under
     way. ``unanswerable`` are the addresses in doubt that the provider was asked about after that
     time and could not tell. ``errored_state`` is the file with provider state that the engine could
-    not save. ``lock`` describes the state lock that the newest attempt met; ``vanished`` whether it
-    was refused because no recorded object was found any more.
+    not save. ``lock`` describes the state lock that the newest attempt met, ``left_lock`` is its id
+    where a dead run of ours left it. ``vanished`` tells that the newest attempt was refused because
+    the provider had no recorded object any more, ``state_emptied`` that all of them had left the
+    provider state.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``blockers`` forbid these. ``rerun_inputs`` is the file with the inputs that the command line of
@@ -99,7 +104,9 @@ class StepFacts:
     unanswerable: frozenset[str] = frozenset()
     errored_state: str | None = None
     lock: str | None = None
+    left_lock: str | None = None
     vanished: bool = False
+    state_emptied: bool = False
     failed_run: str | None = None
     earlier_run: str | None = None
     blockers: Mapping[Remedy, Blocker] = field(default_factory=dict)
@@ -113,7 +120,8 @@ class StepFacts:
 @dataclass(frozen=True, slots=True)
 class RecoveryContext:
     """
-    A step with its newest record, its neighbours and its facts: all that advice depends on.
+    A step with its newest record, its neighbours and its facts: all that advice depends on. An
+    orphan is no longer in the blueprint.
     """
 
     blueprint: BlueprintAddress
@@ -121,6 +129,7 @@ class RecoveryContext:
     record: OperationRecord | None
     neighbours: Neighbours = field(default_factory=Neighbours)
     facts: StepFacts = field(default_factory=StepFacts)
+    is_orphan: bool = False
 
     @property
     def status(self) -> Status | None:

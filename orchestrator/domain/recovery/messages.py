@@ -36,6 +36,15 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Remedy.RECONCILE,
         Situation.SPOOLED,
     ): "records the outcome that waits on disk, and looks again",
+    (
+        Remedy.RECONCILE,
+        Situation.LOCKED,
+    ): "releases the state lock that a dead run left, and settles the step",
+    (Remedy.RECONCILE, Situation.STATE_EMPTIED): "looks for the objects that left the provider "
+    "state; only the record changes",
+    (Remedy.REDEPLOY, Situation.SURGERY): "applies what the step still misses; it shows that first",
+    (Remedy.MANUAL, Situation.VANISHED): "look {where}: are region, account and credentials right? "
+    "If so, and the objects are gone, the command {goes_on} all the same",
     (Remedy.RECONCILE, Situation.UNSAVED): "pushes {unsaved} to the backend, if lineage and serial "
     "fit, and looks again",
     (
@@ -91,6 +100,10 @@ REFUSALS: Mapping[str, str] = {
     "spooled": "the outcome of run {run} waits on disk: record it first",
     "interrupted": "run {run} was interrupted: settle it first",
     "errored_state": "the newest provider state lies in {unsaved}: push it or put it aside first",
+    "state_locked": "a dead run of ours left the provider state locked: release that lock first",
+    "state_emptied": "its recorded objects have left the provider state: reconcile that first",
+    "vanished": "it needs what the newest attempt could not find: the recorded objects",
+    "orphaned": "it is no longer in the blueprint: it can be settled and destroyed",
     "in_doubt": "in doubt: {doubts}; settle that first",
     "nothing_there": "nothing of it is there ({status})",
     "upstream": "it needs {unready}: recover that first",
