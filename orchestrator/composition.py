@@ -349,6 +349,7 @@ def open_services(
             ids=RandomIds(),
             sink=RedactingSink(sink, masker),
             engine=TerraformEngine(info, environment=environment, processes=processes),
+            work=project.own_dir / "work",
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock),
             approver=approver,

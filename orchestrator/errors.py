@@ -133,17 +133,25 @@ class Invalid(OrchestratorError):
 class Refused(OrchestratorError):
     """
     Nothing is wrong with the input, but a rule of the tool forbids the action; ``reason`` names it.
-    ``phase`` is the phase in which it showed.
+    ``phase`` is the phase in which it showed, ``accepted_by`` are the options of the command by
+    which a person accepts what was refused.
     """
 
     exit_code, code = 4, "refused"
 
     def __init__(
-        self, reason: Reason, message: str, *, hint: str = "", phase: str = "plan"
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        hint: str = "",
+        phase: str = "plan",
+        accepted_by: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
         self.phase = phase
+        self.accepted_by = accepted_by
 
 
 class ApprovalMissing(OrchestratorError):

@@ -39,8 +39,9 @@ class Services:
     """
     The ports, and the few facts about this invocation that every run records.
 
-    ``key`` is the project's secret for keyed digests; ``workspace`` the one that the environment
-    selects where the settings allow that; ``environ`` what engines are given.
+    ``work`` is where the targets' working directories are. ``key`` is the project's secret for
+    keyed digests; ``workspace`` the one that the environment selects where the settings allow that;
+    ``environ`` what engines are given.
     """
 
     store: OperationStore
@@ -52,6 +53,7 @@ class Services:
     sink: Sink
     engine: Engine
     workdirs: WorkDirs
+    work: Path
     checks: Checks
     approver: Approver
     stop: StopToken

@@ -80,7 +80,7 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
         project=project,
         selection=selection,
         options=options,
-        engine=values.pop("engine", None),
+        engine=options.engine,
         verbose=values.pop("verbose"),
         as_json=values.pop("as_json", False),
     )

@@ -110,6 +110,7 @@ class Premises:
             ids=CountedIds(),
             sink=self.told,
             engine=FakeEngine(self.world),
+            work=self.work,
             workdirs=DirectoryWorkDirs(self.work, self.place),
             checks=SystemChecks(SetClock()),
             approver=Nobody(),

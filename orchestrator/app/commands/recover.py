@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from orchestrator.app.inspection.inspection import Inspection
 from orchestrator.app.inspection.read_context import (
     ReadContext,
-    next_of_children,
-    next_of_orphans,
     orphaned_targets,
 )
 from orchestrator.domain.blueprint.summary import BlueprintSummary
@@ -25,13 +23,18 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     StepEvidence,
 )
-from orchestrator.domain.record.record import Fault, NextCommand, OperationRecord, RunRecord
+from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord
 from orchestrator.domain.record.states import StepStatus, verdict
 from orchestrator.domain.recovery.advice import advise
-from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
-from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
+from orchestrator.domain.recovery.context import RecoveryContext, Situation
 from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.next_commands import (
+    StepAdvice,
+    about_all,
+    about_orphans,
+    after_children,
+)
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 
 
@@ -50,7 +53,10 @@ def recover(
     """
     survey = Inspection(reader, outline, now=now, settle=settle)
     listed = [step for step in outline.graph.order if steps is None or step in steps]
-    rows = tuple(_step(survey, step) for step in listed)
+    contexts = [survey.context(step) for step in listed]
+    advised = [StepAdvice(context, advise(context)) for context in contexts]
+    rows = tuple(_step(survey, item) for item in advised)
+    waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(survey.history.runs)
     left = orphaned_targets(outline, survey.records)
     return RecoveryDocument(
@@ -62,21 +68,17 @@ def recover(
         last_verified_run=verified.run_id if verified else None,
         manual_gap=None if verified else _gap(outline, survey.history.runs),
         orphaned=left,
-        next=tuple(_next(outline, rows, left, survey.records)),
+        next=(
+            *about_all(outline, advised, waiting=waiting),
+            *after_children(outline, outline.graph.order, survey.records),
+            *about_orphans(outline, left, survey.records),
+        ),
     )
 
 
-def _step(survey: Inspection, step: str) -> RecoveryStep:
-    record = survey.newest(step)
-    context = RecoveryContext(
-        blueprint=survey.outline,
-        step=step,
-        record=record,
-        neighbours=survey.position(step),
-        facts=survey.facts(step, record),
-    )
-    advice = advise(context)
-    fault = survey.history.fault(step, record)
+def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
+    context, advice, step = advised.context, advised.advice, advised.step
+    record, fault = context.record, survey.history.fault(step, context.record)
     waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
     return RecoveryStep(
         step=step,
@@ -221,31 +223,3 @@ def _unverified(run: RunRecord) -> tuple[str, ...]:
         if row.status is StepStatus.OK
         and not (row.verification and row.verification.verdict == "verified")
     )
-
-
-def _next(
-    outline: BlueprintSummary,
-    rows: Sequence[RecoveryStep],
-    left: Sequence[str],
-    records: Mapping[str, OperationRecord],
-) -> Iterator[NextCommand]:
-    """
-    What is to be done beyond single steps.
-    """
-    waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
-    failed = [row for row in rows if row.status in (StepStatus.ERROR, StepStatus.RUNNING)]
-    advised = {row.recommended for row in failed if row.recommended}
-    runs = {row.run_id for row in failed}
-    if waiting and advised == {Remedy.RETRY} and len(runs) == 1:
-        yield NextCommand(
-            command=command_line(outline, "retry"),
-            why=f"all that run {failed[0].run_id} left undone, from the files that it had",
-        )
-    if waiting and any(row.recommended for row in rows if row.status is not StepStatus.PENDING):
-        yield NextCommand(
-            command=command_line(outline, "apply", "--unfinished"),
-            why="go on with the rest from the files of today, once the steps above are recovered",
-        )
-    yield from next_of_children(outline, records)
-    why = "take down what is no longer in the blueprint"
-    yield from next_of_orphans(outline, left, records, why)

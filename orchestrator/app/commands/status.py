@@ -10,10 +10,7 @@ from contextlib import suppress
 from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.read_context import (
     ReadContext,
-    next_of_children,
-    next_of_orphans,
     orphaned_targets,
-    parent_of,
 )
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import BlueprintSummary
@@ -28,7 +25,12 @@ from orchestrator.domain.record.states import (
     StepStatus,
     verdict,
 )
-from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.recovery.next_commands import (
+    about_orphans,
+    after_children,
+    look_closer,
+    parent_of,
+)
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 
@@ -159,11 +161,9 @@ def _next(
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     found = []
     if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
-        why = "what is known of every step, and what is safe to do now"
-        found.append(NextCommand(command=command_line(outline, "recover"), why=why))
-    found += next_of_children(outline, records)
-    why = "take down what is no longer in the blueprint, as it was applied"
-    return (*found, *next_of_orphans(outline, orphans, records, why))
+        found.append(look_closer(outline))
+    found += after_children(outline, outline.graph.order, records)
+    return (*found, *about_orphans(outline, orphans, records))
 
 
 def _waits_for_parent(

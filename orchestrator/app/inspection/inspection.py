@@ -42,7 +42,7 @@ from orchestrator.domain.record.states import (
     Status,
     StepStatus,
 )
-from orchestrator.domain.recovery.context import Neighbours, Remedy, StepFacts
+from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.target import HookKind, Target, hook_of
 
 _ERRORED = "errored.tfstate"
@@ -52,16 +52,24 @@ class Inspection:
     """
     Everything that one document is made from; each thing is read once, when it is first asked for.
 
-    ``settle`` is the time in seconds for which a dead engine's request may still be under way.
+    ``settle`` is the time in seconds for which a dead engine's request may still be under way;
+    ``own_run`` is the run that asks: its claim is no hindrance.
     """
 
     def __init__(
-        self, reader: ReadContext, outline: BlueprintSummary, *, now: datetime, settle: float
+        self,
+        reader: ReadContext,
+        outline: BlueprintSummary,
+        *,
+        now: datetime,
+        settle: float,
+        own_run: str | None = None,
     ) -> None:
         self.reader = reader
         self.outline = outline
         self.now = now
         self.settle = settle
+        self.own_run = own_run
         self.records = reader.records(outline)
         self.spooled = reader.spooled_outcomes(outline, self.records)
         self.history = RunHistory(reader, outline)
@@ -92,8 +100,23 @@ class Inspection:
             else self.probe.condition_from(self.signs[step])
         )
 
+    def context(self, step: str) -> RecoveryContext:
+        """
+        All that advice on a step depends on.
+        """
+        record = self.newest(step)
+        return RecoveryContext(
+            blueprint=self.outline,
+            step=step,
+            record=record,
+            neighbours=self.position(step),
+            facts=self.facts(step, record),
+        )
+
     def position(self, step: str) -> Neighbours:
         graph = self.outline.graph
+        if step not in graph:
+            return Neighbours()
         children = self._children(step)
         needs = [up for up in graph.order if up in graph.needs(step)]
         dependents = applied_graph(graph, self.records).dependents(step)
@@ -134,12 +157,12 @@ class Inspection:
 
     def facts(self, step: str, record: OperationRecord | None) -> StepFacts:
         condition = self.condition(step)
-        outlined = self.outline.steps[step]
+        outlined = self.outline.steps.get(step)  # None for the module of a hook
         claimed_by, unproven = self.claim_holder
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
         fault = self.history.fault(step, record)
-        kept = retention(outlined.retain, record)
+        kept = retention(outlined.retain if outlined else None, record)
         failed, no_retry = self.history.retry(step, record)
         earlier, no_rollback = self.history.rollback(step, record)
         blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
@@ -159,10 +182,10 @@ class Inspection:
             earlier_run=earlier,
             blockers={remedy: found for remedy, found in blockers.items() if found is not None},
             rerun_inputs=self._given_inputs(record),
-            compensates=outlined.compensate,
+            compensates=outlined is not None and outlined.compensate,
             hook_doubts=self._action_doubts(step),
             retained_because=kept.reason if kept else None,
-            scope=_scope(outlined.providers),
+            scope=_scope(outlined.providers) if outlined else "",
         )
 
     @cached_property
@@ -172,7 +195,7 @@ class Inspection:
         """
         reader = self.reader
         claim = reader.store.claim(self.outline.blueprint, self.outline.environment)
-        if claim is None:
+        if claim is None or claim.run_id == self.own_run:
             return None, None
         state = reader.processes.liveness(claim.owner)
         lease = reader.store.lease(claim.run_id)

@@ -4,7 +4,7 @@ What reading commands read with. It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.summary import BlueprintSummary
-from orchestrator.domain.record.record import NextCommand, OperationRecord, Retention
-from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import step_of
 
 if TYPE_CHECKING:
@@ -92,77 +91,3 @@ def orphaned_targets(
         for step, record in sorted(records.items())
         if step_of(step) not in outline.graph and record.status not in NOTHING_THERE
     )
-
-
-def next_of_children(
-    outline: BlueprintSummary, records: Mapping[str, OperationRecord]
-) -> Iterator[NextCommand]:
-    """
-    How to finish the destroy of steps of the blueprint that are recorded as alive although the
-    parent that they lived in is gone. Those that left it go with the orphans.
-    """
-    left = []
-    for step in outline.graph.order:
-        record = records.get(step)
-        parent = parent_of(record, records) if record else None
-        alive = record is not None and record.status not in NOTHING_THERE
-        if alive and parent is not None and parent.status in NOTHING_THERE:
-            left.append(step)
-    if left:
-        words = [word for child in left for word in ("--step", child)]
-        yield NextCommand(
-            command=command_line(outline, "destroy", *words),
-            why=f"finish the destroy: {', '.join(left)} went with a parent that is gone",
-        )
-
-
-def parent_of(
-    record: OperationRecord, records: Mapping[str, OperationRecord]
-) -> OperationRecord | None:
-    """
-    The record of the step that a target was made inside.
-    """
-    found = (known for known in records.values() if str(known.target.target) == record.parent)
-    return next(found, None)
-
-
-def next_of_orphans(
-    outline: BlueprintSummary,
-    left: Collection[str],
-    records: Mapping[str, OperationRecord],
-    why: str,
-) -> Iterator[NextCommand]:
-    """
-    What is to be done about the targets that left the blueprint; ``why`` tells of their destroy.
-    Nothing where a version of the tool applied one that kept no deployment: all would be refused.
-    """
-    alive = [r for _, r in sorted(records.items()) if str(r.target.target) in left]
-    steps = [record for record in alive if step_of(record.target.step) == record.target.step]
-    if any(record.deployment is None for record in steps):
-        return
-    uncertain = [
-        str(record.target.target)
-        for record in alive
-        if record.status is Status.RUNNING or record.resources.in_doubt
-    ]
-    if uncertain:
-        yield NextCommand(
-            command=command_line(outline, "reconcile", "--orphaned"),
-            why=f"settle what is uncertain of {', '.join(uncertain)}",
-        )
-    kept = [record for record in alive if record.status is Status.RETAINED]
-    if len(kept) < len(alive):
-        yield NextCommand(command=command_line(outline, "destroy", "--orphaned"), why=why)
-    for record in kept:
-        options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
-        yield NextCommand(
-            command=command_line(outline, "release", *options),
-            why=f"{record.target.target} is retained{_for(record.retained)}: no destroy takes it "
-            "down before it is released",
-        )
-
-
-def _for(retained: Retention | None) -> str:
-    if retained is None:
-        return ""
-    return f" for {retained.reason} ({retained.owner}, review by {retained.review_by})"

@@ -62,10 +62,11 @@ class RunOptions:
     must have, 0 for no record: the command was offered on it. ``takeover`` and ``skip_preflight``
     (start although steps could not be prepared) carry reasons, ``confirm`` the name of a protected
     environment. ``unavailable_secrets`` are inputs that a destroy does without. ``interactive``
-    says that a person can be asked; ``inputs_given`` that the command line named inputs, so that a
-    repetition needs them too.
+    says that a person can be asked, ``inputs_given`` that the command line named inputs, so that a
+    repetition needs them too; ``engine`` is the option as it was given.
     """
 
+    engine: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
     steps: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     orphaned: bool = False

@@ -78,7 +78,7 @@ def run(
                 services.files.sweep(run_id)
     except OrchestratorError as exc:
         error = exc
-    return finish_run(session, error, started=started)
+    return finish_run(session, request, error, started=started)
 
 
 def _note_changed_secrets(services: Services, deployment: Deployment) -> None:

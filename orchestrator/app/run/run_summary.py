@@ -4,27 +4,35 @@ The end of a run: its verdict, what is alive, and the commands that make sense n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast, get_args
 
+from orchestrator.app.inspection.inspection import Inspection
 from orchestrator.app.inspection.liveness import LivenessProbe
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.run.orphans import alive_orphans
+from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
-from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.events.events import LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import (
     Doubt,
     Fault,
+    Json,
     NextCommand,
     OperationRecord,
     Phase,
-    StepRun,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict, verdict
-from orchestrator.domain.recovery.command_line import command_line, step_options
-from orchestrator.domain.recovery.rerun_rules import APPLYING
+from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.next_commands import (
+    EndedCommand,
+    StepAdvice,
+    after_run,
+    look_closer,
+)
 from orchestrator.errors import (
     Busy,
     CheckFailed,
@@ -34,6 +42,7 @@ from orchestrator.errors import (
     InDoubt,
     Invalid,
     OrchestratorError,
+    Reason,
     Refused,
     Spooled,
     StoreUnavailable,
@@ -93,9 +102,11 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     )
 
 
-def finish_run(session: Session, error: OrchestratorError | None, *, started: float) -> int:
+def finish_run(
+    session: Session, request: RunRequest, error: OrchestratorError | None, *, started: float
+) -> int:
     """
-    Finish the run record and tell the whole story; returns the exit code.
+    Finish the run record and report its end; returns the exit code.
     """
     services = session.services
     if error is not None:
@@ -119,7 +130,7 @@ def finish_run(session: Session, error: OrchestratorError | None, *, started: fl
             verdict=str(found.verdict) if found else "unknown",
             steps=session.run.steps,
             alive=alive,
-            next=_next(session, alive, found.verdict if found else None),
+            next=_next(session, request, error, found),
             error=services.masker.mask(error.message) if error else None,
             hint=error.hint if error else "",
             seconds=services.clock.monotonic() - started,
@@ -181,125 +192,122 @@ def _alive(records: Iterable[OperationRecord]) -> tuple[LiveObjects, ...]:
 
 
 def _next(
-    session: Session, alive: Sequence[LiveObjects], now: Verdict | None
+    session: Session,
+    request: RunRequest,
+    error: OrchestratorError | None,
+    found: _RecordedOutcome | None,
 ) -> tuple[NextCommand, ...]:
     """
     The exact commands that help, most useful first; none where all went well.
     """
-    deployment, verb, rows = session.deployment, session.run.command, session.run.steps
-    again: tuple[str, ...] = ()
-    if session.rerun_file and verb in ("apply", "redeploy"):
-        again = ("--input-file", str(session.rerun_file))
-    lineage = session.run.lineage
-    if lineage is not None and lineage.kind == "promotion":
-        again += ("--from-run", lineage.from_run)
-    if lineage is not None and verb == "rollback":
-        again += ("--to", lineage.from_run, "--reason", lineage.reason or "")
-    if deployment.orphans:
-        if all(row.status not in (StepStatus.ERROR, StepStatus.PENDING) for row in rows):
-            return ()
-        return _next_of_orphans(deployment, verb, rows)
+    rows = session.run.steps
     open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
-    unfinished = [row for row in rows if row.status in open_ends]
-    if not unfinished and now is not Verdict.INTERRUPTED:
-        return ()
-    look = NextCommand(
-        command=command_line(deployment, "recover"),
-        why="what is known of every step, and what is safe to do now",
+    unfinished = [row.step for row in rows if row.status in open_ends or row.in_doubt]
+    if not unfinished:
+        interrupted = found is not None and found.verdict is Verdict.INTERRUPTED
+        return (look_closer(session.deployment),) if interrupted else ()
+    ended = _ended_command(session, request, error)
+    try:
+        inspection = _inspection(session)
+        advised = {row.step: _advised(session, inspection, row.step) for row in rows}
+    except StoreUnavailable:
+        return after_run(ended, ())
+    alive = {item.step for item in _alive(found.records)} if found else set()
+    return after_run(
+        ended,
+        [advised[step] for step in unfinished],
+        alive=[item for step, item in advised.items() if step in alive],
     )
-    unsaved = [row.step for row in rows if _is_unsaved(row)]
-    if unsaved:  # all else is refused until then, and may be answered by that state
-        return (*(_push(deployment, step) for step in unsaved), look)
-    found = []
-    doubtful = any(row.in_doubt for row in rows)
-    if doubtful and verb != "reconcile":
-        found.append(
-            NextCommand(
-                command=command_line(deployment, "reconcile"),
-                why="settle what is in doubt; an apply is refused until then",
-            )
-        )
-    found.append(look)
-    if doubtful:
-        found += _answering(deployment, rows)
-    if any(row.error and row.error.code == "unapplied" for row in rows):
-        found += [
-            NextCommand(
-                command=command_line(deployment, "apply"),
-                why="it shows what it would change first; then the step is ok",
-            ),
-            NextCommand(
-                command=command_line(deployment, "reconcile"),
-                why="the step is ok where nothing would change",
-            ),
-        ]
-    if any(row.error and row.error.phase == "verify" for row in rows):
-        found.append(
-            NextCommand(
-                command=command_line(deployment, "verify"),
-                why="run the checks again; everything was applied",
-            )
-        )
-    if verb in (*APPLYING, "destroy"):
-        doing = "go on with what is left" if verb == "destroy" else "go on from here"
-        found.append(
-            NextCommand(
-                command=command_line(deployment, verb, *again),
-                why=f"{doing}, once the cause is fixed",
-            )
-        )
-    if verb in APPLYING and alive:
-        found.append(
-            NextCommand(
-                command=command_line(deployment, "destroy"),
-                why="take down all that exists",
-            )
-        )
-    return tuple(found)
 
 
-def _next_of_orphans(
-    deployment: Deployment, verb: str, rows: Sequence[StepRun]
-) -> tuple[NextCommand, ...]:
+def _inspection(session: Session) -> Inspection:
     """
-    The same of steps that left the blueprint: they can be settled and destroyed, nothing else.
+    What can be seen once the run has ended, as reading commands see it.
     """
-    found = [_push(deployment, row.step) for row in rows if _is_unsaved(row)]
-    if any(row.in_doubt for row in rows):
-        if verb != "reconcile":
-            settling = command_line(deployment, "reconcile", "--orphaned")
-            found.append(NextCommand(command=settling, why="settle what is in doubt"))
-        found += _answering(deployment, rows)
-    destroy = command_line(deployment, "destroy", "--orphaned")
-    doing = "go on with" if verb == "destroy" else "take down"
-    return (*found, NextCommand(command=destroy, why=f"{doing} what is left"))
+    services = session.services
+    reader = ReadContext(
+        project=session.deployment.project,
+        store=services.store,
+        spool=services.spool,
+        files=services.files,
+        processes=services.processes,
+        silence=services.limits.silence,
+        work=services.work,
+        today=services.clock.now().date(),
+    )
+    return Inspection(
+        reader,
+        summary_of(session.deployment),
+        now=services.clock.now(),
+        settle=services.limits.settle,
+        own_run=session.run_id,
+    )
 
 
-def _is_unsaved(row: StepRun) -> bool:
-    return row.error is not None and row.error.code == "errored_state"
+def _advised(session: Session, inspection: Inspection, step: str) -> StepAdvice:
+    orphan = step in session.deployment.orphans
+    context = replace(inspection.context(step), is_orphan=orphan)
+    return StepAdvice(context, advise(context))
 
 
-def _push(deployment: Deployment, step: str) -> NextCommand:
-    return NextCommand(
-        command=command_line(
-            deployment, "reconcile", *step_options(deployment, step), "--push-errored-state"
+def _ended_command(
+    session: Session, request: RunRequest, error: OrchestratorError | None
+) -> EndedCommand:
+    """
+    The command that ended, with what the commands offered next keep of it.
+    """
+    options, lineage = request.options, session.run.lineage
+    inputs = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
+    own = tuple(_repeated_options(request.arguments()))
+    if lineage is not None and lineage.kind == "promotion":
+        own += ("--from-run", lineage.from_run)
+    if lineage is not None and request.verb == "rollback":
+        own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
+    refused = any(row.error and _is_refusal(row.error) for row in session.run.steps)
+    return EndedCommand(
+        blueprint=session.deployment,
+        verb=request.verb,
+        selection=(
+            *(("--orphaned",) if options.orphaned else ()),
+            *(word for name in options.steps for word in ("--step", name)),
+            *(word for name in options.exclude for word in ("--exclude", name)),
         ),
-        why="save the provider state that the engine could not save",
+        engine=("--engine", options.engine) if options.engine else (),
+        inputs=inputs if request.verb in ("apply", "redeploy") else (),
+        own=own,
+        accepting=error.accepted_by if isinstance(error, Refused) else (),
+        is_refused=isinstance(error, Refused) or refused,
+        is_orphaned=options.orphaned,
     )
 
 
-def _answering(deployment: Deployment, rows: Iterable[StepRun]) -> list[NextCommand]:
-    """
-    How a person settles what evidence cannot: by commands that name each object of a step.
-    """
-    from orchestrator.domain.provider_query.readback import (
-        doubt_options,  # only where something is in doubt
-    )
+#: The options of a command that its repetition keeps, by the name of what the request has.
+_REPEATED = {
+    "unfinished": "--unfinished",
+    "on_failure": "--on-failure",
+    "allow_engine_change": "--allow-engine-change",
+    "refresh": "--refresh",
+    "targets": "--target",
+    "verify_absence": "--verify",
+    "accept_changed_secret": "--accept-changed-secret",
+    "unavailable_secrets": "--unavailable-secret",
+}
 
-    found = []
-    for row in rows:
-        for options, why in doubt_options(row.in_doubt):
-            words = (*step_options(deployment, row.step), *options, "--reason", "WHY")
-            command = command_line(deployment, "reconcile", *words)
-            found.append(NextCommand(command=command, why=why))
-    return found
+
+def _repeated_options(arguments: Mapping[str, Json]) -> Iterator[str]:
+    for name, option in _REPEATED.items():
+        match arguments.get(name):
+            case None:
+                continue
+            case True:
+                yield option
+            case False:
+                yield f"{option}=false"
+            case [*values]:
+                yield from (word for value in values for word in (option, str(value)))
+            case value:
+                yield from (option, str(value))
+
+
+def _is_refusal(fault: Fault) -> bool:
+    return fault.code in get_args(Reason) and fault.code not in ("vanished", "targeted")

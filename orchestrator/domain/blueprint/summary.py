@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.blueprint.blueprint import Backend, InputValue, Retain
+from orchestrator.domain.blueprint.blueprint import Backend, Deployment, InputValue, Retain
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.target import Target
@@ -61,3 +61,37 @@ class BlueprintSummary:
         The target of one of its steps.
         """
         return Target(self.blueprint, self.environment, step)
+
+
+def summary_of(deployment: Deployment) -> BlueprintSummary:
+    """
+    What reading commands need of a deployment that is loaded.
+    """
+    steps = deployment.steps.values()
+    return BlueprintSummary(
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        environments=(deployment.environment,),
+        project_dir=deployment.project_dir,
+        path=deployment.path,
+        steps={
+            step.name: StepSummary(
+                name=step.name,
+                module_ref=step.module_ref,
+                needs=step.needs,
+                owned_by=step.owned_by,
+                retain=step.retain,
+                compensate=step.compensate is not None,
+                before_destroy=step.before_destroy is not None,
+                providers=step.providers,
+                at=step.at,
+            )
+            for step in steps
+        },
+        graph=deployment.graph,
+        backend=next((step.backend for step in steps), Backend("local", Template({}))),
+        operations_url=deployment.operations_url,
+        protected=deployment.protected,
+        moved_from=deployment.moved_from,
+    )

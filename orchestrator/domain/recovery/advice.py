@@ -295,6 +295,7 @@ CASES: tuple[Case, ...] = (
 )
 
 _ORPHANED = Precondition("orphaned", lambda context: context.is_orphan)
+_HOOK = Precondition("hook_target", lambda context: context.is_hook_target)
 _UNREADY = Precondition("upstream", lambda context: bool(context.neighbours.unready))
 _CHILD_LEFT = Precondition(
     "child_left",
@@ -303,22 +304,25 @@ _CHILD_LEFT = Precondition(
 
 PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
     Remedy.RECONCILE: (Precondition("vanished", lambda context: context.facts.vanished),),
-    Remedy.VERIFY: (_ORPHANED,),
+    Remedy.VERIFY: (_ORPHANED, _HOOK),
     Remedy.RETRY: (
         _ORPHANED,
+        _HOOK,
         Precondition("not_failed", lambda context: not context.facts.failed_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
-    Remedy.REDEPLOY: (_ORPHANED, _UNREADY, _CHILD_LEFT),
+    Remedy.REDEPLOY: (_ORPHANED, _HOOK, _UNREADY, _CHILD_LEFT),
     Remedy.ROLLBACK: (
         _ORPHANED,
+        _HOOK,
         Precondition("unknown_run", lambda context: not context.facts.earlier_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
     Remedy.COMPENSATE: (
         _ORPHANED,
+        _HOOK,
         Precondition("none_declared", lambda context: not context.facts.compensates),
         Precondition("nothing_done", lambda context: not _has_completed_work(context)),
         Precondition("compensated", lambda context: is_compensated(context.record)),

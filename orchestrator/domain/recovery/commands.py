@@ -39,7 +39,7 @@ def offers(context: RecoveryContext, advice: Advice) -> tuple[RemedyDocument, ..
             reason=RemedyReason(
                 code=choice.code, message=_message(context, choice, advice.situation, words)
             ),
-            command=_command_of(context, choice, advice.situation),
+            command=command_of(context, advice, choice.remedy),
         )
         for choice in advice.remedies
     )
@@ -60,17 +60,19 @@ def _message(
     return said
 
 
-def _command_of(context: RecoveryContext, choice: RemedyAdvice, situation: Situation) -> str | None:
+def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str | None:
     """
-    The command that takes an available remedy on the entry that it is offered on.
+    The command that takes a remedy on the entry that it is offered on; None where the remedy is
+    not available.
     """
-    if not choice.available:
+    situation = advice.situation
+    if not any(item.remedy is remedy and item.available for item in advice.remedies):
         return None
     at, why = _at(context), ("--reason", "WHY")
     facts = context.facts
     takeover = ("--takeover", "WHY") if facts.unproven_process else ()
     accept = ("--accept-vanished", "WHY") if facts.vanished else ()
-    match choice.remedy:
+    match remedy:
         case Remedy.WAIT:
             return _command(context, "reconcile", "--wait")
         case Remedy.RECONCILE:
@@ -94,13 +96,20 @@ def _command_of(context: RecoveryContext, choice: RemedyAdvice, situation: Situa
                 context, "compensate", *at, *(("--repeat", "WHY") if again else why), *takeover
             )
         case Remedy.DESTROY:
-            left = any(d.action == "forget" and d.saved is None for d in context.doubts)
-            accept = ("--accept-vanished", "WHY") if left or facts.vanished else ()
-            cut = context.record is not None and is_before_destroy_unknown(context.record)
-            repeat = ("--repeat-before-destroy", "WHY") if cut else ()
-            return _command(context, "destroy", *at, *accept, *repeat, *takeover)
+            return _command(context, "destroy", *at, *destroy_options(context), *takeover)
         case Remedy.MANUAL:
             return _by_hand(context, situation, *at)
+
+
+def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
+    """
+    What a destroy of the step must be told beside the step, so that it is not refused.
+    """
+    left = any(d.action == "forget" and d.saved is None for d in context.doubts)
+    accept = ("--accept-vanished", "WHY") if left or context.facts.vanished else ()
+    cut = context.record is not None and is_before_destroy_unknown(context.record)
+    repeat = ("--repeat-before-destroy", "WHY") if cut else ()
+    return (*accept, *repeat)
 
 
 def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
@@ -166,8 +175,7 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
 
 
 def _command(context: RecoveryContext, verb: str, *options: str) -> str:
-    orphaned = ("--orphaned",) if context.is_orphan else ()
-    return command_line(context.blueprint, verb, *orphaned, "--step", context.step, *options)
+    return command_line(context.blueprint, verb, *context.step_options, *options)
 
 
 def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:

@@ -12,7 +12,7 @@ from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress
 from orchestrator.domain.recovery.rerun_rules import Blocker
-from orchestrator.domain.target import HookKind
+from orchestrator.domain.target import HookKind, hook_of
 
 
 class Remedy(StrEnum):
@@ -130,6 +130,20 @@ class RecoveryContext:
     neighbours: Neighbours = field(default_factory=Neighbours)
     facts: StepFacts = field(default_factory=StepFacts)
     is_orphan: bool = False
+
+    @property
+    def step_options(self) -> tuple[str, ...]:
+        """
+        The options of a command that name the step.
+        """
+        return (*(("--orphaned",) if self.is_orphan else ()), "--step", self.step)
+
+    @property
+    def is_hook_target(self) -> bool:
+        """
+        Whether it is the module of a hook: only `reconcile` and `destroy` take it as a step.
+        """
+        return hook_of(self.step) is not None
 
     @property
     def status(self) -> Status | None:

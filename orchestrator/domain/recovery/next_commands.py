@@ -1,0 +1,401 @@
+"""
+The commands that are offered next: at the end of a run, by ``status`` and by ``recover``.
+
+All of them come from the advice on single steps (`domain.recovery.advice`), so that no two screens
+disagree. A command keeps the selection and the options of the one that ended. What an ended command
+was about and what it takes is in `EndedCommand`; nothing here reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.domain.record.record import NextCommand, OperationRecord, Retention
+from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.recovery.advice import Advice
+from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
+from orchestrator.domain.recovery.commands import command_of, destroy_options
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
+from orchestrator.domain.recovery.rerun_rules import APPLYING
+from orchestrator.domain.target import step_of
+
+#: The remedy that stands for carrying on with a command.
+_REMEDY_OF: Mapping[str, Remedy] = {
+    "apply": Remedy.REDEPLOY,
+    "redeploy": Remedy.REDEPLOY,
+    "retry": Remedy.RETRY,
+    "rollback": Remedy.ROLLBACK,
+    "verify": Remedy.VERIFY,
+    "compensate": Remedy.COMPENSATE,
+    "destroy": Remedy.DESTROY,
+}
+#: Why a remedy of a single step is refused although the command over all its steps is not.
+_OF_NEIGHBOURS = ("upstream", "dependents", "child_left", "nothing_there", "none_declared")
+#: What a command over several steps is for, by the remedy that is recommended for each of them.
+_PURPOSES: Mapping[Remedy, str] = {
+    Remedy.RECONCILE: "settle what is uncertain; an apply is refused until then",
+    Remedy.VERIFY: "run the checks again; everything was applied",
+    Remedy.REDEPLOY: "apply what is still missing; it shows that first",
+    Remedy.DESTROY: "go on with the destroy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepAdvice:
+    """
+    A step with the advice on it.
+    """
+
+    context: RecoveryContext
+    advice: Advice
+
+    @property
+    def step(self) -> str:
+        return self.context.step
+
+    @property
+    def recommended(self) -> Remedy | None:
+        return self.advice.recommended
+
+    def allows(self, remedy: Remedy) -> bool:
+        """
+        Whether a command over this step and its neighbours may take the remedy.
+        """
+        found = next(item for item in self.advice.remedies if item.remedy is remedy)
+        return found.available or found.code in _OF_NEIGHBOURS
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCommand:
+    """
+    A command that ended, with its options as words of a command line.
+
+    ``selection`` names its steps, ``engine`` the engine, ``inputs`` the inputs that were given;
+    ``own`` are all others that are repeated with the same command only. ``accepting`` are the
+    options by which a refusal that ended it is accepted; ``is_refused`` tells that it was refused.
+    """
+
+    blueprint: BlueprintAddress
+    verb: str
+    selection: tuple[str, ...] = ()
+    engine: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    accepting: tuple[str, ...] = ()
+    is_refused: bool = False
+    is_orphaned: bool = False
+
+    def again(self, *options: str) -> str:
+        """
+        The same command with the same selection and options.
+        """
+        return command_line(
+            self.blueprint,
+            self.verb,
+            *self.selection,
+            *self.inputs,
+            *self.engine,
+            *self.own,
+            *self.accepting,
+            *options,
+        )
+
+    def other(self, verb: str, steps: Collection[str] | None = None) -> str:
+        """
+        Another command over the same selection, or over some of its steps.
+        """
+        words = self.selection
+        if steps is not None:
+            orphaned = ("--orphaned",) if self.is_orphaned else ()
+            words = (*orphaned, *(word for step in steps for word in ("--step", step)))
+        inputs = self.inputs if verb in ("apply", "redeploy") else ()
+        engine = () if verb in ("recover", "status") else self.engine
+        return command_line(self.blueprint, verb, *words, *inputs, *engine)
+
+
+def look_closer(blueprint: BlueprintAddress, *options: str) -> NextCommand:
+    """
+    The command that shows what is known of every step.
+    """
+    return NextCommand(
+        command=command_line(blueprint, "recover", *options),
+        why="what is known of every step, and what is safe to do now",
+    )
+
+
+def after_run(
+    ended: EndedCommand,
+    unfinished: Sequence[StepAdvice],
+    *,
+    alive: Sequence[StepAdvice] = (),
+) -> tuple[NextCommand, ...]:
+    """
+    What helps after a run: ``unfinished`` are its steps that are not well, ``alive`` those of which
+    objects exist.
+    """
+    # What keeps all else from being taken comes first; then what a person has to look at; then
+    # the command that ended, only where it would not be refused again.
+    found = [*_waiting(ended, unfinished)]
+    if not found:
+        found += _settling(ended, unfinished)
+        if not ended.is_orphaned:
+            found.append(_look(ended))
+        found += _by_hand(unfinished)
+        found += _other_remedies(ended, unfinished)
+        found += _going_on(ended, unfinished)
+        found += _taking_down(ended, unfinished, alive)
+    elif not ended.is_orphaned:
+        found.append(_look(ended))
+    unique: dict[str, NextCommand] = {}
+    for item in found:
+        unique.setdefault(item.command, item)
+    return tuple(unique.values())
+
+
+def _look(ended: EndedCommand) -> NextCommand:
+    named = [*ended.selection] if "--exclude" not in ended.selection else []
+    return look_closer(ended.blueprint, *named)
+
+
+def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+    if any(item.recommended is Remedy.WAIT for item in steps):
+        yield NextCommand(
+            command=ended.again("--wait"), why="wait for the run that is going on, then do this"
+        )
+
+
+def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+    """
+    What evidence can settle: with what the provider has, or a step at a time; else all at once.
+    """
+    plain = []
+    for item in steps:
+        if item.recommended is not Remedy.RECONCILE:
+            continue
+        if item.advice.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
+            yield _recommended(item)
+        elif ended.verb != "reconcile" or item.context.facts.settling:
+            plain.append(item)
+    if plain:
+        wait = max(item.context.facts.settling for item in plain)
+        why = _PURPOSES[Remedy.RECONCILE]
+        if ended.verb == "reconcile":
+            why = f"ask again in {wait:.0f} s, when no request can be under way any more"
+        steps_named = [item.step for item in plain]
+        yield NextCommand(command=ended.other("reconcile", steps_named), why=why)
+
+
+#: Situations that the recommended command names something of: a lock, a file, an object.
+_NAMED_BY_COMMAND = (Situation.LOCKED, Situation.UNSAVED, Situation.FOUND)
+_SHORT: Mapping[Situation, str] = {
+    Situation.LOCKED: "release the state lock that a dead run left, and settle the step",
+    Situation.UNSAVED: "save the provider state that the engine could not save",
+    Situation.FOUND: "take over what the provider has; then it can be kept or destroyed",
+    Situation.SILENT: "once you know that its process is dead: take over, and settle it",
+    Situation.VANISHED: "once you know that region, account and credentials are right, and that "
+    "the objects are gone",
+    Situation.CUT_SHORT: "once you have looked at what it did: carry it out again",
+}
+
+
+def _recommended(item: StepAdvice) -> NextCommand:
+    """
+    The recommended command of one step, as `recover` prints it.
+    """
+    assert item.recommended is not None, "there is a recommendation"
+    command = command_of(item.context, item.advice, item.recommended)
+    assert command is not None, "what is recommended can be taken"
+    situation = item.advice.situation
+    return NextCommand(command=command, why=_SHORT.get(situation) or _PURPOSES[item.recommended])
+
+
+def _by_hand(steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+    """
+    What a person settles that evidence cannot.
+    """
+    from orchestrator.domain.provider_query.readback import (
+        doubt_options,  # only where there is a doubt
+    )
+
+    for item in steps:
+        if item.recommended is not Remedy.MANUAL:
+            continue
+        if not item.context.doubts or item.advice.situation is Situation.SILENT:
+            yield _recommended(item)
+            continue
+        for options, why in doubt_options(item.context.doubts):
+            words = (*item.context.step_options, *options, "--reason", "WHY")
+            command = command_line(item.context.blueprint, "reconcile", *words)
+            yield NextCommand(command=command, why=why)
+
+
+def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
+    """
+    What is recommended and is another command than the one that ended.
+    """
+    for remedy in (Remedy.VERIFY, Remedy.REDEPLOY, Remedy.COMPENSATE, Remedy.DESTROY):
+        found = [item for item in steps if item.recommended is remedy]
+        if not found or remedy is _REMEDY_OF.get(ended.verb):
+            continue
+        if remedy is Remedy.COMPENSATE:
+            yield from (
+                NextCommand(
+                    command=command_of(item.context, item.advice, remedy) or "",
+                    why="go on with the compensation, once the cause is fixed",
+                )
+                for item in found
+            )
+            continue
+        if remedy is Remedy.REDEPLOY and ended.verb in APPLYING:
+            continue  # the command that ended goes on with it
+        verb = {Remedy.VERIFY: "verify", Remedy.DESTROY: "destroy"}.get(remedy, "apply")
+        command = ended.other(verb, [item.step for item in found])
+        yield NextCommand(command=command, why=_PURPOSES[remedy])
+
+
+def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
+    """
+    The command that ended, unless it would be refused as it stands.
+    """
+    remedy = _REMEDY_OF.get(ended.verb)
+    if remedy is None or ended.verb in ("verify", "compensate") or not steps:
+        return
+    if ended.is_refused and not ended.accepting:
+        return
+    if not all(item.allows(remedy) for item in steps):
+        return
+    if any(item.advice.situation is Situation.VANISHED for item in steps):
+        return  # its command, which says that the objects are gone, is there already
+    options: tuple[str, ...] = ()
+    if remedy is Remedy.DESTROY:
+        options = _once(word for item in steps for word in destroy_options(item.context))
+    doing = "go on with what is left" if ended.verb == "destroy" else "go on from here"
+    yield NextCommand(command=ended.again(*options), why=f"{doing}, once the cause is fixed")
+
+
+def _taking_down(
+    ended: EndedCommand, unfinished: Sequence[StepAdvice], alive: Sequence[StepAdvice]
+) -> Iterator[NextCommand]:
+    """
+    The destroy of what the ended command was about.
+    """
+    offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
+    if ended.verb not in APPLYING or not alive or offered:
+        return
+    inside = {item.step for item in alive}
+    for item in alive:
+        if not item.allows(Remedy.DESTROY) or item.context.facts.vanished:
+            return
+        if set(item.context.neighbours.dependents) - inside:
+            return
+        if destroy_options(item.context):
+            return
+    yield NextCommand(
+        command=ended.other("destroy"),
+        why=f"take down {'what exists of these steps' if ended.selection else 'all that exists'}",
+    )
+
+
+def _once(words: Iterable[str]) -> tuple[str, ...]:
+    """
+    Options with their values, each once.
+    """
+    pairs = list(words)
+    found = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return tuple(word for pair in found.items() for word in pair)
+
+
+def after_children(
+    blueprint: BlueprintAddress, order: Iterable[str], records: Mapping[str, OperationRecord]
+) -> Iterator[NextCommand]:
+    """
+    How to finish the destroy of steps that are recorded as alive although the parent that they
+    lived in is gone. Those that left the blueprint go with the orphans.
+    """
+    left = []
+    for step in order:
+        record = records.get(step)
+        parent = parent_of(record, records) if record else None
+        alive = record is not None and record.status not in NOTHING_THERE
+        if alive and parent is not None and parent.status in NOTHING_THERE:
+            left.append(step)
+    if left:
+        words = [word for child in left for word in ("--step", child)]
+        yield NextCommand(
+            command=command_line(blueprint, "destroy", *words),
+            why=f"finish the destroy: {', '.join(left)} went with a parent that is gone",
+        )
+
+
+def parent_of(
+    record: OperationRecord, records: Mapping[str, OperationRecord]
+) -> OperationRecord | None:
+    """
+    The record of the step that a target was made inside.
+    """
+    found = (known for known in records.values() if str(known.target.target) == record.parent)
+    return next(found, None)
+
+
+def about_orphans(
+    blueprint: BlueprintAddress, left: Collection[str], records: Mapping[str, OperationRecord]
+) -> Iterator[NextCommand]:
+    """
+    What is to be done about the targets that left the blueprint. Nothing where a version of the
+    tool applied one that kept no deployment: all would be refused.
+    """
+    alive = [r for _, r in sorted(records.items()) if str(r.target.target) in left]
+    steps = [record for record in alive if step_of(record.target.step) == record.target.step]
+    if any(record.deployment is None for record in steps):
+        return
+    uncertain = [
+        str(record.target.target)
+        for record in alive
+        if record.status is Status.RUNNING or record.resources.in_doubt
+    ]
+    if uncertain:
+        yield NextCommand(
+            command=command_line(blueprint, "reconcile", "--orphaned"),
+            why=f"settle what is uncertain of {', '.join(uncertain)}",
+        )
+    kept = [record for record in alive if record.status is Status.RETAINED]
+    if len(kept) < len(alive):
+        yield NextCommand(
+            command=command_line(blueprint, "destroy", "--orphaned"),
+            why="take down what is no longer in the blueprint, as it was applied",
+        )
+    for record in kept:
+        options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
+        yield NextCommand(
+            command=command_line(blueprint, "release", *options),
+            why=f"{record.target.target} is retained{_for(record.retained)}: no destroy takes it "
+            "down before it is released",
+        )
+
+
+def _for(retained: Retention | None) -> str:
+    if retained is None:
+        return ""
+    return f" for {retained.reason} ({retained.owner}, review by {retained.review_by})"
+
+
+def about_all(
+    blueprint: BlueprintAddress, steps: Sequence[StepAdvice], *, waiting: bool
+) -> Iterator[NextCommand]:
+    """
+    What is to be done beyond single steps, by ``recover``; ``waiting``: some never ran.
+    """
+    failed = [item for item in steps if item.context.status in (Status.ERROR, Status.RUNNING)]
+    advised = {item.recommended for item in failed if item.recommended}
+    runs = {item.context.facts.failed_run for item in failed}
+    if waiting and advised == {Remedy.RETRY} and len(runs) == 1:
+        yield NextCommand(
+            command=command_line(blueprint, "retry"),
+            why=f"all that run {runs.pop()} left undone, from the files that it had",
+        )
+    if waiting and failed and all(item.allows(Remedy.REDEPLOY) for item in failed):
+        yield NextCommand(
+            command=command_line(blueprint, "apply", "--unfinished"),
+            why="go on with the rest, from the current files",
+        )
