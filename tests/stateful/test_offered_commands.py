@@ -1,0 +1,297 @@
+"""
+No offered command is refused as printed.
+
+Histories on the fake engine end in a situation; what the end of the run offers there, and what
+`recover` recommends, is typed as printed, on a fresh copy of the same history, and is accepted.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import cast
+
+import click
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.app.commands import apply, destroy, reconcile, recover, rerun, verify
+from orchestrator.app.inspection.read_context import ReadContext
+from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
+from orchestrator.app.run.request import Verb
+from orchestrator.cli.main import cli
+from orchestrator.cli.running import request_of
+from orchestrator.domain.blueprint.summary import summary_of
+from orchestrator.domain.documents.recovery import RecoveryDocument
+from orchestrator.domain.events.events import RunFinished
+from orchestrator.domain.record.record import ProcessIdentity
+from orchestrator.domain.record.state_lock import StateLock
+from orchestrator.domain.record.states import Liveness
+from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.errors import OrchestratorError
+from tests.fakes.engine import Fault, Killed
+from tests.fakes.services import Premises
+
+#: Exit codes by which a command says that it was not accepted: refused, not approved, mistyped.
+NOT_ACCEPTED = {4, 5, 64}
+GRAPH: dict[str, list[str]] = {"network": [], "server": ["network"]}
+
+
+class MortalProcesses:
+    """
+    Processes of which each run is one of its own; all but the newest are dead.
+    """
+
+    def __init__(self) -> None:
+        self._born = 0
+
+    def me(self) -> ProcessIdentity:
+        return SystemProcesses().identify(10_000_000 + self._born, 1)
+
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
+        return Liveness.ALIVE if identity.pid == self.me().pid else Liveness.GONE
+
+    def next_run(self) -> None:
+        self._born += 1
+
+
+class World:
+    """
+    The premises of the fake engine, with commands typed as a person types them.
+    """
+
+    def __init__(self, there: Premises) -> None:
+        self.there = there
+        self.processes = MortalProcesses()
+        there.services = replace(there.services, processes=self.processes)
+        for step in there.deployment.steps:
+            there.root(step).desired = {f"fake_object.{step}": 1}
+
+    def type(self, command: str) -> int:
+        """
+        Carry out a command line with a person who agrees at the terminal; the exit code.
+        """
+        program, verb, *words = shlex.split(command)
+        assert program == "orchestrator"
+        known = cli.get_command(click.Context(cli), verb)
+        assert known is not None, f"there is no command {verb}"
+        try:
+            context = known.make_context(verb, list(words))
+        except click.UsageError:
+            return 64
+        chosen = context.params
+        if verb == "recover":
+            return 0
+        request = request_of(cast(Verb, verb), chosen)
+        request = replace(request, plan_options=replace(request.plan_options, approved=True))
+        self.processes.next_run()
+        services, deployment = self.there.services, self.there.deployment
+        try:
+            match verb:
+                case "apply":
+                    return apply.apply(services, deployment, request)
+                case "destroy":
+                    return destroy.destroy(services, deployment, request)
+                case "verify":
+                    return verify.verify(services, deployment, request)
+                case "reconcile":
+                    return reconcile.reconcile(services, deployment, request)
+                case "redeploy":
+                    return rerun.redeploy(services, deployment, request)
+                case "retry" | "rollback":
+                    store = self.there.store
+                    run_id = (
+                        chosen.get("from_run")
+                        or chosen.get("run_id")
+                        or run_to_retry(store, "web", "default", request.steps)
+                    )
+                    place = {"project": "acme", "blueprint": "web", "environment": "default"}
+                    earlier = read_prior_run(services.files, store, run_id, **place)
+                    again = rerun.retry if verb == "retry" else rerun.rollback
+                    return again(services, deployment, request, earlier=earlier)
+                case _:
+                    pytest.fail(f"a use case that this test does not know: {command}")
+        except OrchestratorError as exc:
+            return exc.exit_code
+
+    def recover(self) -> RecoveryDocument:
+        services = self.there.services
+        self.processes.next_run()
+        reader = ReadContext(
+            project="acme",
+            store=services.store,
+            spool=services.spool,
+            files=services.files,
+            processes=services.processes,
+            silence=services.limits.silence,
+            work=services.work,
+            today=services.clock.now().date(),
+        )
+        outline = summary_of(self.there.deployment)
+        now = services.clock.now()
+        return recover.recover(reader, outline, now=now, settle=services.limits.settle)
+
+    def last(self) -> RunFinished | None:
+        found = [e for e in self.there.told.events if isinstance(e, RunFinished)]
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """
+    A command, and what goes wrong while it runs; or what happens to a step between commands.
+    """
+
+    command: str = ""
+    step: str = "network"
+    fault: Fault | None = None
+    happens: str = ""
+
+    def play(self, world: World) -> None:
+        root = world.there.root(self.step)
+        address = f"fake_object.{self.step}"
+        match self.happens:
+            case "state emptied":
+                if root.things:
+                    root.things.clear()
+                    root.serial += 1
+            case "object vanished":
+                if root.things:
+                    root.vanished.add(address)
+            case "plan fails":
+                root.plan_error = "the module is wrong"
+            case "plan is mended":
+                root.plan_error = None
+            case "state locked":
+                root.locked_by = StateLock(
+                    id="7", who="ann@ci", created=f"{datetime(2030, 1, 1, tzinfo=UTC)}"
+                )
+            case "changed":
+                root.desired = {address: 2}
+            case "time passes":
+                world.there.services.clock.sleep(100.0)
+        if not self.command:
+            return
+        root.faults = {address: self.fault} if self.fault is not None else {}
+        with suppress(Killed):
+            world.type(self.command)
+        root.faults = {}
+
+
+@contextmanager
+def played(acts: Sequence[Act]) -> Iterator[World]:
+    there = Premises(GRAPH)
+    try:
+        world = World(there)
+        for act in acts:
+            act.play(world)
+        yield world
+    finally:
+        there.close()
+
+
+def offered(world: World) -> list[str]:
+    """
+    The commands of the last end of a run, and those that `recover` recommends.
+    """
+    finished = world.last()
+    document = world.recover()
+    listed = [
+        item.command
+        for step in document.steps
+        for item in step.actions
+        if item.command and item.action == step.recommended
+    ]
+    ended = [item.command for item in finished.next] if finished else []
+    return list(dict.fromkeys([*ended, *listed, *(item.command for item in document.next)]))
+
+
+def check_accepted(acts: Sequence[Act]) -> None:
+    with played(acts) as world:
+        commands = offered(world)
+    for command in commands:
+        if "ID" in shlex.split(command) or "=ID" in command:
+            continue  # the id is the reader's to fill in
+        with played(acts) as world:
+            code = world.type(command)
+            finished = world.last()
+        said = (finished.error, [row.last_error for row in finished.steps]) if finished else ""
+        assert code not in NOT_ACCEPTED, f"{command} after {acts}: {code}, {said}"
+
+
+commands = st.sampled_from(
+    [
+        "orchestrator apply web",
+        "orchestrator apply web --step network",
+        "orchestrator apply web --step server",
+        "orchestrator destroy web",
+        "orchestrator destroy web --step server",
+        "orchestrator reconcile web",
+    ]
+)
+steps = st.sampled_from(list(GRAPH))
+runs = st.builds(
+    Act,
+    command=commands,
+    step=steps,
+    fault=st.sampled_from(
+        [None, None, Fault.FAIL, Fault.REFUSE, Fault.LOSE, Fault.KILL_BOTH, Fault.KILL_US]
+    ),
+)
+events = st.builds(
+    Act,
+    step=steps,
+    happens=st.sampled_from(
+        ["state emptied", "object vanished", "plan fails", "changed", "time passes"]
+    ),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(runs | events, max_size=3), st.sampled_from(["apply", "destroy", "reconcile"]))
+def test_no_offered_command_is_refused_as_printed(acts: list[Act], verb: str) -> None:
+    """
+    Whatever happened before, what the screens offer is accepted, once a command has seen it.
+    """
+    check_accepted([*acts, Act(f"orchestrator {verb} web")])
+
+
+APPLIED = Act("orchestrator apply web")
+
+
+@pytest.mark.parametrize(
+    "acts",
+    [
+        pytest.param(
+            [APPLIED, Act(happens="state emptied"), Act("orchestrator apply web")],
+            id="state emptied, apply",
+        ),
+        pytest.param(
+            [APPLIED, Act(happens="object vanished"), Act("orchestrator apply web")],
+            id="all vanished, apply",
+        ),
+        pytest.param(
+            [
+                APPLIED,
+                Act(happens="object vanished"),
+                Act("orchestrator destroy web --step server"),
+                Act("orchestrator destroy web"),
+            ],
+            id="all vanished, destroy",
+        ),
+        pytest.param([Act("orchestrator apply web", fault=Fault.LOSE)], id="answer lost"),
+        pytest.param([Act("orchestrator apply web", fault=Fault.KILL_BOTH)], id="killed"),
+        pytest.param(
+            [APPLIED, Act("orchestrator destroy web", fault=Fault.LOSE)], id="delete lost"
+        ),
+    ],
+)
+def test_what_is_offered_in_a_known_situation_is_accepted(acts: list[Act]) -> None:
+    """
+    The situations in which the screens used to contradict each other.
+    """
+    check_accepted(acts)
