@@ -10,9 +10,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, TypeVar
 
 import click
 import pytest
@@ -22,9 +22,17 @@ from hypothesis import strategies as st
 from orchestrator.app.commands import apply, destroy, reconcile, recover, rerun, verify
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
-from orchestrator.app.run.request import Verb
+from orchestrator.app.run.request import (
+    ApplyRequest,
+    DestroyRequest,
+    ReconcileRequest,
+    RedeployRequest,
+    RetryRequest,
+    RunOptions,
+    VerifyRequest,
+)
+from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.main import cli
-from orchestrator.cli.running import request_of
 from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.events.events import RunFinished
@@ -39,6 +47,9 @@ from tests.fakes.services import Premises
 #: Exit codes by which a command says that it was not accepted: refused, not approved, mistyped.
 NOT_ACCEPTED = {4, 5, 64}
 GRAPH: dict[str, list[str]] = {"network": [], "server": ["network"]}
+
+
+Value = TypeVar("Value")
 
 
 class MortalProcesses:
@@ -86,33 +97,36 @@ class World:
         chosen = context.params
         if verb == "recover":
             return 0
-        request = request_of(cast(Verb, verb), chosen)
-        request = replace(request, plan_options=replace(request.plan_options, approved=True))
+        options = replace(_fill(RunOptions, chosen), plan=PlanOptions(**_approved(chosen)))
         self.processes.next_run()
         services, deployment = self.there.services, self.there.deployment
         try:
             match verb:
                 case "apply":
-                    return apply.apply(services, deployment, request)
-                case "destroy":
-                    return destroy.destroy(services, deployment, request)
-                case "verify":
-                    return verify.verify(services, deployment, request)
-                case "reconcile":
-                    return reconcile.reconcile(services, deployment, request)
-                case "redeploy":
-                    return rerun.redeploy(services, deployment, request)
-                case "retry" | "rollback":
-                    store = self.there.store
-                    run_id = (
-                        chosen.get("from_run")
-                        or chosen.get("run_id")
-                        or run_to_retry(store, "web", "default", request.steps)
+                    return apply.apply(
+                        services, deployment, _fill(ApplyRequest, chosen, options=options)
                     )
+                case "destroy":
+                    return destroy.destroy(
+                        services, deployment, _fill(DestroyRequest, chosen, options=options)
+                    )
+                case "verify":
+                    return verify.verify(services, deployment, VerifyRequest(options=options))
+                case "reconcile":
+                    return reconcile.reconcile(
+                        services, deployment, _fill(ReconcileRequest, chosen, options=options)
+                    )
+                case "redeploy":
+                    return rerun.redeploy(
+                        services, deployment, _fill(RedeployRequest, chosen, options=options)
+                    )
+                case "retry":
+                    retry = _fill(RetryRequest, chosen, options=options)
+                    store, steps = self.there.store, options.steps
+                    run_id = retry.from_run or run_to_retry(store, "web", "default", steps)
                     place = {"project": "acme", "blueprint": "web", "environment": "default"}
                     earlier = read_prior_run(services.files, store, run_id, **place)
-                    again = rerun.retry if verb == "retry" else rerun.rollback
-                    return again(services, deployment, request, earlier=earlier)
+                    return rerun.retry(services, deployment, retry, earlier=earlier)
                 case _:
                     pytest.fail(f"a use case that this test does not know: {command}")
         except OrchestratorError as exc:
@@ -138,6 +152,19 @@ class World:
     def last(self) -> RunFinished | None:
         found = [e for e in self.there.told.events if isinstance(e, RunFinished)]
         return found[-1] if found else None
+
+
+def _fill(kind: type[Value], chosen: dict[str, Any], **known: object) -> Value:
+    """
+    The part of a request whose fields are named like the options of the command line.
+    """
+    names = {item.name for item in fields(kind)} & chosen.keys() - {"jobs"}  # type: ignore[arg-type]
+    return kind(**{name: chosen[name] for name in names}, **known)
+
+
+def _approved(chosen: dict[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(PlanOptions)} & chosen.keys()
+    return {name: chosen[name] for name in names} | {"approved": True}
 
 
 @dataclass(frozen=True, slots=True)
