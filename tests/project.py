@@ -103,6 +103,29 @@ class Ended:
         """
         return [json.loads(line) for line in self.out.splitlines()]
 
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """
+        What became of each step, of a run, a plan or a status.
+        """
+        found = self.events[-1] if self.out.startswith('{"') else self.document
+        return {row["step"]: row for row in found["steps"]}
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """
+        What became of the one step.
+        """
+        (found,) = self.rows.values()
+        return found
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """
+        The status of each step.
+        """
+        return {step: row["status"] for step, row in self.rows.items()}
+
 
 class Project:
     """

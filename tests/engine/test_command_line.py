@@ -136,12 +136,13 @@ def test_a_protected_environment_wants_its_name_besides_the_approval(project: Pr
     """
     --yes alone does not do, nor does another environment's name; --confirm NAME does.
     """
-    codes = [
-        project.run("apply", "pair", "-e", "prod", "--yes", "--step", "first", *confirm).code
+    ended = [
+        project.run("apply", "pair", "-e", "prod", "--yes", "--step", "first", *confirm)
         for confirm in ((), ("--confirm", "default"), ("--confirm", "prod"))
     ]
 
-    assert codes == [5, 5, 0]
+    assert [each.code for each in ended] == [5, 5, 0]
+    assert "--confirm prod" in ended[0].err
 
 
 @pytest.mark.parametrize("verb", ["apply", "destroy"])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,18 +34,6 @@ MODULE = """
 
     output "id" { value = terraform_data.object.id }
 """
-
-
-def rows(ended: Ended) -> dict[str, dict[str, Any]]:
-    """
-    What became of each step, of a run or a plan.
-    """
-    found = ended.events[-1] if ended.out.startswith('{"') else ended.document
-    return {row["step"]: row for row in found["steps"]}
-
-
-def statuses(ended: Ended) -> dict[str, str]:
-    return {step: row["status"] for step, row in rows(ended).items()}
 
 
 def write_steps(project: Project, steps: str) -> None:
@@ -98,10 +85,10 @@ def test_what_never_ran_is_pending_behind_what_failed(interrupted: Interrupted) 
     The step behind the failed one is `pending`, never `failed`, and names it, in the run and in
     the status (law: pending, not failed); exit 10.
     """
-    row = rows(interrupted.failed)["after"]
+    row = interrupted.failed.rows["after"]
 
     assert interrupted.failed.code == 10
-    assert statuses(interrupted.failed) == {"before": "ok", "breaks": "error", "after": "pending"}
+    assert interrupted.failed.statuses == {"before": "ok", "breaks": "error", "after": "pending"}
     assert row["blocked_by"] == ["breaks"]
     assert interrupted.after_failure["after"]["status"] == "pending"
     assert interrupted.after_failure["after"]["blocked_by"] == ["breaks"]
@@ -125,11 +112,11 @@ def test_the_unfinished_are_resumed_and_the_proven_skipped(interrupted: Interrup
     --unfinished leaves alone what is `ok`, without an engine call for it, replaces what is tainted
     and makes what is missing.
     """
-    found = rows(interrupted.resumed)
+    found = interrupted.resumed.rows
     evidence = Path(interrupted.resumed.events[-1]["directory"], "steps", "before")
 
     assert interrupted.resumed.code == 0
-    assert statuses(interrupted.resumed) == {"before": "skipped", "breaks": "ok", "after": "ok"}
+    assert interrupted.resumed.statuses == {"before": "skipped", "breaks": "ok", "after": "ok"}
     assert found["breaks"]["replaced"] == ["terraform_data.object"]
     assert found["after"]["created"] == ["terraform_data.object"]
     assert not list(evidence.rglob("plan*"))
@@ -144,7 +131,7 @@ def test_a_plan_of_a_destroy_goes_backwards(interrupted: Interrupted) -> None:
         "breaks",
         "before",
     ]
-    assert set(statuses(interrupted.plan_of_destroy).values()) == {"planned"}
+    assert set(interrupted.plan_of_destroy.statuses.values()) == {"planned"}
 
 
 def test_nothing_is_invented_to_plan_a_destroy(interrupted: Interrupted) -> None:
@@ -152,7 +139,7 @@ def test_nothing_is_invented_to_plan_a_destroy(interrupted: Interrupted) -> None
     What was never applied needs no values and has nothing to destroy.
     """
     assert interrupted.never_applied.code == 0
-    assert {row["reason"] for row in rows(interrupted.never_applied).values()} == {"never applied"}
+    assert {row["reason"] for row in interrupted.never_applied.rows.values()} == {"never applied"}
 
 
 def test_a_step_that_others_need_is_not_taken_away(interrupted: Interrupted) -> None:
@@ -170,7 +157,7 @@ def test_steps_outside_the_selection_are_never_touched(interrupted: Interrupted)
     """
     entries = interrupted.entries_after_last
 
-    assert statuses(interrupted.only_last) == {"after": "destroyed"}
+    assert interrupted.only_last.statuses == {"after": "destroyed"}
     assert {step: entries[step] for step in ("before", "breaks")} == {
         step: interrupted.entries[step] for step in ("before", "breaks")
     }
@@ -181,14 +168,14 @@ def test_a_destroy_skips_what_is_destroyed(interrupted: Interrupted) -> None:
     A destroy is resumable, and repeated it is a success with nothing to do (law: destroy skips
     only what is gone or retained).
     """
-    assert statuses(interrupted.destroyed) == {
+    assert interrupted.destroyed.statuses == {
         "before": "destroyed",
         "breaks": "destroyed",
         "after": "skipped",
     }
     assert interrupted.verdict == "destroyed"
     assert interrupted.again.code == 0
-    assert set(statuses(interrupted.again).values()) == {"skipped"}
+    assert set(interrupted.again.statuses.values()) == {"skipped"}
 
 
 class HalfDestroyed:
@@ -220,12 +207,12 @@ def test_a_destroy_stops_at_the_step_that_fails(half_destroyed: HalfDestroyed) -
     outputs and says what is left.
     """
     assert half_destroyed.failed.code == 10
-    assert statuses(half_destroyed.failed) == {
+    assert half_destroyed.failed.statuses == {
         "before": "pending",
         "breaks": "error",
         "after": "destroyed",
     }
-    assert rows(half_destroyed.failed)["before"]["blocked_by"] == ["breaks"]
+    assert half_destroyed.failed.rows["before"]["blocked_by"] == ["breaks"]
     assert half_destroyed.before == half_destroyed.applied["before"]
     assert (
         half_destroyed.left["outputs"]
@@ -238,7 +225,7 @@ def test_a_half_done_destroy_is_repeated_to_its_end(half_destroyed: HalfDestroye
     The next destroy skips what is gone and goes on with the rest.
     """
     assert half_destroyed.repeated.code == 0
-    assert statuses(half_destroyed.repeated) == {
+    assert half_destroyed.repeated.statuses == {
         "before": "destroyed",
         "breaks": "destroyed",
         "after": "skipped",
@@ -263,7 +250,7 @@ def test_a_destroy_works_after_its_upstream_is_gone(project: Project) -> None:
     ended = project.run("destroy", "web", "--step", "down", "--yes", "--json")
 
     assert ended.code == 0, ended.said
-    assert statuses(ended) == {"down": "destroyed"}
+    assert ended.statuses == {"down": "destroyed"}
 
 
 CHAIN = """
@@ -302,9 +289,9 @@ def test_a_selection_is_exactly_what_was_said(selected: Selected) -> None:
     """
     S is one step, +S with its upstreams, S+ with its dependents, --exclude takes away, globs match.
     """
-    assert statuses(selected.with_upstreams) == {"a": "ok", "b": "ok"}
-    assert statuses(selected.with_dependents) == {"b": "ok", "c": "ok"}
-    assert statuses(selected.glob) == {"c": "unchanged", "d": "planned"}
+    assert selected.with_upstreams.statuses == {"a": "ok", "b": "ok"}
+    assert selected.with_dependents.statuses == {"b": "ok", "c": "ok"}
+    assert selected.glob.statuses == {"c": "unchanged", "d": "planned"}
     assert selected.of_a_later == selected.of_a
 
 
@@ -313,8 +300,8 @@ def test_a_step_waits_for_an_upstream_outside_the_selection(selected: Selected) 
     A selected step whose upstream was never applied is `pending` behind it, and that is not
     applied for it.
     """
-    assert statuses(selected.missing_upstream) == {"c": "pending"}
-    assert rows(selected.missing_upstream)["c"]["blocked_by"] == ["b"]
+    assert selected.missing_upstream.statuses == {"c": "pending"}
+    assert selected.missing_upstream.rows["c"]["blocked_by"] == ["b"]
 
 
 def test_an_unknown_step_is_a_usage_error(selected: Selected) -> None:
@@ -342,9 +329,9 @@ def test_a_failure_stops_what_it_should(project: Project, policy: str, other: st
     ended = project.run("apply", "web", "--yes", "--json", "--jobs", "1", "--on-failure", policy)
 
     assert ended.code == 10
-    assert statuses(ended) == {"bad": "error", "child": "pending", "other": other}
-    assert rows(ended)["child"]["blocked_by"] == ["bad"]
-    assert rows(ended)["other"]["blocked_by"] == []
+    assert ended.statuses == {"bad": "error", "child": "pending", "other": other}
+    assert ended.rows["child"]["blocked_by"] == ["bad"]
+    assert ended.rows["other"]["blocked_by"] == []
 
 
 CHECKED = """
@@ -384,8 +371,8 @@ def test_a_failed_check_is_an_error_of_its_own(checked: Checked) -> None:
     (law: failed checks).
     """
     assert checked.apply.code == 12
-    assert statuses(checked.apply) == {"service": "error", "user": "pending"}
-    assert rows(checked.apply)["user"]["blocked_by"] == ["service"]
+    assert checked.apply.statuses == {"service": "error", "user": "pending"}
+    assert checked.apply.rows["user"]["blocked_by"] == ["service"]
     assert checked.record["error"]["phase"] == "verify"
     assert checked.record["verification"]["verdict"] == "failed"
     assert checked.record["resources"]["created"] == ["terraform_data.object"]
@@ -397,7 +384,7 @@ def test_verify_fails_while_the_service_is_down(checked: Checked) -> None:
     The verb `verify` runs the checks again and ends with 12 while they fail.
     """
     assert checked.still_down.code == 12
-    assert statuses(checked.still_down) == {"service": "error", "user": "skipped"}
+    assert checked.still_down.statuses == {"service": "error", "user": "skipped"}
 
 
 def test_verify_repairs_the_record_when_the_service_is_back(checked: Checked) -> None:
@@ -415,7 +402,7 @@ def test_an_apply_goes_on_after_the_checks_hold(checked: Checked) -> None:
     The dependents of a repaired step are applied by the next run.
     """
     assert checked.next_apply.code == 0
-    assert statuses(checked.next_apply) == {"service": "ok", "user": "ok"}
+    assert checked.next_apply.statuses == {"service": "ok", "user": "ok"}
 
 
 def test_an_error_becomes_ok_without_a_marker_where_nothing_is_left_to_do(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from typing import Any
 
 import pytest
 
@@ -44,10 +43,6 @@ EXTRA = """
 SECRETS = {"ORCHESTRATOR_INPUT_token": "t0ken-value", "CLOUD_TOKEN": "t0ken-value"}
 
 
-def rows(ended: Ended) -> dict[str, Any]:
-    return {row["step"]: row for row in ended.events[-1]["steps"]}
-
-
 @pytest.fixture
 def shrunk(project: Project, cloud: Cloud) -> Cloud:
     """
@@ -83,7 +78,7 @@ def test_orphans_are_destroyed_from_what_they_were_applied_from(
     assert other["orphaned"] == ["shrunk/default/extra", "shrunk/default/last"]
     assert [row["step"] for row in plan["steps"]] == ["last", "extra"]
     assert ended.code == 0, ended.said
-    assert {step: row["status"] for step, row in rows(ended).items()} == {
+    assert {step: row["status"] for step, row in ended.rows.items()} == {
         "extra": "destroyed", "last": "destroyed",
     }  # fmt: skip
     assert [server.name for server in shrunk.servers()] == ["base"]
@@ -116,7 +111,7 @@ def test_a_blueprint_that_is_gone_altogether_is_known_by_its_records(
     assert "recorded are: default" in elsewhere.said
     assert ended.code == 0, ended.said
     assert shrunk.objects() == ()
-    assert set(rows(ended)) == {"base", "extra", "last"}
+    assert set(ended.rows) == {"base", "extra", "last"}
     assert again.code == 0, again.said
 
 
@@ -133,7 +128,7 @@ def test_a_secret_that_is_gone_is_named(project: Project, shrunk: Cloud) -> None
     assert ended.code == 3, ended.said
     assert "password" in ended.said
     assert project.entries("extra") == before
-    assert {step: row["status"] for step, row in rows(ended).items()} == {
+    assert {step: row["status"] for step, row in ended.rows.items()} == {
         "extra": "error", "last": "pending",
     }  # fmt: skip
     assert [server.name for server in shrunk.servers()] == ["base", "extra", "extra-last"]
@@ -178,7 +173,7 @@ def test_the_children_of_an_orphan_go_with_it(project: Project, cloud: Cloud) ->
 
     ended = project.run("destroy", "nested", "--orphaned", "--step", "server", "--yes", "--json")
 
-    methods = {step: row["absence"]["method"] for step, row in rows(ended).items()}
+    methods = {step: row["absence"]["method"] for step, row in ended.rows.items()}
     assert ended.code == 0, ended.said
     assert methods == {"server": "state", "disk": "parent"}
     assert cloud.objects() == ()
@@ -216,10 +211,10 @@ def test_a_retained_orphan_stays_until_it_is_released(project: Project, shrunk: 
     project.ok("release", "shrunk", "--orphaned", "-s", "last", "--reason", "audited")
     gone = project.ok("destroy", "shrunk", "--orphaned", "--yes", "--json")
 
-    assert {step: row["status"] for step, row in rows(kept).items()} == {
+    assert {step: row["status"] for step, row in kept.rows.items()} == {
         "extra": "skipped", "last": "skipped",
     }  # fmt: skip
-    assert {row["status"] for row in rows(gone).values()} == {"destroyed"}
+    assert {row["status"] for row in gone.rows.values()} == {"destroyed"}
     assert [server.name for server in shrunk.servers()] == ["base"]
 
 

@@ -75,14 +75,6 @@ class Place:
         return [call.name for call in self.cloud.calls("create")]
 
 
-def row(ended: Ended) -> dict[str, Any]:
-    """
-    What became of the one step in that run.
-    """
-    found: dict[str, Any] = ended.events[-1]["steps"][0]
-    return found
-
-
 def in_doubt(record: dict[str, Any]) -> set[str]:
     """
     The addresses in doubt of a record, a run's row, or a row of the status.
@@ -159,7 +151,7 @@ def test_a_create_without_an_answer_is_in_doubt(doubted: Doubted) -> None:
 
     assert doubted.apply.code == 11
     assert record["status"] == "error"
-    assert in_doubt(record) == in_doubt(row(doubted.apply)) == expected
+    assert in_doubt(record) == in_doubt(doubted.apply.row) == expected
     assert all(d["action"] == "create" and d["started_at"] for d in record["resources"]["in_doubt"])
     assert any("connection reset" in d["why"] for d in record["resources"]["in_doubt"])
     assert record["resources"]["tainted"] == [address("partial")]
@@ -174,7 +166,7 @@ def test_an_apply_is_refused_while_something_is_in_doubt(doubted: Doubted) -> No
 
     assert refused.code == 11
     assert doubted.created_by_second == []
-    assert in_doubt(row(refused)) == in_doubt(doubted.record)
+    assert in_doubt(refused.row) == in_doubt(doubted.record)
     assert "orchestrator reconcile" in refused.events[-1]["next"][0]["command"]
 
 
@@ -234,8 +226,8 @@ def test_an_apply_goes_on_after_the_doubts_are_settled(doubted: Doubted) -> None
     """
     assert doubted.last_apply.code == 0
     assert doubted.last["status"] == "ok"
-    assert row(doubted.last_apply)["replaced"] == [address("partial")]
-    assert sorted(row(doubted.last_apply)["created"]) == [address("lost"), address("silent")]
+    assert doubted.last_apply.row["replaced"] == [address("partial")]
+    assert sorted(doubted.last_apply.row["created"]) == [address("lost"), address("silent")]
 
 
 def test_a_refused_create_is_not_in_doubt(place: Place) -> None:
@@ -291,7 +283,7 @@ def test_nothing_in_doubt_is_called_destroyed(place: Place) -> None:
     settled = place.call("reconcile", names, "--forget", "fakecloud_server.this", *FORGET)
 
     assert (first.code, second.code) == (11, 11)
-    assert row(first)["deleted"] == [address("sound")]
+    assert first.row["deleted"] == [address("sound")]
     assert (doubtful["status"], in_doubt(doubtful)) == ("error", {"fakecloud_server.this"})
     assert "fakecloud_server.this" in doubtful["last_error"]
     assert (settled.code, place.project.record(STEP)["status"]) == (0, "destroyed")
@@ -312,7 +304,7 @@ def test_a_throttled_create_is_tried_again(place: Place) -> None:
 
     attempts = Path(ended.events[-1]["directory"], "steps", STEP)
     assert ended.code == 0
-    assert row(ended)["attempts"] == 2
+    assert ended.row["attempts"] == 2
     assert [event["attempt"] for event in ended.events if event["type"] == "step_retried"] == [2]
     assert [
         json.loads((attempts / number / "apply.answer.json").read_text())["exit_code"]
@@ -330,5 +322,5 @@ def test_nothing_is_tried_again_while_in_doubt(place: Place) -> None:
     ended = place.call("apply", names)
 
     assert ended.code == 11
-    assert row(ended)["attempts"] == 1
+    assert ended.row["attempts"] == 1
     assert place.created() == ["hasty"]

@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import attached
-from tests.project import Ended, Project, every_engine
+from tests.project import Project, every_engine
 
 pytestmark = pytest.mark.engine
 
@@ -61,13 +61,6 @@ def nested(project: Project, tmp_path: Path) -> Iterator[Cloud]:
         yield cloud
 
 
-def rows(ended: Ended) -> dict[str, Any]:
-    """
-    The steps of the run, by name.
-    """
-    return {row["step"]: row for row in ended.events[-1]["steps"]}
-
-
 def provider_state(project: Project, step: str) -> dict[str, Any]:
     path = project.own / f"state/nested/default/{step}.tfstate"
     found: dict[str, Any] = json.loads(path.read_text())
@@ -89,7 +82,7 @@ def test_a_child_goes_with_its_parent(project: Project, nested: Cloud) -> None:
     assert nested.objects() == ()
     gone_at = nested.calls("delete", "web")[-1].time
     assert [c.op for c in nested.calls(name="data") if c.time > gone_at] == []
-    absence = {step: row["absence"] for step, row in rows(ended).items()}
+    absence = {step: row["absence"] for step, row in ended.rows.items()}
     assert {step: found["method"] for step, found in absence.items()} == {
         "server": "state", "disk": "parent", "label": "parent", "report": "state",
     }  # fmt: skip
@@ -136,7 +129,7 @@ def test_a_parent_that_stays_keeps_its_children(project: Project, nested: Cloud)
     after = project.entries("disk"), project.entries("label")
     project.ok("destroy", "nested", "--yes")
 
-    found = rows(failed)
+    found = failed.rows
     assert failed.code == 10, failed.said
     assert after == before
     assert {s: (r["status"], r["blocked_by"]) for s, r in found.items() if s != "report"} == {
@@ -155,7 +148,7 @@ def test_a_child_can_be_destroyed_alone(project: Project, nested: Cloud) -> None
     """
     ended = project.run("destroy", "nested", "--yes", "--json", "-s", "disk", "-s", "report")
 
-    found = rows(ended)
+    found = ended.rows
     assert ended.code == 0, ended.said
     assert [o.name for o in nested.objects()] == ["web"]
     assert {step: row["absence"]["method"] for step, row in found.items()} == {
@@ -199,7 +192,7 @@ def test_only_what_was_made_inside_a_parent_goes_with_it(project: Project, neste
 
     ended = project.run("destroy", "nested", "--yes", "--json")
 
-    found = {step: row["absence"]["method"] for step, row in rows(ended).items()}
+    found = {step: row["absence"]["method"] for step, row in ended.rows.items()}
     assert ended.code == 0, ended.said
     assert found == {"server": "state", "disk": "parent", "label": "state", "report": "state"}
 
@@ -225,7 +218,7 @@ def test_a_parent_that_only_says_it_is_gone_keeps_its_children(
     gone = project.run(*destroy)
 
     assert (lied.code, gone.code) == (11, 0), lied.said + gone.said
-    assert rows(lied)["server"]["error"]["code"] == "remaining"
-    assert (rows(lied)["disk"]["status"], after) == ("pending", before)
-    assert rows(gone)["disk"]["absence"]["method"] == "parent"
+    assert lied.rows["server"]["error"]["code"] == "remaining"
+    assert (lied.rows["disk"]["status"], after) == ("pending", before)
+    assert gone.rows["disk"]["absence"]["method"] == "parent"
     assert nested.objects() == ()

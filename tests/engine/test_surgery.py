@@ -8,13 +8,12 @@ import json
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import Ended, Project, eventually, every_engine, finish
+from tests.project import Project, eventually, every_engine, finish
 from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
@@ -36,14 +35,6 @@ SPARE = 'fakecloud_server.more["spare"]'
 def project(project: Project) -> Project:
     project.write("blueprints/shop.yaml", TEXT)
     return project
-
-
-def row(ended: Ended) -> dict[str, Any]:
-    """
-    What became of the one step in that run.
-    """
-    found: dict[str, Any] = ended.events[-1]["steps"][0]
-    return found
 
 
 def ids(cloud: Cloud) -> dict[str | None, str]:
@@ -84,7 +75,7 @@ def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     assert attempt["run_id"] == marker["run_id"]
     assert restored["provider_state"]["serial"] > failed["provider_state"]["serial"]
     assert reconciled["status"] == "ok"
-    assert row(project.run("apply", "shop", "--yes", "--json"))["created"] == []
+    assert project.run("apply", "shop", "--yes", "--json").row["created"] == []
     assert sorted(filter(None, ids(cloud))) == ["spare", "web"]
 
 
@@ -220,7 +211,7 @@ def test_an_id_that_does_not_exist_adopts_nothing(project: Project, cloud: Cloud
     attempt = after["last_attempt"]
     assert (attempt["mutated"], attempt["error"]["phase"]) == (False, "surgery")
     assert "non-existent" in attempt["error"]["summary"]
-    assert row(ended)["status"] == "error"
+    assert ended.row["status"] == "error"
 
 
 def test_the_object_of_another_address_is_not_adopted(project: Project, cloud: Cloud) -> None:
@@ -235,7 +226,7 @@ def test_the_object_of_another_address_is_not_adopted(project: Project, cloud: C
     )
 
     assert ended.code == 4
-    assert row(ended)["error"]["code"] == "managed_already"
+    assert ended.row["error"]["code"] == "managed_already"
     assert project.entries(STEP) == before
 
 
@@ -298,7 +289,7 @@ def test_an_import_comes_before_the_first_apply(project: Project, cloud: Cloud) 
 
     applied = project.run("apply", "shop", "--yes", "--json")
 
-    assert row(applied)["created"] == [SPARE]
+    assert applied.row["created"] == [SPARE]
     assert project.record(STEP)["status"] == "ok"
     assert sorted(filter(None, ids(cloud))) == ["spare", "web"]
     assert ids(cloud)["web"] == found
