@@ -46,6 +46,7 @@ def info(
     """
     from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
+    from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.engine import engine_text
@@ -53,7 +54,7 @@ def info(
     project = invocation.project()
     found = None
     if blueprint is not None:
-        found = composition.load_deployment(
+        found = load_deployment(
             project, BlueprintSelection(blueprint, environment), InputPolicy.CHECK_ONLY
         )
     used = composition.choose_engine(project, engine, found)

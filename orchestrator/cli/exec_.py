@@ -65,9 +65,10 @@ def _look(call: RunCall, wanted: EngineCommand) -> int:
     from orchestrator.app.commands.exec_ import look
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
+    from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.values import InputPolicy
 
-    deployment = composition.load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
+    deployment = load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
     (step,) = deployment.graph.select(call.options.steps, ())
     with (
         StopSignals().installed() as stop,

@@ -32,14 +32,12 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
     Example:
       orchestrator graph web-service --format mermaid
     """
-    from orchestrator import composition
     from orchestrator.app.commands.history import graph_document
+    from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 
-    outline = composition.summarize(
-        invocation.project(), BlueprintSelection(blueprint, environment)
-    )
+    outline = load_summary(invocation.project(), BlueprintSelection(blueprint, environment))
     document = graph_document(outline)
     texts = {
         "text": lambda: graph_text(document, paper(sys.stdout)),

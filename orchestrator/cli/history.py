@@ -29,6 +29,7 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
     from orchestrator.app.commands.history import history_of
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
+    from orchestrator.loading.catalog import summary_of_target
     from orchestrator.views.runs import history_text
 
     try:
@@ -36,9 +37,8 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     project = invocation.project()
-    outline = composition.summary_of(project, wanted)
-    backend, url = (outline.backend.type, outline.operations_url) if outline else ("local", None)
-    with composition.open_read_context(project, backend, url) as reader:
+    outline = summary_of_target(project, wanted)
+    with composition.open_read_context(project, outline) as reader:
         document = history_of(reader, wanted)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 
@@ -49,17 +50,23 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
+    from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.orphans import deployment_with_orphans
     from orchestrator.loading.values import InputPolicy
-    from orchestrator.orphans import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
     if call.options.orphaned and not destroy:
         raise Usage("--orphaned goes with --destroy")
     if call.options.orphaned:
-        deployment = deployment_with_orphans(call.project, call.selection, whole=False)
+        deployment = deployment_with_orphans(
+            call.project,
+            call.selection,
+            partial(composition.open_store, call.project),
+            whole=False,
+        )
     else:
         need = InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED
-        deployment = composition.load_deployment(call.project, call.selection, need)
+        deployment = load_deployment(call.project, call.selection, need)
     request = PlanRequest(
         options=call.options,
         verb="destroy" if destroy else "apply",

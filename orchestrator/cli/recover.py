@@ -40,16 +40,15 @@ def command(
     """
     from orchestrator import composition
     from orchestrator.app.commands.recover import recover
+    from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.recovery import recovery_text
 
     project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = composition.summarize(project, BlueprintSelection(blueprint, environment))
+    outline = load_summary(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
-    with composition.open_read_context(
-        project, outline.backend.type, outline.operations_url
-    ) as reader:
+    with composition.open_read_context(project, outline) as reader:
         document = recover(
             reader, outline, selected, now=shown.now, settle=project.settings.settle_seconds
         )

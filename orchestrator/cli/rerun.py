@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.cli.running import RunCall, run_use_case
+from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.run_lookup import PriorRun
@@ -32,17 +33,35 @@ def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) 
     """
     Carry out a request on what an earlier run meant to do; the exit code.
     """
-    from orchestrator import rerun
+    from orchestrator import composition
+    from orchestrator.loading.reruns import (
+        find_prior_run,
+        repeated_deployment,
+        summary_if_readable,
+    )
 
-    found = rerun.find_rerun(call.project, call.selection, request.from_run, request.options.steps)
+    project, selection = call.project, call.selection
+    readable = summary_if_readable(project, selection)
+    summary = None if isinstance(readable, Invalid) else readable
+    with composition.open_store(project, summary) as store:
+        prior = find_prior_run(
+            composition.run_files(project),
+            store,
+            project,
+            selection,
+            readable,
+            run_id=request.from_run,
+            steps=request.options.steps,
+        )
     warning = ""
-    if found.unread:
-        warning = f"the blueprint cannot be read as it is now, and is not needed: {found.unread}"
+    if isinstance(readable, Invalid):
+        why = readable.message.splitlines()[0]
+        warning = f"the blueprint cannot be read as it is now, and is not needed: {why}"
     return run_use_case(
         call,
         request,
-        partial(use_case, earlier=found.earlier),
-        rerun.restored_deployment(call.project, call.selection, found),
+        partial(use_case, earlier=prior),
+        repeated_deployment(project, selection, prior, summary),
         warning=warning,
     )
 
@@ -51,14 +70,23 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     """
     Apply the modules of another run; the exit code.
     """
-    from orchestrator import rerun
+    from orchestrator import composition
     from orchestrator.app.commands.rerun import promote
+    from orchestrator.loading.reruns import promoted_deployment
+    from orchestrator.loading.summary import load_summary
 
-    earlier, deployment = rerun.promotion(
-        call.project,
-        call.selection,
-        run_id,
-        steps=request.options.steps,
-        exclude=request.options.exclude,
-    )
-    return run_use_case(call, request, partial(promote, earlier=earlier), deployment)
+    project, selection = call.project, call.selection
+    summary = load_summary(project, selection)
+    with composition.open_store(project, summary) as store:
+        prior, deployment = promoted_deployment(
+            composition.run_files(project),
+            store,
+            project,
+            selection,
+            summary,
+            run_id=run_id,
+            steps=request.options.steps,
+            exclude=request.options.exclude,
+            read_archived=composition.read_archived,
+        )
+    return run_use_case(call, request, partial(promote, earlier=prior), deployment)

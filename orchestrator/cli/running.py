@@ -99,13 +99,16 @@ def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     from orchestrator import composition
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
+    from orchestrator.loading.catalog import blueprint_reference
 
     try:
         target = Target.parse(text)
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    with composition.open_store(project) as store:
+        blueprint = blueprint_reference(project, target, store)
     return {
-        "blueprint": composition.blueprint_of(project, target),
+        "blueprint": blueprint,
         "environment": target.environment,
         "steps": (target.step,),
     }
@@ -121,16 +124,20 @@ def load_and_run(
     one that they accept.
     """
     from orchestrator import composition
+    from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.values import InputPolicy
 
     if call.options.orphaned:
-        from orchestrator.orphans import deployment_with_orphans
+        from orchestrator.loading.orphans import deployment_with_orphans
 
         deployment = deployment_with_orphans(
-            call.project, call.selection, whole=request.verb == "reconcile"
+            call.project,
+            call.selection,
+            functools.partial(composition.open_store, call.project),
+            whole=request.verb == "reconcile",
         )
     else:
-        deployment = composition.load_deployment(call.project, call.selection, need)
+        deployment = load_deployment(call.project, call.selection, need)
     return run_use_case(
         call, request, use_case, deployment, check_module_versions=need is InputPolicy.REQUIRED
     )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 from click.core import ParameterSource
@@ -54,9 +55,11 @@ def command(
       orchestrator status --all
     """
     from orchestrator import composition
-    from orchestrator.app.commands.status import status_of
+    from orchestrator.app.commands.status import status_of, status_of_all
     from orchestrator.app.inspection.expectation import check_expectation
     from orchestrator.errors import Usage
+    from orchestrator.loading.catalog import all_summaries
+    from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
 
@@ -69,16 +72,18 @@ def command(
         named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
         if steps or exclude or named:
             raise Usage("--all shows everything: leave out --step, --exclude and --env")
-        listed = composition.status_of_all(project)
+        listed = status_of_all(
+            project.settings.project,
+            all_summaries(project),
+            partial(composition.open_read_context, project),
+        )
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
         for document in listed.blueprints:
             check_expectation(document, expect, allow_retained=allow_retained)
         return 0
-    outline = composition.summarize(project, BlueprintSelection(blueprint, environment))
+    outline = load_summary(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
-    with composition.open_read_context(
-        project, outline.backend.type, outline.operations_url
-    ) as reader:
+    with composition.open_read_context(project, outline) as reader:
         document = status_of(reader, outline, selected)
     click.echo(document.to_json() if as_json else status_text(document, shown))
     check_expectation(document, expect, allow_retained=allow_retained)

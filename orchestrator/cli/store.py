@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from orchestrator.cli.invocation import Invocation, paper
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.store import StoreCopyDocument
+    from orchestrator.ports.store import OperationStore
+    from orchestrator.project import ProjectContext
 
 _of_blueprint = click.option(
     "--blueprint",
@@ -23,6 +27,21 @@ _of_blueprint = click.option(
     help="The store of this blueprint; without it the project's own.",
 )
 _url = click.option("--url", metavar="URL", help="This store, whatever the project says.")
+
+
+@contextmanager
+def _open(
+    project: ProjectContext, url: str | None, blueprint: str | None, environment: str | None
+) -> Iterator[OperationStore]:
+    from orchestrator import composition
+    from orchestrator.loading.summary import load_summary
+    from orchestrator.project import BlueprintSelection
+
+    summary = None
+    if blueprint is not None:
+        summary = load_summary(project, BlueprintSelection(blueprint, environment))
+    with composition.open_store(project, summary, url=url) as store:
+        yield store
 
 
 @click.group("store", short_help="Check, copy, export and import operation records.")
@@ -64,7 +83,7 @@ def check(
     from orchestrator.views.store import check_text
 
     project = invocation.project()
-    with composition.open_named_store(project, url, blueprint, environment) as store:
+    with _open(project, url, blueprint, environment) as store:
         document = check_store(store, composition.scratch_claim(project))
     click.echo(document.to_json() if as_json else check_text(document, paper(sys.stdout)))
     return 0 if document.ok else StoreUnavailable.exit_code
@@ -90,8 +109,8 @@ def copy(invocation: Invocation, source: str, destination: str, as_json: bool) -
 
     project = invocation.project()
     with (
-        composition.open_named_store(project, source) as old,
-        composition.open_named_store(project, destination) as new,
+        composition.open_store(project, url=source) as old,
+        composition.open_store(project, url=destination) as new,
     ):
         document = copy_store(old, new, progress=_progress)
     return _copied(document, as_json=as_json)
@@ -112,11 +131,10 @@ def export(
     Example:
       orchestrator store export > records.jsonl
     """
-    from orchestrator import composition
     from orchestrator.app.commands.store import export_store
 
     project = invocation.project()
-    with composition.open_named_store(project, url, blueprint, environment) as store:
+    with _open(project, url, blueprint, environment) as store:
         for line in export_store(store):
             click.echo(line)
     return 0
@@ -145,12 +163,11 @@ def import_(
     Example:
       orchestrator store import records.jsonl --url s3://acme-tfstate/orchestrator
     """
-    from orchestrator import composition
     from orchestrator.app.commands.store import import_store
 
     project = invocation.project()
     with (
-        composition.open_named_store(project, url, blueprint, environment) as store,
+        _open(project, url, blueprint, environment) as store,
         file.open(encoding="utf-8", errors="replace") as lines,
     ):
         document = import_store(lines, store, source=str(file), progress=_progress)

@@ -36,9 +36,11 @@ def command(
       orchestrator validate
       orchestrator validate web-service -e prod
     """
-    from orchestrator import composition
     from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
     from orchestrator.errors import Invalid, Problem
+    from orchestrator.loading.catalog import blueprint_names
+    from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.summary import environment_names
     from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
@@ -46,12 +48,12 @@ def command(
     project = invocation.project()
     checked: list[CheckedBlueprint] = []
     problems: list[Problem] = []
-    for name in blueprints or composition.blueprint_names(project):
+    for name in blueprints or blueprint_names(project):
         try:
-            names = (environment,) if environment else composition.environments(project, name)
+            names = (environment,) if environment else environment_names(project, name)
             for each in names:
                 selection = BlueprintSelection(name, each, variables, input_files)
-                found = composition.load_deployment(project, selection, InputPolicy.CHECK_ONLY)
+                found = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:

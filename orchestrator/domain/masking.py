@@ -81,11 +81,13 @@ class Masker:
     '{"url": "http://x/?p=(sensitive)", "json": "(sensitive)"}'
     """
 
-    def __init__(self) -> None:
+    def __init__(self, secrets: Iterable[Json] = ()) -> None:
         self._lock = threading.Lock()
         self._texts: set[str] = set()
         self._numbers: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
+        for value in secrets:
+            self.add(value)
 
     def add(self, value: Json) -> None:
         """

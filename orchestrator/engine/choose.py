@@ -9,15 +9,17 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from orchestrator.domain.blueprint.blueprint import EngineRequirement
+from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.engine.process import embedded
-from orchestrator.errors import EngineFailed
+from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.ports.engine import EngineInfo
 
 Kind = Literal["terraform", "tofu"]
@@ -70,6 +72,38 @@ def choose(
         kind = cast(Kind, recorded_kind)
         return finder.by_kind(kind, "record", "it last wrote the provider state")
     return finder.any()
+
+
+def choose_for(
+    option: str | None,
+    deployment: Deployment | None,
+    records: Sequence[OperationRecord],
+    environ: Mapping[str, str],
+    *,
+    cache: Path,
+) -> EngineInfo:
+    """
+    The engine for a deployment and its records, or for none. Invalid where it is not to be had:
+    nothing has run, so it is the choice that is wrong.
+    """
+
+    def which(program: str) -> str | None:
+        return shutil.which(program, path=environ.get("PATH"))
+
+    requirement = deployment.engine if deployment else EngineRequirement()
+    try:
+        return choose(option, requirement, _last_kind(records), environ, which, cache=cache)
+    except EngineFailed as exc:
+        raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
+
+
+def _last_kind(records: Iterable[OperationRecord]) -> str | None:
+    """
+    The kind of engine that wrote the newest of these records.
+    """
+    written = [record for record in records if record.engine is not None]
+    latest = max(written, key=lambda record: record.updated_at, default=None)
+    return latest.engine.kind if latest and latest.engine else None
 
 
 class _Finder:

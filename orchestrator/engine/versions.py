@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.domain.blueprint.blueprint import Constraint
-from orchestrator.errors import Problem
+from orchestrator.domain.blueprint.blueprint import Constraint, Deployment
+from orchestrator.errors import Invalid, Problem
 from orchestrator.ports.engine import EngineInfo
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
@@ -21,6 +21,21 @@ class BadConstraint(ValueError):
     """
     A constraint that Terraform would not accept either.
     """
+
+
+def check_accepted(info: EngineInfo, deployment: Deployment) -> None:
+    """
+    Invalid, with all problems, where the blueprint or a module does not accept the engine.
+    """
+    wanted = []
+    if deployment.engine.version is not None:
+        wanted.append((f"blueprint {deployment.blueprint}", deployment.engine.version))
+    for step in deployment.steps.values():
+        for constraint in step.module.required_versions:
+            wanted.append((f"module {step.module_ref} of step {step.name}", constraint))
+    problems = check_versions(info, wanted)
+    if problems:
+        raise Invalid(problems)
 
 
 def check_versions(

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved
@@ -23,7 +22,7 @@ from orchestrator.loading.environments import (
 from orchestrator.loading.files import read_text
 from orchestrator.loading.input_precedence import CommandInputs, strongest_sources
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
-from orchestrator.loading.project import ProjectFiles
+from orchestrator.loading.project import ProjectFiles, project_files
 from orchestrator.loading.raw_steps import (
     RawBackend,
     RawStep,
@@ -33,23 +32,9 @@ from orchestrator.loading.raw_steps import (
 )
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
 from orchestrator.loading.values import InputPolicy, InputResolver
+from orchestrator.project import BlueprintSelection, ProjectContext
 
 _URL_RULES = ReferenceRules("operations.url", step_names=False)
-
-
-class ProjectSettings(Protocol):
-    """
-    What loading needs of the settings.
-    """
-
-    @property
-    def project(self) -> str: ...
-
-    @property
-    def operations_url(self) -> str | None: ...
-
-    @property
-    def module_roots(self) -> tuple[Path, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +55,21 @@ class ReadBlueprint:
     environment_is_valid: bool
 
 
-def read_blueprint(
-    path_or_name: str,
-    root: Path,
-    settings: ProjectSettings,
-    environment: str | None,
-    directory: Path | None,
-) -> ReadBlueprint:
-    project = ProjectFiles(root.resolve(), settings.module_roots)
-    path = project.find(path_or_name, directory=directory or root)
-    shown = project.show(path)
+def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> ReadBlueprint:
+    """
+    The file that a selection names, in the environment that it names; problems are collected.
+    """
+    files = project_files(project)
+    path = files.find(selection.blueprint, directory=project.directory)
+    shown = files.show(path)
     problems = Problems()
     blueprint = parse_blueprint(parse_document(read_text(path, shown=shown), file=shown), problems)
     if blueprint.name:
-        project.check_unique(blueprint.name, path, blueprint.at, problems)
+        files.check_unique(blueprint.name, path, blueprint.at, problems)
     check_extends(blueprint, problems)
     name, chosen = DEFAULT, True
     try:
-        name = choose_environment(blueprint, environment, shown=shown)
+        name = choose_environment(blueprint, selection.environment, shown=shown)
     except Invalid as exc:
         problems.extend(exc.problems)
         chosen = False
@@ -102,7 +84,7 @@ def read_blueprint(
         for step, node in seen.steps.items()
     }
     backend = parse_backend(seen.settings.backend, problems)
-    return ReadBlueprint(project, path, blueprint, seen, drafts, backend, problems, chosen)
+    return ReadBlueprint(files, path, blueprint, seen, drafts, backend, problems, chosen)
 
 
 def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 from orchestrator.domain.blueprint.blueprint import Constraint, Deployment, EngineRequirement, Step
+from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.loading import sources
 from orchestrator.loading.behaviour import parse_behaviour
 from orchestrator.loading.blueprint_file import (
-    ProjectSettings,
     environment_variables,
     operations_url,
     read_blueprint,
@@ -26,34 +27,28 @@ from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinke
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
 from orchestrator.loading.schema import without_nulls
-from orchestrator.loading.sources import run_command
 from orchestrator.loading.values import InputPolicy, check_written
+from orchestrator.project import BlueprintSelection, ProjectContext
 
 
-def load(
-    path_or_name: str,
-    *,
-    project_dir: Path,
-    settings: ProjectSettings,
-    environ: Mapping[str, str],
-    environment: str | None = None,
-    variables: Sequence[str] = (),
-    input_files: Sequence[Path] = (),
-    directory: Path | None = None,
+def load_deployment(
+    project: ProjectContext,
+    selection: BlueprintSelection,
     input_policy: InputPolicy = InputPolicy.REQUIRED,
-    run_command: Callable[[Sequence[str]], str] = run_command,
-    read_module: ModuleReader = read_module,
-    validate_check: CheckValidator | None = None,
+    *,
     stored_modules: Mapping[str, StoredModule] | None = None,
+    run_command: Callable[[Sequence[str]], str] | None = None,
+    read_module: ModuleReader = read_module,
+    validate_check: CheckValidator | None = validate_check,
 ) -> Deployment:
     """
     The blueprint in an environment, with its inputs and modules, checked as a whole.
 
-    Relative paths of the command line start at ``directory`` (default: ``root``). ``variables`` are
-    the NAME=VALUE of ``-i``; ``kept`` are modules of an earlier run in place of those in the
-    project. Invalid with all problems found.
+    ``stored_modules`` are modules of an earlier run in place of those in the project. Invalid with
+    all problems found.
     """
-    reading = read_blueprint(path_or_name, project_dir, settings, environment, directory)
+    run_command = run_command or partial(sources.run_command, directory=project.project_dir)
+    reading = read_blueprint(project, selection)
     problems, blueprint = reading.problems, reading.blueprint
     for item in blueprint.environments.values():
         for name, node in item.steps.items():
@@ -78,7 +73,9 @@ def load(
     unavailable: dict[str, str] = {}
     inputs = resolve_inputs(
         reading,
-        CommandInputs(variables, input_files, environ, directory or project_dir),
+        CommandInputs(
+            selection.variables, selection.input_files, project.environ, project.directory
+        ),
         need=input_policy,
         used=used_inputs(values),
         run_command=run_command,
@@ -87,14 +84,16 @@ def load(
     )
     linked.check_values(inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems)
     actions = linked.hook_templates()
-    env = environment_variables(values, environ, need=input_policy, problems=problems)
+    env = environment_variables(values, project.environ, need=input_policy, problems=problems)
     # What an action refers to need not be set before the action is carried out.
-    env |= environment_variables(actions, environ, need=InputPolicy.AVAILABLE, problems=problems)
-    url = operations_url(reading, environ, need=input_policy)
+    env |= environment_variables(
+        actions, project.environ, need=InputPolicy.AVAILABLE, problems=problems
+    )
+    url = operations_url(reading, project.environ, need=input_policy)
     engine = _engine(reading.effective.settings.engine, problems)
     problems.check()
     return Deployment(
-        project=settings.project,
+        project=project.settings.project,
         blueprint=blueprint.name,
         environment=reading.effective.name,
         project_dir=str(reading.project.project_dir),
@@ -103,7 +102,7 @@ def load(
         steps=_with_stored_refs(linked.steps(), stored_modules or {}),
         graph=linked.graph,
         engine=engine,
-        operations_url=url or settings.operations_url,
+        operations_url=url or project.settings.operations_url,
         protected=reading.effective.protected,
         moved_from=blueprint.moved_from,
         env=env,

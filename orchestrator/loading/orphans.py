@@ -4,10 +4,12 @@ Steps that left the blueprint, made again from what they were applied from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
+from orchestrator.app.run.orphans import find_orphans, gone_blueprint, without_steps
 from orchestrator.domain.blueprint.blueprint import (
     CommandHook,
     Deployment,
@@ -22,9 +24,88 @@ from orchestrator.domain.blueprint.stored_deployment import (
     StoredDeployment,
     with_hook_steps,
 )
+from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.errors import Invalid, Problem
+from orchestrator.loading.deployment import load_deployment
+from orchestrator.loading.project import project_files
 from orchestrator.loading.restore import CurrentSources, restore_deployment
+from orchestrator.loading.sources import run_command
+from orchestrator.loading.summary import environment_names, load_summary
 from orchestrator.loading.values import InputPolicy
+from orchestrator.ports.store import OperationStore
+from orchestrator.project import BlueprintSelection, ProjectContext
+
+StoreOpener = Callable[
+    [BlueprintSummary | Deployment | None], AbstractContextManager[OperationStore]
+]
+
+
+def deployment_with_orphans(
+    project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener, *, whole: bool
+) -> Deployment:
+    """
+    The blueprint as far as it is still there, and the steps that left it as they were applied:
+    ``whole``, or only as far as a destroy needs them. ``open_store`` opens the operation store of a
+    blueprint, for None the project's own.
+
+    A blueprint or an environment that is gone altogether is known by its records in the project's
+    own operation store.
+    """
+    base = _remaining_deployment(project, selection, open_store)
+    with open_store(base) as store:
+        orphans = find_orphans(store, base)
+    current = CurrentSources(
+        project_dir=project.project_dir,
+        environ=project.environ,
+        run_command=partial(run_command, directory=project.project_dir),
+    )
+    return with_orphans(base, orphans, current, whole=whole)
+
+
+def _remaining_deployment(
+    project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
+) -> Deployment:
+    try:
+        project_files(project).find(selection.blueprint, directory=project.directory)
+    except Invalid:
+        with open_store(None) as store:
+            gone = gone_blueprint(
+                store, project.settings.project, selection.blueprint, selection.environment
+            )
+        if gone is None:
+            raise
+        _check_file_gone(project, gone)
+        return gone
+    declared = environment_names(project, selection.blueprint)
+    if selection.environment is None or selection.environment in declared:
+        return load_deployment(project, selection, InputPolicy.AVAILABLE)
+    summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
+    with open_store(summary) as store:
+        if not store.records(summary.blueprint, selection.environment):
+            # Loading says what is wrong with the name.
+            return load_deployment(project, selection, InputPolicy.AVAILABLE)
+    return without_steps(
+        project.settings.project,
+        summary.blueprint,
+        selection.environment,
+        summary.path,
+        moved_from=summary.moved_from,
+        operations_url=summary.operations_url,
+    )
+
+
+def _check_file_gone(project: ProjectContext, gone: Deployment) -> None:
+    """
+    Invalid where the blueprint's file is there under another name than was asked for: what it still
+    has is no orphan.
+    """
+    if not (project.project_dir / gone.path).is_file():
+        return
+    declared = environment_names(project, gone.path)
+    summary = load_summary(project, BlueprintSelection(gone.path, declared[0]))
+    if summary.blueprint == gone.blueprint:
+        hint = f"name the file: {gone.path}"
+        raise Invalid([Problem(f"the blueprint {gone.blueprint} is not gone", hint=hint)])
 
 
 def with_orphans(

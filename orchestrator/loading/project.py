@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.domain.blueprint.yaml_tree import Problems
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.project import ProjectContext
 
 BLUEPRINTS = "blueprints"
 _SUFFIXES = (".yaml", ".yml")
@@ -132,6 +133,13 @@ class ProjectFiles:
             problems.add(f"there is no module directory {name!r}", at, _neighbours(path))
             return None
         return path
+
+
+def project_files(project: ProjectContext) -> ProjectFiles:
+    """
+    The files of the project that a command works in.
+    """
+    return ProjectFiles(project.project_dir.resolve(), project.settings.module_roots)
 
 
 def _real(path: Path) -> Path:

@@ -4,14 +4,12 @@ From a blueprint's name to its `Outline`, quickly: for commands that only read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from orchestrator.domain.blueprint.blueprint import Backend, InputValue
 from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.loading.blueprint_file import (
-    ProjectSettings,
     operations_url,
     read_blueprint,
     resolve_inputs,
@@ -21,23 +19,18 @@ from orchestrator.loading.dependencies import backend_rules, step_graph
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
 from orchestrator.loading.input_precedence import CommandInputs
-from orchestrator.loading.project import ProjectFiles
+from orchestrator.loading.project import project_files
 from orchestrator.loading.raw_steps import RawStep
 from orchestrator.loading.schema import parse_blueprint, without_nulls
 from orchestrator.loading.sources import run_command
 from orchestrator.loading.values import InputPolicy
+from orchestrator.project import BlueprintSelection, ProjectContext
 
 
 def load_summary(
-    path_or_name: str,
+    project: ProjectContext,
+    selection: BlueprintSelection,
     *,
-    project_dir: Path,
-    settings: ProjectSettings,
-    environ: Mapping[str, str],
-    environment: str | None = None,
-    variables: Sequence[str] = (),
-    input_files: Sequence[Path] = (),
-    directory: Path | None = None,
     run_command: Callable[[Sequence[str]], str] = run_command,
 ) -> BlueprintSummary:
     """
@@ -46,19 +39,24 @@ def load_summary(
 
     Invalid with all problems that show without modules.
     """
-    reading = read_blueprint(path_or_name, project_dir, settings, environment, directory)
+    reading = read_blueprint(project, selection)
     problems, blueprint = reading.problems, reading.blueprint
     graph = step_graph(reading.raw_steps, problems)
     backend = reading.backend
     backend_rules(blueprint, {}).check(backend.config, problems)
-    url = operations_url(reading, environ, need=InputPolicy.REQUIRED) or settings.operations_url
+    url = (
+        operations_url(reading, project.environ, need=InputPolicy.REQUIRED)
+        or project.settings.operations_url
+    )
     problems.check()
     inputs: dict[str, InputValue] = {}
     used = used_inputs([backend.config])
     if used and url is None:
         inputs = resolve_inputs(
             reading,
-            CommandInputs(variables, input_files, environ, directory or project_dir),
+            CommandInputs(
+                selection.variables, selection.input_files, project.environ, project.directory
+            ),
             need=InputPolicy.AVAILABLE,
             used=used,
             run_command=run_command,
@@ -66,7 +64,7 @@ def load_summary(
         backend_rules(blueprint, inputs).check(backend.config, problems)
         problems.check()
     return BlueprintSummary(
-        project=settings.project,
+        project=project.settings.project,
         blueprint=blueprint.name,
         environment=reading.effective.name,
         environments=tuple(blueprint.environments) or (DEFAULT,),
@@ -85,22 +83,16 @@ def load_summary(
     )
 
 
-def environment_names(
-    path_or_name: str,
-    *,
-    project_dir: Path,
-    settings: ProjectSettings,
-    directory: Path | None = None,
-) -> tuple[str, ...]:
+def environment_names(project: ProjectContext, blueprint: str) -> tuple[str, ...]:
     """
     The environments that a blueprint declares, ("default",) if none, as they stand in the file.
     """
-    project = ProjectFiles(project_dir.resolve(), settings.module_roots)
-    path = project.find(path_or_name, directory=directory or project_dir)
-    shown = project.show(path)
+    files = project_files(project)
+    path = files.find(blueprint, directory=project.directory)
+    shown = files.show(path)
     problems = Problems()
-    blueprint = parse_blueprint(parse_document(read_text(path, shown=shown), file=shown), problems)
-    return tuple(blueprint.environments) or (DEFAULT,)
+    tree = parse_document(read_text(path, shown=shown), file=shown)
+    return tuple(parse_blueprint(tree, problems).environments) or (DEFAULT,)
 
 
 def _step_summary(draft: RawStep, needs: frozenset[str]) -> StepSummary:

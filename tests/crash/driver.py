@@ -51,6 +51,7 @@ from orchestrator.cli.main import main as command_line
 from orchestrator.cli.signals import StopSignals
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
+from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.values import InputPolicy
 from orchestrator.project import BlueprintSelection, project_context
 from orchestrator.views.jsonl import JsonLinesView
@@ -173,7 +174,7 @@ def run_meddled(
     """
     project = project_context(Path.cwd())
     need = InputPolicy.REQUIRED if verb in ("apply", "import") else InputPolicy.AVAILABLE
-    deployment = composition.load_deployment(project, BlueprintSelection(blueprint), need)
+    deployment = load_deployment(project, BlueprintSelection(blueprint), need)
     options = RunOptions(
         jobs=1,
         on_failure=OnFailure.CONTINUE,

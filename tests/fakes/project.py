@@ -11,9 +11,10 @@ from pathlib import Path
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Output, Variable
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.errors import Invalid
-from orchestrator.loading.deployment import load
+from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.summary import load_summary
 from orchestrator.loading.values import InputPolicy
+from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import Settings
 
 
@@ -93,28 +94,23 @@ class ProjectOnDisk:
         need: InputPolicy = InputPolicy.REQUIRED,
         settings: Settings | None = None,
     ) -> Deployment:
-        return load(
-            name,
-            project_dir=self.root,
-            settings=settings or Settings(project_dir=self.root),
-            environment=environment,
-            variables=variables,
-            input_files=input_files,
-            environ=environ or {},
-            input_policy=need,
+        return load_deployment(
+            self._context(environ or {}, settings),
+            BlueprintSelection(name, environment, tuple(variables), tuple(input_files)),
+            need,
             run_command=self.run,
             read_module=self.read_module,
+            validate_check=None,
         )
 
+    def _context(
+        self, environ: Mapping[str, str], settings: Settings | None = None
+    ) -> ProjectContext:
+        return ProjectContext(self.root, settings or Settings(project_dir=self.root), environ)
+
     def outline(self, name: str = "web", *, environment: str | None = None) -> BlueprintSummary:
-        return load_summary(
-            name,
-            project_dir=self.root,
-            settings=Settings(project_dir=self.root),
-            environment=environment,
-            environ={},
-            run_command=self.run,
-        )
+        selection = BlueprintSelection(name, environment)
+        return load_summary(self._context({}), selection, run_command=self.run)
 
     def problems(self, name: str = "web", **options: object) -> list[str]:
         """

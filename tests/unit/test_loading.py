@@ -11,8 +11,9 @@ import pytest
 from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.errors import Invalid
-from orchestrator.loading.deployment import load
+from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.values import InputPolicy
+from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import Settings
 from tests.fakes.project import ProjectOnDisk
 
@@ -502,8 +503,9 @@ def test_real_modules_are_read(project: ProjectOnDisk) -> None:
     project.write("modules/real/main.tf", 'variable "a" {}\noutput "b" { value = 1 }\n')
     project.blueprint("steps: {a: {module: ../modules/real, inputs: {aa: 1}}}")
     with pytest.raises(Invalid) as caught:
-        load(
-            "web", project_dir=project.root, settings=Settings(project_dir=project.root), environ={}
+        load_deployment(
+            ProjectContext(project.root, Settings(project_dir=project.root), {}),
+            BlueprintSelection("web"),
         )
     messages = [problem.message for problem in caught.value.problems]
     assert messages == [

@@ -4,8 +4,8 @@ The status of blueprints, from their records. It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 
 from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.read_context import (
@@ -14,7 +14,7 @@ from orchestrator.app.inspection.read_context import (
 )
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import BlueprintSummary
-from orchestrator.domain.documents.documents import StatusDocument, StepState
+from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record.record import NextCommand, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.states import (
@@ -73,6 +73,25 @@ def status_of(
         orphaned=orphans,
         next=_next(outline, shown, orphans, records),
     )
+
+
+def status_of_all(
+    project: str,
+    summaries: Sequence[BlueprintSummary],
+    open_context: Callable[[BlueprintSummary | None], AbstractContextManager[ReadContext]],
+) -> StatusListDocument:
+    """
+    The status of every blueprint and environment that has a file, each from its own store, and of
+    those that have only records left in the project's.
+    """
+    documents = []
+    for summary in summaries:
+        with open_context(summary) as context:
+            documents.append(status_of(context, summary))
+    with open_context(None) as context:
+        declared = {(summary.blueprint, summary.environment) for summary in summaries}
+        documents += left_over(context, declared)
+    return StatusListDocument(project=project, blueprints=tuple(documents))
 
 
 def left_over(reader: ReadContext, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:

@@ -21,6 +21,7 @@ from orchestrator.domain.documents.store import (
     StoreCopyDocument,
 )
 from orchestrator.domain.record.record import (
+    Actor,
     Claim,
     Lease,
     OperationRecord,
@@ -29,6 +30,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.errors import Busy, Invalid, OrchestratorError, Problem, StoreUnavailable
 from orchestrator.ports.store import OperationStore
+from orchestrator.ports.system import Clock, Ids, Processes
 
 WRITERS = 16
 ROUNDS = 4
@@ -36,6 +38,22 @@ ROUNDS = 4
 _TRIES = 5
 
 Progress = Callable[[str], None]
+
+
+def scratch_claim(processes: Processes, clock: Clock, ids: Ids, actor: Actor) -> Claim:
+    """
+    A claim of this process on a blueprint and environment that nobody else uses.
+    """
+    now = clock.now()
+    return Claim(
+        blueprint="store-check",
+        environment=ids.entry_id(),
+        run_id=ids.run_id(now),
+        command="store check",
+        owner=processes.me(),
+        actor=actor,
+        taken_at=now,
+    )
 
 
 def check_store(store: OperationStore, claim: Claim) -> StoreCheckDocument:

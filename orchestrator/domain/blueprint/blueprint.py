@@ -253,6 +253,14 @@ class Deployment:
     orphans: frozenset[str] = frozenset()
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def backend_type(self) -> str:
+        """
+        The backend that decides where the operation store lies: the first that is not local.
+        """
+        types = [step.backend.type for step in self.steps.values()]
+        return next((kind for kind in types if kind != "local"), "local")
+
     def target(self, step: str) -> Target:
         """
         The target of one of its steps.

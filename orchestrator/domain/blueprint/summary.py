@@ -56,6 +56,13 @@ class BlueprintSummary:
     protected: bool = False
     moved_from: tuple[str, ...] = ()
 
+    @property
+    def backend_type(self) -> str:
+        """
+        The backend that decides where the operation store lies.
+        """
+        return self.backend.type
+
     def target(self, step: str) -> Target:
         """
         The target of one of its steps.

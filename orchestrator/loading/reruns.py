@@ -1,0 +1,150 @@
+"""
+Earlier runs, made ready to be carried out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from orchestrator.app.inspection.run_lookup import (
+    PriorRun,
+    check_promotable,
+    read_prior_run,
+    run_to_retry,
+)
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.recovery.rerun_rules import snapshot_blob
+from orchestrator.domain.target import is_name
+from orchestrator.errors import Invalid, Problem
+from orchestrator.loading.behaviour import FILE
+from orchestrator.loading.deployment import load_deployment
+from orchestrator.loading.linking import StoredModule
+from orchestrator.loading.restore import CurrentSources, restore_deployment, stored_module
+from orchestrator.loading.sources import run_command
+from orchestrator.loading.summary import load_summary
+from orchestrator.loading.values import InputPolicy
+from orchestrator.ports.run_files import RunFiles
+from orchestrator.ports.store import OperationStore
+from orchestrator.project import BlueprintSelection, ProjectContext
+
+
+def summary_if_readable(
+    project: ProjectContext, selection: BlueprintSelection
+) -> BlueprintSummary | Invalid:
+    """
+    The blueprint, or what is wrong with its file: a run can be repeated without it. Invalid is
+    raised for a path, which does not say how the blueprint is called.
+    """
+    try:
+        return load_summary(project, selection)
+    except Invalid as exc:
+        if is_name(selection.blueprint):
+            return exc
+        problem = Problem(
+            "the path leads to no blueprint that can be read",
+            hint="give the blueprint by its name: then its file is not needed",
+        )
+        raise Invalid([*exc.problems, problem]) from exc
+
+
+def find_prior_run(
+    files: RunFiles,
+    store: OperationStore,
+    project: ProjectContext,
+    selection: BlueprintSelection,
+    summary: BlueprintSummary | Invalid,
+    *,
+    run_id: str | None,
+    steps: Sequence[str],
+) -> PriorRun:
+    """
+    The run of the blueprint and environment that is to be repeated: the one that is named, else the
+    one that the records of the steps name as failed. Where neither the file can be read nor
+    anything is recorded, what is wrong with the file is raised.
+    """
+    if isinstance(summary, Invalid):
+        blueprint, environment = selection.blueprint, selection.environment or "default"
+        if not store.records(blueprint, environment):
+            raise summary
+    else:
+        blueprint, environment = summary.blueprint, summary.environment
+    return read_prior_run(
+        files,
+        store,
+        run_to_retry(store, blueprint, environment, steps) if run_id is None else run_id,
+        project=project.settings.project,
+        blueprint=blueprint,
+        environment=environment,
+    )
+
+
+def repeated_deployment(
+    project: ProjectContext,
+    selection: BlueprintSelection,
+    prior: PriorRun,
+    summary: BlueprintSummary | None,
+) -> Deployment:
+    """
+    What an earlier run meant to do, with the current secrets.
+    """
+    stored, steps = prior.deployment, None
+    if stored.withheld:
+        modules = {
+            name: StoredModule(
+                stored_module(stored, step, project.project_dir), step.module_ref, ""
+            )
+            for name, step in stored.steps.items()
+        }
+        with suppress(Invalid):
+            steps = load_deployment(
+                project, selection, InputPolicy.CHECK_ONLY, stored_modules=modules
+            ).steps_and_hooks()
+    current = CurrentSources(
+        project_dir=project.project_dir,
+        environ=project.environ,
+        run_command=partial(run_command, directory=project.project_dir),
+        summary=summary,
+        steps=steps,
+        operations_url=summary.operations_url if summary else project.settings.operations_url,
+    )
+    return restore_deployment(stored, current, run_id=prior.record.run_id)
+
+
+def promoted_deployment(
+    files: RunFiles,
+    store: OperationStore,
+    project: ProjectContext,
+    selection: BlueprintSelection,
+    summary: BlueprintSummary,
+    *,
+    run_id: str,
+    steps: Sequence[str],
+    exclude: Sequence[str],
+    read_archived: Callable[[bytes, str], str],
+) -> tuple[PriorRun, Deployment]:
+    """
+    A run of the blueprint in any environment, and the blueprint in this one with the modules of
+    that run. Refused where the run does not have them for all of the steps. ``read_archived`` is
+    the text of a file in a module archive, "" where there is none.
+    """
+    prior = read_prior_run(
+        files,
+        store,
+        run_id,
+        project=summary.project,
+        blueprint=summary.blueprint,
+        environment=None,
+    )
+    check_promotable(store, prior.record, summary.graph.select(steps, exclude))
+    modules: dict[str, StoredModule] = {}
+    for row in prior.record.steps:
+        step = prior.deployment.steps.get(row.step)
+        archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None
+        if step is not None and archive is not None:
+            module = stored_module(prior.deployment, step, project.project_dir)
+            defaults = read_archived(archive, FILE)
+            modules[row.step] = StoredModule(module, step.module_ref, defaults)
+    return prior, load_deployment(project, selection, stored_modules=modules)
