@@ -164,7 +164,7 @@ def open_services(
     if check_module_versions:
         check_accepted(info, deployment)
     store, warning = _open_store(project, deployment)
-    processes, clock = SystemProcesses(), SystemClock()
+    processes, clock, masker = SystemProcesses(), SystemClock(), Masker(deployment.secrets())
     try:
         services = Services(
             store=store,
@@ -180,7 +180,7 @@ def open_services(
             checks=SystemChecks(clock),
             approver=approver,
             stop=stop,
-            masker=Masker(deployment.secrets()),
+            masker=masker,
             actor=actor(project.environ),
             source=source(project.project_dir, deployment.path),
             key=project_key(project.project_dir),
