@@ -35,6 +35,7 @@ from orchestrator.domain.events.engine_messages import (
 from orchestrator.domain.record.record import Action, Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness
+from orchestrator.engine.workdir.generated import BACKEND_FILE
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (
     Apply,
@@ -306,8 +307,21 @@ class _Call:
     def init(self) -> int:
         if self._root.init_error is not None:
             return self._fails(self._root.init_error)
+        self._note_backend()
         self._say(LogLine("initialized"))
         return 0
+
+    def _note_backend(self) -> None:
+        """
+        Note which backend is in force, where the engine does.
+        """
+        generated = self._spec.directory / BACKEND_FILE
+        if generated.is_file():
+            settings = json.loads(generated.read_text())["terraform"]["backend"]
+            ((kind, config),) = settings.items()
+            note = self._spec.directory / ".terraform" / "terraform.tfstate"
+            note.parent.mkdir(exist_ok=True)
+            note.write_text(json.dumps({"backend": {"type": kind, "config": config}}))
 
     def pull(self) -> int:
         if self._root.pull_error is not None:

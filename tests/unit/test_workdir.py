@@ -17,6 +17,7 @@ from orchestrator.domain.blueprint.blueprint import (
     ProviderDependencies,
     Variable,
 )
+from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
@@ -68,7 +69,10 @@ class Project:
         """
         Do what a successful init does.
         """
-        write(root.directory / ".terraform/terraform.tfstate")
+        settings = json.loads((root.directory / BACKEND_FILE).read_text())["terraform"]
+        ((kind, config),) = settings["backend"].items()
+        text = json.dumps({"version": 3, "backend": {"type": kind, "config": config}})
+        write(root.directory / ".terraform/terraform.tfstate", text)
         if self.dirs.lock_file(root) is None:
             write(root.directory / ".terraform.lock.hcl", "# made by init")
         self.dirs.mark_initialised(root)
@@ -630,6 +634,58 @@ def test_reserved_name(project: Project) -> None:
     write(project.module / BACKEND_FILE, "{}")
     with pytest.raises(Invalid, match="a name that is kept"):
         project.prepare()
+
+
+@pytest.mark.parametrize("name", ["~_override.tf", "zzzz_z_override.tf.json", "é_override.tofu"])
+def test_no_override_file_comes_after_ours(project: Project, name: str) -> None:
+    """
+    Of several override files the last by name wins: one of the module's that would is refused.
+    """
+    write(project.module / name)
+    with pytest.raises(Invalid, match="is read after the generated"):
+        project.prepare()
+
+
+@pytest.mark.parametrize("name", ["override.tf", "z_override.tf.json", "backend_override.tf"])
+def test_the_backend_of_the_blueprint_is_the_last_word(project: Project, name: str) -> None:
+    """
+    Ours is read after the override files that people write.
+    """
+    write(project.module / name)
+    root = project.prepare()
+    overrides = [path.name for path in root.directory.iterdir() if "override" in path.name]
+    assert max(overrides) == BACKEND_FILE
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        {"type": "local", "config": {"path": "/elsewhere", "workspace_dir": None}},
+        {"type": "cloud", "config": {"organization": "acme"}},
+        None,
+    ],
+)
+def test_another_backend_in_force_is_refused(project: Project, backend: Json) -> None:
+    """
+    What init has set up is compared with what the blueprint wants, whatever led it there; the
+    directory does not pass for initialised then.
+    """
+    root = project.prepare()
+    text = json.dumps({"version": 3, **({"backend": backend} if backend else {})})
+    write(root.directory / ".terraform/terraform.tfstate", text)
+    with pytest.raises(Invalid, match="backend"):
+        project.dirs.mark_initialised(root)
+    assert project.prepare().init_needed
+
+
+def test_the_override_file_of_an_earlier_version_goes(project: Project) -> None:
+    """
+    A working directory that an earlier version of the tool made goes on working.
+    """
+    root = project.prepare()
+    former = write(root.directory / "orchestrator_override.tf.json", "{}")
+    project.prepare()
+    assert not former.exists()
 
 
 def test_provider_file_goes_with_its_providers(project: Project) -> None:

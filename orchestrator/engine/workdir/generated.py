@@ -13,8 +13,11 @@ from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Problem
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDirConfig
 
-#: An override file, so that it takes the place of a backend block of the module's own.
-BACKEND_FILE = "orchestrator_override.tf.json"
+#: An override file, so that it takes the place of a backend block of the module's own; of several
+#: override files the engine heeds the last by name, so this one sorts behind what people write.
+BACKEND_FILE = "zzzz_orchestrator_override.tf.json"
+#: What earlier versions of this tool called it: it goes from their working directories.
+FORMER_BACKEND_FILES = ("orchestrator_override.tf.json",)
 #: No override file: provider aliases and variables can only be declared outside of one.
 PROVIDER_FILE = "orchestrator_providers.tf.json"
 SECRET_VARIABLE = "orchestrator_secret_{}"

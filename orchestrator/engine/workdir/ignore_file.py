@@ -61,3 +61,13 @@ def is_loaded(name: str) -> bool:
     Whether an engine reads a file of this name by itself when it finds it beside the module.
     """
     return _LOADED.fullmatch(name) is not None and not name.startswith((".", "#"))
+
+
+_OVERRIDE = re.compile(r"(?:.*_)?override\.(?:tf|tofu)(?:\.json)?")
+
+
+def is_override(name: str) -> bool:
+    """
+    Whether an engine lays a file of this name over the others of its module.
+    """
+    return _OVERRIDE.fullmatch(name) is not None and is_loaded(name)

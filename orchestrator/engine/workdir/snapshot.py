@@ -24,7 +24,14 @@ from orchestrator.domain.blueprint.blueprint import (
     Variable,
 )
 from orchestrator.domain.record.record import Json
-from orchestrator.engine.workdir.ignore_file import LOCK_FILE, ignore_rules, is_excluded, is_plan
+from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE
+from orchestrator.engine.workdir.ignore_file import (
+    LOCK_FILE,
+    ignore_rules,
+    is_excluded,
+    is_override,
+    is_plan,
+)
 from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot
 
@@ -66,6 +73,8 @@ def pack(module: Module) -> Snapshot:
         raise Invalid(collector.problems)
     entries = sorted(collector.entries.values(), key=lambda entry: entry.path)
     path = os.path.relpath(module.directory, base).replace(os.sep, "/")
+    if problems := list(_name_problems(entries, path, module.directory)):
+        raise Invalid(problems)
     facts: dict[str, Json] = {
         "schema": _SCHEMA,
         "module_path": path,
@@ -85,6 +94,25 @@ def pack(module: Module) -> Snapshot:
     }
     digest = _digest(entries, facts)
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
+
+
+def _name_problems(entries: list[Entry], path: str, directory: str) -> Iterator[Problem]:
+    """
+    Files of the module's own directory that would take the place of generated ones.
+    """
+    for entry in entries:
+        parent, _, name = entry.path.rpartition("/")
+        if (parent or ".") != path:
+            continue
+        if name in (BACKEND_FILE, PROVIDER_FILE):
+            message = f"the module holds {name}, a name that is kept for a generated file"
+            yield Problem(message, Location(f"{directory}/{name}"))
+        elif is_override(name) and name > BACKEND_FILE:
+            message = (
+                f"{name} is read after the generated {BACKEND_FILE}, and could move the state "
+                "elsewhere; rename it"
+            )
+            yield Problem(message, Location(f"{directory}/{name}"))
 
 
 def empty_snapshot() -> Snapshot:

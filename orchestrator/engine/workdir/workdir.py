@@ -26,7 +26,13 @@ from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target, is_name
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.backend import location, render
-from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, Generated, generate
+from orchestrator.engine.workdir.generated import (
+    BACKEND_FILE,
+    FORMER_BACKEND_FILES,
+    PROVIDER_FILE,
+    Generated,
+    generate,
+)
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
 from orchestrator.engine.workdir.snapshot import Entry
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
@@ -124,6 +130,8 @@ class DirectoryWorkDirs:
         )
 
     def mark_initialised(self, root: WorkDir) -> None:
+        # Before the note: a directory whose backend is another one must not pass for initialised.
+        self._check_backend(root)
         try:
             self._layout(root).remember_init()
         except OSError as exc:
@@ -191,6 +199,26 @@ class DirectoryWorkDirs:
             init_needed=True,
         )
 
+    def _check_backend(self, root: WorkDir) -> None:
+        """
+        Invalid where ``init`` has set up another backend than the blueprint's, or another place.
+        """
+        wanted = json.loads((root.directory / BACKEND_FILE).read_bytes())["terraform"]["backend"]
+        kind, config = _backend_in_force(root.directory, wanted.get(root.backend_type, {}))
+        place = location(kind, config, self._project)
+        if (kind, place) != (root.backend_type, root.location):
+            raise Invalid(
+                [
+                    Problem(
+                        f"the backend in force after init is {kind} at {place}, and the blueprint "
+                        f"wants {root.backend_type} at {root.location}",
+                        Location(str(root.directory)),
+                        "a backend or cloud block of the module wins over the blueprint's: "
+                        "remove it from the module",
+                    )
+                ]
+            )
+
     def _layout(self, root: WorkDir) -> _Layout:
         inside = root.directory.relative_to(self._work).parts
         return _Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
@@ -232,7 +260,6 @@ class _Layout:
         if not fresh:
             entries = {entry.path: entry for entry in snapshots.entries_of(snapshot)}
             lock = entries.pop(f"{snapshot.module_path}/{LOCK_FILE}".removeprefix("./"), None)
-            self._check(entries, snapshot.module_path)
             # Noted before anything is written: what a killed process leaves is still ours.
             started = {**notes, "snapshot": None, "files": dict.fromkeys([*known, *entries])}
             self.write_note("layout", started)
@@ -250,12 +277,6 @@ class _Layout:
             self._write_if_other(LOCK_FILE, lock_file)
         self._place_generated(generated.files)
         self._refuse_strangers(known)
-
-    def _check(self, entries: Mapping[str, Entry], module_path: str) -> None:
-        for name in _GENERATED:
-            if f"{module_path}/{name}".removeprefix("./") in entries:
-                message = f"the module holds {name}, a name that is kept for a generated file"
-                raise Invalid([Problem(message)])
 
     def _replace(self, known: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
         for path in known:
@@ -288,6 +309,8 @@ class _Layout:
         return digest
 
     def _place_generated(self, files: Mapping[str, str]) -> None:
+        for name in FORMER_BACKEND_FILES:
+            (self.directory / name).unlink(missing_ok=True)
         for name in _GENERATED:
             if name in files:
                 self._write_if_other(name, files[name].encode())
@@ -407,6 +430,27 @@ class _Layout:
         with suppress(OSError):  # not empty: what is in it is not ours
             for parent in Path(path).parents[:-1]:
                 (self._top / parent).rmdir()
+
+
+def _backend_in_force(
+    directory: Path, wanted: Mapping[str, Json]
+) -> tuple[str, Mapping[str, Json]]:
+    """
+    The type and the settings of the backend that the last ``init`` set up, as it notes them: those
+    that are ``wanted`` or not null, for it lists every setting that there is.
+    """
+    path = directory / ".terraform" / "terraform.tfstate"
+    try:
+        backend = json.loads(path.read_bytes())["backend"]
+        config = {
+            key: value
+            for key, value in backend["config"].items()
+            if key in wanted or value not in (None, [], {})
+        }
+        return str(backend["type"]), config
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as exc:
+        message = "init has set up no backend that can be read"
+        raise Invalid([Problem(message, Location(str(path)))]) from exc
 
 
 def _mode(entry: Entry) -> int:

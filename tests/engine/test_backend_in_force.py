@@ -1,0 +1,58 @@
+"""
+The provider state lies where the blueprint says, whatever backend the module names itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = """
+    version: 1
+    name: placed
+    steps:
+      one: {module: ../modules/m}
+      two: {module: ../modules/m}
+"""
+
+
+@pytest.fixture(params=["terraform", "tofu", "embedded"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    found = Project(tmp_path / "project", engine=require_engine(request.param))
+    found.write("blueprints/placed.yaml", BLUEPRINT)
+    found.write("modules/m/main.tf", 'resource "terraform_data" "a" { input = 1 }')
+    return found
+
+
+@pytest.mark.parametrize("name", ["override.tf", "main_override.tf", "zzz_override.tf"])
+def test_a_backend_in_an_override_file_of_the_module_does_not_win(
+    project: Project, tmp_path: Path, name: str
+) -> None:
+    """
+    Each step has its own state, where the blueprint says; nothing lies where the module says.
+    """
+    elsewhere = tmp_path / "elsewhere.tfstate"
+    block = f'terraform {{\n  backend "local" {{ path = "{elsewhere}" }}\n}}\n'
+    project.write(f"modules/m/{name}", block)
+
+    project.ok("apply", "placed", "--yes")
+
+    states = project.own / "state/placed/default"
+    assert sorted(path.name for path in states.glob("*.tfstate")) == ["one.tfstate", "two.tfstate"]
+    assert not elsewhere.exists()
+
+
+def test_an_override_file_behind_ours_is_refused(project: Project) -> None:
+    """
+    What would be read after the generated file is refused before anything is changed.
+    """
+    block = 'terraform {\n  backend "local" { path = "/nowhere" }\n}\n'
+    project.write("modules/m/~_override.tf", block)
+    ended = project.run("apply", "placed", "--yes")
+    assert ended.code == 3, ended.said
+    assert "is read after the generated" in ended.said
