@@ -141,7 +141,7 @@ def after_run(
         found += _settling(ended, unfinished)
         if not ended.is_orphaned:
             found.append(_look(ended))
-        found += _by_hand(unfinished)
+        found += _by_hand(ended, unfinished)
         found += _other_remedies(ended, unfinished)
         found += _going_on(ended, unfinished)
         found += _taking_down(ended, unfinished, alive)
@@ -173,25 +173,33 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
     for item in steps:
         if item.recommended is not Remedy.RECONCILE:
             continue
-        if item.advice.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
+        if item.advice.situation is Situation.FOUND:
+            yield from _answers(item)
+        elif item.advice.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
             yield _recommended(item)
-        elif ended.verb != "reconcile" or item.context.facts.settling:
+        elif ended.verb != "reconcile" or not _has_been_asked(item):
             plain.append(item)
     if plain:
         wait = max(item.context.facts.settling for item in plain)
         why = _PURPOSES[Remedy.RECONCILE]
-        if ended.verb == "reconcile":
+        if ended.verb == "reconcile" and wait:
             why = f"ask again in {wait:.0f} s, when no request can be under way any more"
-        steps_named = [item.step for item in plain]
-        yield NextCommand(command=ended.other("reconcile", steps_named), why=why)
+        yield NextCommand(command=ended.other("reconcile", [item.step for item in plain]), why=why)
 
 
-#: Situations that the recommended command names something of: a lock, a file, an object.
-_NAMED_BY_COMMAND = (Situation.LOCKED, Situation.UNSAVED, Situation.FOUND)
+def _has_been_asked(item: StepAdvice) -> bool:
+    """
+    Whether all evidence on its doubts is in, so that another `reconcile` tells nothing new.
+    """
+    found = any(d.readback and d.readback.verdict == "exists" for d in item.context.doubts)
+    return bool(item.context.doubts) and (found or not item.context.facts.settling)
+
+
+#: Situations that the recommended command names something of: a lock, a file.
+_NAMED_BY_COMMAND = (Situation.LOCKED, Situation.UNSAVED)
 _SHORT: Mapping[Situation, str] = {
     Situation.LOCKED: "release the state lock that a dead run left, and settle the step",
     Situation.UNSAVED: "save the provider state that the engine could not save",
-    Situation.FOUND: "take over what the provider has; then it can be kept or destroyed",
     Situation.SILENT: "once you know that its process is dead: take over, and settle it",
     Situation.VANISHED: "once you know that region, account and credentials are right, and that "
     "the objects are gone",
@@ -210,24 +218,29 @@ def _recommended(item: StepAdvice) -> NextCommand:
     return NextCommand(command=command, why=_SHORT.get(situation) or _PURPOSES[item.recommended])
 
 
-def _by_hand(steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
     What a person settles that evidence cannot.
     """
-    from orchestrator.domain.provider_query.readback import (
-        doubt_options,  # only where there is a doubt
-    )
-
     for item in steps:
-        if item.recommended is not Remedy.MANUAL:
-            continue
-        if not item.context.doubts or item.advice.situation is Situation.SILENT:
-            yield _recommended(item)
-            continue
-        for options, why in doubt_options(item.context.doubts):
-            words = (*item.context.step_options, *options, "--reason", "WHY")
-            command = command_line(item.context.blueprint, "reconcile", *words)
-            yield NextCommand(command=command, why=why)
+        asked = ended.verb == "reconcile" and _has_been_asked(item)
+        if item.recommended is Remedy.MANUAL:
+            by_command = not item.context.doubts or item.advice.situation is Situation.SILENT
+            yield from [_recommended(item)] if by_command else _answers(item)
+        elif item.recommended is Remedy.RECONCILE and asked:
+            yield from _answers(item)
+
+
+def _answers(item: StepAdvice) -> Iterator[NextCommand]:
+    """
+    What may be said of the objects in doubt of a step.
+    """
+    from orchestrator.domain.provider_query.readback import doubt_options  # only where there is one
+
+    for options, why in doubt_options(item.context.doubts):
+        words = (*item.context.step_options, *options, "--reason", "WHY")
+        command = command_line(item.context.blueprint, "reconcile", *words)
+        yield NextCommand(command=command, why=why)
 
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
