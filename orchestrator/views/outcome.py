@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
 from orchestrator.domain.record.record import (
+    Attempt,
     Diagnostic,
     Doubt,
     Fault,
@@ -94,6 +95,14 @@ def fault_text(fault: Fault) -> str:
         case _:
             refused = "refused" if fault.code in get_args(Reason) else None
             return _CODES.get(fault.code) or refused or _FAULTS[fault.phase]
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """
+    An attempt that failed: "apply failed and changed nothing: quota".
+    """
+    how = "failed" if attempt.mutated else "failed and changed nothing"
+    return f"{attempt.command} {how}: {attempt.error.summary if attempt.error else 'unknown'}"
 
 
 def counts_text(step: StepRun) -> str:

@@ -16,7 +16,7 @@ from orchestrator.domain.record.record import InFlight
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.views.formats import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
-from orchestrator.views.outcome import doubt_text, fault_text, readback_texts
+from orchestrator.views.outcome import attempt_text, doubt_text, fault_text, readback_texts
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import next_commands
 
@@ -130,8 +130,7 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         said = f"{fault_text(last.error)}: {last.error.summary} ({last.command} {last.run_id})"
         yield "last run", "bad", said
     elif tried is not None and tried.error is not None:
-        how = "failed" if tried.mutated else "failed and changed nothing"
-        yield "last try", "warn", f"{tried.command} {how}: {tried.error.summary}"
+        yield "last try", "warn", attempt_text(tried)
     for doubt in found.in_doubt:
         yield "in doubt", "bad", _doubt(doubt)
         for words in readback_texts(doubt.readback):

@@ -23,6 +23,7 @@ from orchestrator.views.formats import (
 )
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
+    attempt_text,
     doubt_text,
     hook_text,
     readback_texts,
@@ -87,7 +88,8 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
         page.gap()
         page.line((f"{item.blueprint}/{item.environment}", "bold"))
         table: list[list[Part]] = [
-            [step.step, _shown(step), step.last_error or _condition(step)] for step in unwell
+            [step.step, _shown(step), step.last_error or _attempt(step) or _condition(step)]
+            for step in unwell
         ]
         table += [[target, ("orphaned", "warn"), ""] for target in item.orphaned]
         page.table(table, indent=2)
@@ -116,6 +118,7 @@ def _unwell(step: StepState) -> bool:
         or step.in_doubt
         or step.spooled
         or step.review_overdue
+        or step.failed_attempt
     )
 
 
@@ -124,6 +127,10 @@ def _shown(step: StepState) -> tuple[str, str]:
         word, style, _ = _CONDITIONS[step.condition]
         return (word, style)
     return (step.status, STATUS_STYLE[step.status])
+
+
+def _attempt(step: StepState) -> str:
+    return attempt_text(step.failed_attempt) if step.failed_attempt else ""
 
 
 def _condition(step: StepState) -> str:
@@ -148,6 +155,9 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
         rows.append((("spooled", "bad"), f"{_condition(step)}; the record still says running"))
     if step.last_error:
         rows.append((("cause", "bad"), step.last_error))
+    tried = step.last_attempt
+    if tried is not None and tried.error is not None:
+        rows.append((("last try", "warn"), attempt_text(tried)))
     for item in step.in_doubt:
         rows.append((("in doubt", "bad"), doubt_text(item)))
         rows += [(("", "dim"), words) for words in readback_texts(item.readback)]

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from orchestrator.domain.record.record import (
+    Attempt,
     Doubt,
     Fault,
     HookResult,
@@ -386,6 +387,23 @@ ROWS = (
         S.SURGERY,
         "redeploy",
         "reconcile retry redeploy rollback compensate destroy",
+    ),
+    Row(
+        "an apply that failed before it made anything is repeated",
+        entry(
+            status="absent",
+            sequence=6,
+            last_attempt=Attempt(
+                command="apply",
+                run_id="R1",
+                at=START,
+                error=Fault(code="engine_failed", phase="apply", summary="a precondition"),
+            ),
+        ),
+        S.UNMADE,
+        "retry",
+        "retry redeploy rollback",
+        codes={"destroy": "nothing_there"},
     ),
     Row(
         "a lock that a dead run left is released before anything else",

@@ -11,10 +11,12 @@ import pytest
 from orchestrator.app.commands.history import history_of
 from orchestrator.app.commands.status import status_of
 from orchestrator.app.inspection.expectation import check_expectation
-from orchestrator.domain.record.record import Json, Source
+from orchestrator.domain.record.record import Attempt, Fault, Json, Source
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Refused
+from orchestrator.views.page import Paper
+from orchestrator.views.status import status_text
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.read_context import NEEDS, Desk, outline
@@ -147,6 +149,34 @@ def test_an_expectation_that_does_not_hold_names_the_steps(desk: Desk) -> None:
     desk.has("network", status="ok")
     with pytest.raises(Refused, match="server is pending"):
         check_expectation(status_of(desk.reader, outline()), "ok")
+
+
+@pytest.mark.parametrize("before", ["absent", "destroyed"])
+def test_an_apply_that_failed_before_it_made_anything_is_an_error(desk: Desk, before: str) -> None:
+    """
+    Nothing is there, and yet it is not what a destroy leaves: verdict, cause, the way on, and no
+    expectation holds.
+    """
+    fault = Fault(code="engine_failed", phase="apply", summary="a precondition does not hold")
+    tried = Attempt(command="apply", run_id="R1", at=START, error=fault)
+    desk.has("network", status=before, last_attempt=tried)
+    document = status_of(desk.reader, outline(), ["network"])
+
+    assert document.verdict is Verdict.ERROR
+    assert "a precondition does not hold" in status_text(document, Paper(now=START))
+    assert [item.command for item in document.next] == ["orchestrator recover web -e prod"]
+    with pytest.raises(Refused, match="newest apply of network failed"):
+        check_expectation(document, "destroyed")
+
+
+def test_nothing_is_destroyed_as_a_whole_while_an_orphan_is_alive(desk: Desk) -> None:
+    """
+    A step that left the blueprint counts in the verdict.
+    """
+    for step in NEEDS:
+        desk.has(step, status="destroyed")
+    desk.has("former", status="ok")
+    assert status_of(desk.reader, outline()).verdict is Verdict.PARTIAL
 
 
 def test_an_expectation_that_holds_is_silent(desk: Desk) -> None:

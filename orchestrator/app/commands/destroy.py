@@ -29,12 +29,15 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
+from orchestrator.domain.record.transitions import observed
+from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
@@ -230,6 +233,10 @@ def _report_skipped(
         status = runner.steps.status(step)
         reason = kept.get(step) or (f"already {status}" if status else "never applied")
         known = runner.steps.records.get(step)
+        if known is not None and is_unmade(known):
+            # Nothing is wanted of it any more, so that its failed apply is not an error any more.
+            withdrawn = observed(known, {"last_attempt": None}, runner.services.stamp())
+            runner.steps.update(step, record_entry(runner.services, withdrawn))
         held = retention(runner.deployment.steps[step].retain, known) if step in kept else None
         runner.end_skipped(
             step,

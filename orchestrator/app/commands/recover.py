@@ -24,7 +24,8 @@ from orchestrator.domain.documents.recovery import (
     StepEvidence,
 )
 from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord
-from orchestrator.domain.record.states import StepStatus, verdict
+from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
 from orchestrator.domain.recovery.context import RecoveryContext, Situation
@@ -63,7 +64,9 @@ def recover(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
-        verdict=verdict((survey.status(step), survey.condition(step)) for step in listed),
+        verdict=verdict_of(
+            ((survey.newest(step), survey.condition(step)) for step in listed), left
+        ),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
         manual_gap=None if verified else _gap(outline, survey.history.runs),
@@ -79,7 +82,11 @@ def recover(
 def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
     context, advice, step = advised.context, advised.advice, advised.step
     record, fault = context.record, survey.history.fault(step, context.record)
-    waits = advice.recommended is None and advice.situation in (Situation.NEVER, Situation.FAILED)
+    waits = advice.recommended is None and advice.situation in (
+        Situation.NEVER,
+        Situation.UNMADE,
+        Situation.FAILED,
+    )
     return RecoveryStep(
         step=step,
         target=str(survey.outline.target(step)),

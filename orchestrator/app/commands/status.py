@@ -23,8 +23,8 @@ from orchestrator.domain.record.states import (
     Condition,
     Status,
     StepStatus,
-    verdict,
 )
+from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.next_commands import (
     about_orphans,
     after_children,
@@ -47,11 +47,12 @@ def status_of(
     waiting = reader.spooled_outcomes(outline, records)
     runs = _run_rows(reader, records.values())
     listed = [step for step in outline.graph.order if steps is None or step in steps]
-    shown, conditions = [], []
+    shown: list[StepState] = []
+    conditions: list[tuple[OperationRecord | None, Condition | None]] = []
     for step in listed:
         newest = waiting.get(step) or records.get(step)
         condition = watch.condition(newest) if newest else None
-        conditions.append((newest.status if newest else None, condition))
+        conditions.append((newest, condition))
         if newest is None:
             shown.append(_pending(outline, outline.target(step), records))
         else:
@@ -68,7 +69,7 @@ def status_of(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
-        verdict=verdict(conditions),
+        verdict=verdict_of(conditions, orphans),
         steps=tuple(shown),
         orphaned=orphans,
         next=_next(outline, shown, orphans, records),
@@ -114,7 +115,7 @@ def left_over(reader: ReadContext, declared: Collection[tuple[str, str]]) -> lis
                 project=reader.project,
                 blueprint=blueprint,
                 environment=environment,
-                verdict=verdict((record.status, watch.condition(record)) for record in records),
+                verdict=verdict_of((record, watch.condition(record)) for record in records),
                 steps=tuple(states),
                 orphaned=tuple(
                     str(record.target.target)
@@ -179,7 +180,9 @@ def _next(
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     found = []
-    if any(row.status in unwell or row.in_doubt or row.spooled for row in shown):
+    if any(
+        row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
+    ):
         found.append(look_closer(outline))
     found += after_children(outline, outline.graph.order, records)
     return (*found, *about_orphans(outline, orphans, records))

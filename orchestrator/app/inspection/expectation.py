@@ -65,6 +65,8 @@ def _left(row: StepState, *, allow_retained: bool) -> str:
     """
     Why a step does not count as destroyed; empty where it does.
     """
+    if row.failed_attempt is not None:
+        return f"the newest apply of {row.step} failed"
     if row.status in GONE:
         return ""
     if row.status is not StepStatus.RETAINED or row.retained is None:

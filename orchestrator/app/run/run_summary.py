@@ -25,7 +25,8 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     Phase,
 )
-from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict, verdict
+from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
+from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.next_commands import (
     EndedCommand,
@@ -166,15 +167,14 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
         own = [step for step in deployment.steps if step not in deployment.orphans]
         for step in own or deployment.steps:
             record = records.get(step)
-            rows.append((record.status, watch.condition(record)) if record else (None, None))
+            rows.append((record, watch.condition(record) if record else None))
     except StoreUnavailable:
         return None
+    orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
     return _RecordedOutcome(
         records=[records[root] for root in deployment.steps_and_hooks() if root in records],
-        verdict=verdict(rows),
-        orphaned=[
-            str(record.target.target) for record in alive_orphans(deployment, records.values())
-        ],
+        verdict=verdict_of(rows, orphaned),
+        orphaned=orphaned,
     )
 
 

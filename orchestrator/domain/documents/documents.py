@@ -39,6 +39,7 @@ class StepState(JsonModel):
     ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in the
     last run that had it, None where there was none. ``spooled`` tells that the status shown is an
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
+    ``last_attempt`` left the status alone: it changed no object.
     """
 
     step: Word
@@ -52,6 +53,7 @@ class StepState(JsonModel):
     active_command: Command | None = None
     failed_command: Command | None = None
     last_error: str | None = None
+    last_attempt: Attempt | None = None
     blocked_by: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
     outputs: dict[Word, Json] = {}
@@ -69,6 +71,16 @@ class StepState(JsonModel):
     compensation: HookResult | None = None
     before_destroy: HookResult | None = None
     action_roots: tuple[HookTarget, ...] = ()
+
+    @property
+    def failed_attempt(self) -> Attempt | None:
+        """
+        The newest apply, where it failed before it made anything and nothing of the step is there.
+        """
+        tried = self.last_attempt
+        is_gone = self.status in (StepStatus.ABSENT, StepStatus.DESTROYED)
+        applied = tried is not None and tried.command == "apply" and tried.error is not None
+        return tried if is_gone and applied else None
 
 
 class StatusDocument(JsonDocument):

@@ -20,6 +20,7 @@ from orchestrator.domain.record.hook_results import (
     is_compensation_unknown,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
+from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 
 
@@ -221,6 +222,14 @@ CASES: tuple[Case, ...] = (
         lambda context: context.record is None,
         allowed=(_R.RETRY, _R.REDEPLOY),
         prefers=(_R.REDEPLOY,),
+        refused_as="nothing_there",
+    ),
+    Case(
+        Situation.UNMADE,
+        "nothing of it is there, and its newest apply failed before it made anything",
+        lambda context: is_unmade(context.record),
+        allowed=(_R.RETRY, _R.REDEPLOY, _R.ROLLBACK),
+        prefers=(_R.RETRY, _R.REDEPLOY),
         refused_as="nothing_there",
     ),
     Case(

@@ -50,6 +50,7 @@ class Situation(StrEnum):
     STATE_EMPTIED = "state_emptied"
     VANISHED = "vanished"
     NEVER = "never"
+    UNMADE = "unmade"
     GONE = "gone"
     RETAINED = "retained"
     OK = "ok"

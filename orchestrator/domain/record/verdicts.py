@@ -1,0 +1,37 @@
+"""
+The verdict over the records of a blueprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status, Verdict, verdict
+
+
+def is_unmade(record: OperationRecord | None) -> bool:
+    """
+    Whether nothing of the target is there, and the newest apply of it failed before it made
+    anything: its record is that from before, with the failed attempt beside it.
+    """
+    if record is None or record.status not in NOTHING_THERE:
+        return False
+    attempt = record.last_attempt
+    return attempt is not None and attempt.error is not None and attempt.command == "apply"
+
+
+def verdict_of(
+    rows: Iterable[tuple[OperationRecord | None, Condition | None]],
+    orphaned: Collection[str] = (),
+) -> Verdict:
+    """
+    The verdict over the records of steps, each with its condition. An apply that failed is an error
+    although nothing is there, and nothing is destroyed as a whole while an orphan is alive.
+    """
+    found = verdict(
+        (Status.ERROR if is_unmade(record) else record.status if record else None, condition)
+        for record, condition in rows
+    )
+    gone = (Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
+    return Verdict.PARTIAL if orphaned and found in gone else found
