@@ -196,11 +196,12 @@ def failures(page: Page, steps: Iterable[StepRun]) -> None:
         if errors and not fresh:
             page.line("the same error as above", indent=4)
         told.update(fresh)
-        own = (step.last_error or "").removeprefix(f"{fault.summary}\n")
-        if own and own != step.last_error:
-            page.line(("next", "bold"), f": {own}", indent=4, hang=6)
+        if step.hint:
+            if step.hint not in hinted:
+                page.line(("next", "bold"), f": {step.hint}", indent=4, hang=6)
+            hinted.add(step.hint)
             continue
-        hint = hint_of(fault, doubtful=bool(step.in_doubt))
+        hint = hint_of(fault, step.in_doubt)
         if hint and hint not in hinted:
             page.line(("first", "bold"), f": {hint}", indent=4, hang=7)
         hinted.add(hint)
@@ -240,6 +241,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
         if step.status not in (StepStatus.ERROR, StepStatus.RUNNING) and not (doubts or tainted):
             continue
         rows: list[list[Part]] = []
+        uncertain = {item.address for item in doubts}
         for label, items in (
             ("created", step.created),
             ("updated", step.updated),
@@ -247,9 +249,11 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             ("deleted", step.deleted),
             ("not attempted", step.not_attempted),
             ("alive", own.objects if own else ()),
+            ("not found", own.missing if own else ()),
         ):
-            if items:
-                rows.append([(label, "dim"), shortened_list(items)])
+            certain = [name for name in items if name not in uncertain]
+            if certain:
+                rows.append([(label, "dim"), shortened_list(certain)])
         if tainted:
             text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
             rows.append([("tainted", "warn"), text])

@@ -74,7 +74,7 @@ def row(context: RecoveryContext, **evidence: Json) -> RecoveryStep:
         updated_at=known.updated_at if known else None,
         situation=advice.situation,
         last_error=known.last_error if known else None,
-        hint=hint_of(fault, doubtful=bool(context.doubts)) if fault else None,
+        hint=hint_of(fault, context.doubts) if fault else None,
         blocked_by=() if known else tuple(context.neighbours.unready),
         evidence=StepEvidence.model_validate(evidence),
         actions=offers(context, advice),

@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.domain.record.record import (
     Attempt,
+    Diagnostic,
     Doubt,
     Fault,
     HookResult,
@@ -722,7 +723,7 @@ def test_every_phase_has_a_hint_of_its_own() -> None:
     """
     assert set(PHASE_HINTS) == set(get_args(Phase))
     assert len(set(PHASE_HINTS.values())) == len(PHASE_HINTS)
-    words = ("fix", "wait", "service", "route", "roll back", "unlock", "adopt")
+    words = ("fix", "wait", "service", "reach", "roll back", "unlock", "adopt")
     assert all(any(word in hint for hint in PHASE_HINTS.values()) for word in words)
 
 
@@ -735,7 +736,31 @@ def test_no_hint_of_the_phase_where_the_reason_is_another(code: str) -> None:
     assert hint_of(Fault(code=code, phase="plan", summary="another state")) is None
     plain = Fault(code="engine_failed", phase="apply", summary="x")
     assert hint_of(plain) == PHASE_HINTS["apply"]
-    assert hint_of(plain, doubtful=True) == PHASE_HINTS["readback"]
+
+
+def diagnosed(
+    phase: str, said: str, *, at: str | None = None, code: str = "engine_failed"
+) -> Fault:
+    found = Diagnostic(summary=said, at=at)
+    return Fault(code="engine_failed", phase=phase, summary=said, diagnostics=(found,))
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"),
+    [
+        (Fault(code="state_locked", phase="lock", summary="locked: id 7"), "holds the state lock"),
+        (Fault(code="killed", phase="apply", summary="the engine was killed"), "killed"),
+        (diagnosed("apply", "creating S3 Bucket: BucketAlreadyOwnedByYou"), "another name"),
+        (diagnosed("plan", "No valid credential sources found", at="main.tf:1"), "credentials"),
+        (diagnosed("init", "Unsupported block type", at="main.tf:3"), "configuration"),
+        (diagnosed("plan", "Reference to undeclared resource", at="main.tf:9"), "configuration"),
+    ],
+)
+def test_a_hint_is_about_the_cause(fault: Fault, word: str) -> None:
+    """
+    A lock, a kill, a collision, a wrong region and a mistake in the configuration are five things.
+    """
+    assert word in str(hint_of(fault, (LOST,)))
 
 
 def test_a_destroy_that_waits_for_the_provider_accepts_nothing_as_vanished() -> None:

@@ -196,8 +196,8 @@ def test_a_refusal_tells_its_way_out() -> None:
     last = failed_apply()[-1]
     assert isinstance(last, RunFinished)
     fault = Fault(code="vanished", phase="destroy", summary="all of it has vanished")
-    told = f"{fault.summary}\nsay so with --accept-vanished"
-    refused = last.steps[1].model_copy(update={"error": fault, "last_error": told, "in_doubt": ()})
+    told = {"error": fault, "hint": "say so with --accept-vanished", "in_doubt": ()}
+    refused = last.steps[1].model_copy(update=told)
     text = shown([last.model_copy(update={"steps": (refused,)})])
     assert "next: say so with --accept-vanished" in text
     assert "first: " not in text

@@ -106,9 +106,11 @@ def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
 
 
 def _hint(context: RecoveryContext, fault: Fault) -> str | None:
+    if context.facts.left_lock is not None:
+        return None  # the recommended command releases it
     if context.facts.lock is not None:
         return lock_hint(context, context.facts.lock)
-    return hint_of(fault, doubtful=bool(context.doubts))
+    return hint_of(fault, context.doubts)
 
 
 def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:

@@ -24,6 +24,7 @@ from orchestrator.domain.record.record import (
     NextCommand,
     OperationRecord,
     Phase,
+    StepRun,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import verdict_of
@@ -121,7 +122,7 @@ def finish_run(
         left = {r.target.step: r for r in found.records if r.status not in NOTHING_THERE}
         session.set_remaining(left, found.orphaned)
     session.finish(exit_code, fault)
-    alive = _alive(found.records if found else ())
+    alive = _alive(found.records if found else (), session.run.steps)
     services.sink.emit(
         RunFinished(
             at=services.clock.now(),
@@ -178,17 +179,30 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
     )
 
 
-def _alive(records: Iterable[OperationRecord]) -> tuple[LiveObjects, ...]:
-    return tuple(
-        LiveObjects(
-            step=record.target.step,
-            objects=tuple(ref.address for ref in record.resources.inventory),
-            tainted=record.resources.tainted,
-            in_doubt=record.resources.in_doubt,
+def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
+    """
+    What exists, by step; what is in doubt, or was not found by this run, is not called alive.
+    """
+    vanished = {row.step for row in rows if row.error and row.error.code == "vanished"}
+    found = []
+    for record in records:
+        doubts = record.resources.in_doubt
+        uncertain = {doubt.address for doubt in doubts}
+        certain = tuple(
+            ref.address for ref in record.resources.inventory if ref.address not in uncertain
         )
-        for record in records
-        if record.resources.inventory or record.resources.in_doubt
-    )
+        is_vanished = record.target.step in vanished
+        if certain or doubts:
+            found.append(
+                LiveObjects(
+                    step=record.target.step,
+                    objects=() if is_vanished else certain,
+                    tainted=record.resources.tainted,
+                    in_doubt=doubts,
+                    missing=certain if is_vanished else (),
+                )
+            )
+    return tuple(found)
 
 
 def _next(
@@ -212,7 +226,11 @@ def _next(
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}
     except StoreUnavailable:
         return after_run(ended, ())
-    alive = {item.step for item in _alive(found.records)} if found else set()
+    alive = (
+        {item.step for item in _alive(found.records, rows) if item.objects or item.in_doubt}
+        if found
+        else set()
+    )
     return after_run(
         ended,
         [advised[step] for step in unfinished],

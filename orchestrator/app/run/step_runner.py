@@ -307,7 +307,7 @@ class StepRunner:
             verification=record.verification,
             retained=record.retained,
             in_doubt=found.in_doubt,
-            **(_fates(found) if result.mutated else {}),
+            **(_fates(found, self.request.verb) if result.mutated else {}),
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         well = record.status in READY if self.request.verb != "destroy" else gone
@@ -335,6 +335,7 @@ class StepRunner:
             attempts=attempts,
             error=fault,
             last_error=last_error,
+            hint=exc.hint or None,
             in_doubt=doubts,
         )
         return Outcome(ready=False, halt=isinstance(exc, Spooled | Fenced | StoreUnavailable))
@@ -415,9 +416,12 @@ class StepRunner:
             )
 
 
-def _fates(found: Resources) -> dict[str, tuple[str, ...]]:
+def _fates(found: Resources, verb: str) -> dict[str, tuple[str, ...]]:
     """
-    What a mutation did, for the step's row.
+    What a mutation did, for the step's row; what an earlier apply made is not the doing of a
+    destroy.
     """
-    names = ("created", "updated", "replaced", "deleted", "not_attempted")
+    names = ["deleted", "not_attempted"]
+    if verb != "destroy":
+        names += ["created", "updated", "replaced"]
     return {name: getattr(found, name) for name in names}

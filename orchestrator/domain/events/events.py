@@ -160,7 +160,8 @@ class SignalSeen(Event):
 
 class LiveObjects(BaseModel):
     """
-    Objects of a step that exist according to its provider state.
+    Objects of a step that exist according to its record; ``missing`` are those that the newest
+    attempt could not find, ``in_doubt`` those of which nobody can tell.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -169,6 +170,7 @@ class LiveObjects(BaseModel):
     objects: tuple[Word, ...]
     tainted: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
+    missing: tuple[Word, ...] = ()
 
 
 class RunFinished(Event):

@@ -429,7 +429,8 @@ class StepRun(RecordModel):
 
     ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
     from; a step that was skipped as ok has them only if it was done from this very deployment.
-    ``remaining`` are, after a destroy, the objects of a target that is not gone.
+    ``remaining`` are, after a destroy, the objects of a target that is not gone. ``hint`` says what
+    to do about ``error``, where the error brought a hint of its own.
     """
 
     step: Word
@@ -441,6 +442,7 @@ class StepRun(RecordModel):
     sequence: int | None = None
     error: Fault | None = None
     last_error: str | None = None
+    hint: str | None = None
     absence: Absence | None = None
     verification: Verification | None = None
     created: tuple[Word, ...] = ()

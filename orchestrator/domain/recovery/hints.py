@@ -1,13 +1,15 @@
 """
-What to do first about a fault, by the phase in which it happened.
+What to do first about a fault, by its cause: as far as that can be told from its code and from what
+the engine said, else by the phase in which it happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import get_args
 
-from orchestrator.domain.record.record import Fault, Phase
+from orchestrator.domain.record.record import Doubt, Fault, Phase
 from orchestrator.errors import Reason
 
 PHASE_HINTS: Mapping[Phase, str] = {
@@ -17,10 +19,9 @@ PHASE_HINTS: Mapping[Phase, str] = {
     "module": "fix the module at the place named; nothing was changed",
     "engine": "look at the engine: `orchestrator engine info` says which one is used and why; "
     "nothing was changed",
-    "init": "look at the route: can this machine reach the state backend and the provider "
-    "registry, with which credentials? Nothing was changed",
-    "plan": "fix the input or the module that the engine names; where it could not ask the "
-    "provider, look at route and credentials. Nothing was changed",
+    "init": "can this machine reach the state backend and the provider registry, and with which "
+    "credentials? Nothing was changed",
+    "plan": "fix the input or the module that the engine names. Nothing was changed",
     "lock": "wait for whoever holds the state lock; if that was a run of ours that is dead, unlock "
     "it by its id: `reconcile --unlock LOCK_ID --reason WHY`",
     "apply": "read what the provider said; then fix the input, retry once capacity, quota or "
@@ -28,8 +29,8 @@ PHASE_HINTS: Mapping[Phase, str] = {
     "verify": "everything was applied: look at the service that the check asks, then verify "
     "again; roll back if it stays down",
     "destroy": "look at what still uses the objects that remain, then destroy again",
-    "readback": "look at the route: region, account and credentials that the provider was asked "
-    "with; then reconcile, and adopt what is found",
+    "readback": "look at region, account and credentials that the provider was asked with; then "
+    "reconcile",
     "record": "look at the operation store: disk, permissions, server; the next mutating command "
     "records what waits in the spool",
     "surgery": "compare the provider state with what exists, adopt or import what it misses, then "
@@ -57,14 +58,50 @@ CODE_HINTS: Mapping[str, str] = {
 }
 
 
-def hint_of(fault: Fault, *, doubtful: bool = False) -> str | None:
+#: Causes that the engine's own words tell, whatever the phase.
+_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate",
+            re.IGNORECASE,
+        ),
+        "an object of that name exists already. Where it is this step's, import it; else choose "
+        "another name",
+    ),
+    (
+        re.compile(
+            r"credential|ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AuthFailure"
+            r"|Unauthorized\b|\b401\b|AuthorizationHeaderMalformed|PermanentRedirect"
+            r"|no such host|connection refused|i/o timeout|could not (connect|resolve)",
+            re.IGNORECASE,
+        ),
+        "look at region, account and credentials, and whether this machine reaches the provider "
+        "and the state backend",
+    ),
+)
+_CONFIGURATION = "fix the configuration at the place named. Nothing was changed"
+_KILLED = "reconcile settles what the engine left when it was killed"
+_DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
+
+
+def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     """
-    The hint of the fault's code or phase, or of readback where it left objects in doubt (but an
-    unsaved state may hold them); None for a refusal, which brings one of its own, and where a
-    person stopped it.
+    The hint for the cause of a fault that left ``doubts``; None for a refusal, which brings a hint
+    of its own, and where a person stopped it.
     """
-    if doubtful and fault.code != "errored_state":
-        return PHASE_HINTS["readback"]
     if fault.code in (*get_args(Reason), "stopped"):
-        return None
-    return CODE_HINTS.get(fault.code) or PHASE_HINTS[fault.phase]
+        return _DOUBTS if doubts else None
+    if fault.code in CODE_HINTS:
+        return CODE_HINTS[fault.code]
+    if fault.phase == "lock":
+        return PHASE_HINTS["lock"]
+    if fault.code in ("killed", "interrupted"):
+        return _KILLED
+    errors = [item for item in fault.diagnostics if item.severity == "error"]
+    said = "\n".join([fault.summary, *(f"{d.summary}\n{d.detail}" for d in errors)])
+    named = next((hint for pattern, hint in _CAUSES if pattern.search(said)), None)
+    if named is not None:
+        return named
+    if fault.phase in ("init", "plan") and any(d.at for d in errors):
+        return _CONFIGURATION
+    return _DOUBTS if doubts else PHASE_HINTS[fault.phase]
