@@ -63,6 +63,7 @@ Reason = Literal[
     "several_runs",
     "snapshot_missing",
     "state_missing",
+    "state_of_another",
     "superseded",
     "targeted",
     "unknown_run",

@@ -9,11 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_own_state, check_state, shared_state_error
+from orchestrator.app.steps.guards import (
+    StateBindings,
+    check_own_state,
+    check_state,
+    shared_state_error,
+)
 from orchestrator.app.steps.preparation import (
     ModuleSource,
     PreparedStep,
@@ -40,7 +46,7 @@ from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.record import Json, OperationRecord
-from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.target import hook_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot, WorkDir
@@ -181,6 +187,11 @@ class PreparedSteps:
         lookup = provider_lookup(self.deployment, step, self.outputs)
         root = lay_out(services, self.deployment, step, taken, record, lookup)
         self._check_own_state(step, root)
+        bindings = StateBindings()
+        if record is None or record.status in NOTHING_THERE:
+            bindings = self._bindings_of_others(name)
+            place = (root.backend_type, root.location, services.workspace)
+            bindings.check_place(str(self.deployment.target(name)), place)
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
         initialise(services, name, root, taken.snapshot, evidence, serial=serial)
@@ -194,7 +205,21 @@ class PreparedSteps:
                 for key, item in step.providers.items()
                 if taken.snapshot.uses_provider(key)
             },
+            bindings=bindings,
         )
+
+    def _bindings_of_others(self, name: str) -> StateBindings:
+        """
+        The provider states of all other targets of the store, whatever their blueprint.
+
+        Law: not ours until proven.
+        """
+        services, target = self.services, self.deployment.target(name)
+        return StateBindings.of(self._all_records, target, services.actor.host)
+
+    @cached_property
+    def _all_records(self) -> list[OperationRecord]:
+        return self.services.store.records()
 
     def _check_own_state(self, step: Step, root: WorkDir) -> None:
         # setdefault decides between two steps that are prepared side by side.

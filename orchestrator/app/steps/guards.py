@@ -8,6 +8,7 @@ Each guard is a question about values; none of them reads or writes anything.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
@@ -19,6 +20,7 @@ from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import Doubt, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
+from orchestrator.domain.target import Target
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
 
@@ -95,6 +97,62 @@ def check_own_state(
             location,
         ):
             raise shared_state_error(step, record.target.step, location)
+
+
+@dataclass(frozen=True, slots=True)
+class StateBindings:
+    """
+    Which provider states belong to which other target, by their records: by lineage, and by
+    backend, location and workspace.
+    """
+
+    lineages: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Iterable[OperationRecord], own: Target, host: str) -> StateBindings:
+        """
+        The bindings of all records but those of the target ``own``; a local file on another host
+        than ``host`` is another file.
+        """
+        lineages, places = {}, {}
+        for record in records:
+            bound, name = record.provider_state, str(record.target.target)
+            if bound is None or record.status in NOTHING_THERE or record.target.target == own:
+                continue
+            if bound.lineage:
+                lineages[bound.lineage] = name
+            if bound.backend != "local" or record.actor.host == host:
+                places[bound.backend, bound.location, bound.workspace] = name
+        return cls(lineages, places)
+
+    def check_place(self, target: str, place: tuple[str, str, str]) -> None:
+        """
+        Refused where another target keeps its provider state at this backend, location and
+        workspace.
+        """
+        backend, location, _ = place
+        _check_unbound(target, self.places.get(place), f"{backend} {location}")
+
+    def check_lineage(self, target: str, state: PulledState) -> None:
+        """
+        Refused where the provider state that was read is that of another target.
+        """
+        _check_unbound(target, self.lineages.get(state.lineage or ""), f"lineage {state.lineage}")
+
+
+def _check_unbound(target: str, owner: str | None, what: str) -> None:
+    """
+    Refused where the provider state that a target would be bound to belongs to another one:
+    whichever is destroyed would take the objects of the other.
+    """
+    if owner is not None:
+        raise Refused(
+            "state_of_another",
+            f"{target}: its provider state belongs to {owner} ({what})",
+            hint="one provider state belongs to one target: tell them apart in the backend's "
+            "config, by ${environment} and ${step.name}",
+        )
 
 
 def shared_state_error(step: Step, other: str, location: str) -> Invalid:

@@ -193,6 +193,7 @@ class StepPipeline:
         """
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
+        self.prepared.bindings.check_lineage(self.target, state)
         check_state(self.target, None, state)
         entry = record_entry(services, never_applied(self.facts.of(state), services.stamp()))
         return StepResult(record=entry, state=state, mutated=False, fault=None)

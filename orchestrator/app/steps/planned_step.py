@@ -199,6 +199,7 @@ def _checked_plan(
     journal, before = made.journal, made.before
     accepted = wishes.accept_vanished
     destroying = made.direction == "destroy"
+    prepared.bindings.check_lineage(made.target, before)
     try:
         moved = check(made.target, record, before)
     except Refused as exc:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import Lookup, static_lookup
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
@@ -55,7 +56,8 @@ OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 class PreparedStep:
     """
     A step that is ready: its working directory is initialised and its newest record known.
-    ``configured`` is the provider configuration that the blueprint gives it.
+    ``configured`` is the provider configuration that the blueprint gives it, ``bindings`` are the
+    provider states of other targets where it has none of its own yet.
     """
 
     step: Step
@@ -63,6 +65,7 @@ class PreparedStep:
     snapshot: Snapshot
     work_dir: WorkDir
     configured: Mapping[str, Resolved] = field(default_factory=dict)
+    bindings: StateBindings = field(default_factory=StateBindings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,10 @@ def _checked_state(
     """
     name, services = prepared.step.name, runner.services
     state = pull(services, prepared.work_dir, evidence, "pull-before")
+    target = str(runner.deployment.target(name))
+    prepared.bindings.check_lineage(target, state)
     moved = check_state(
-        str(runner.deployment.target(name)),
+        target,
         prepared.record,
         state,
         serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
