@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
-from orchestrator.app.run.orphans import find_orphans, gone_blueprint, without_steps
+from orchestrator.app.inspection.orphans import find_orphans, gone_blueprint, without_steps
 from orchestrator.domain.blueprint.blueprint import (
     CommandHook,
     Deployment,

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.app.run.orphans import alive_orphans
+from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps

@@ -1,0 +1,150 @@
+"""
+Targets whose step, environment or whole blueprint is gone from the project: found by their records,
+never forgotten, and never taken for those of another blueprint file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from orchestrator.app.inspection.ownership import check_owner
+from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
+from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
+from orchestrator.domain.target import step_of
+from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.stored_deployment import Orphan
+    from orchestrator.ports.store import OperationStore
+
+
+def alive_orphans(
+    deployment: Deployment, records: Collection[OperationRecord]
+) -> list[OperationRecord]:
+    """
+    The records of targets that are alive and whose step is not in the blueprint, by target.
+    """
+    return sorted(
+        (
+            record
+            for record in records
+            if record.status not in NOTHING_THERE
+            and (
+                step_of(record.target.step) not in deployment.graph
+                or step_of(record.target.step) in deployment.orphans
+            )
+        ),
+        key=lambda record: record.target.target,
+    )
+
+
+def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
+    """
+    The orphans of a deployment with what each was applied from; among them the steps that are gone
+    themselves, and of which the module of an action has left something.
+
+    Refused where one is another project's or file's, or the store does not have what it was applied
+    from; StoreUnavailable where that cannot be read.
+    """
+    from orchestrator.domain.blueprint.stored_deployment import (
+        Orphan,
+        UnreadableDeployment,
+        parse_deployment,
+    )
+
+    found, lacking = {}, []
+    for record in alive_orphans(base, store.records(base.blueprint, base.environment)):
+        check_owner(record, base.project, (base.path, *base.moved_from))
+        step = step_of(record.target.step)
+        if step != record.target.step:
+            own = store.newest(base.target(step))
+            if own is None or own.status not in NOTHING_THERE:
+                continue  # the step is an orphan itself
+            record = own
+        digest = record.deployment
+        text = store.blob(deployment_blob(digest)) if digest else None
+        if digest is None or text is None:
+            lacking.append(str(record.target.target))
+            continue
+        try:
+            frozen = parse_deployment(text, digest)
+        except UnreadableDeployment as exc:
+            raise StoreUnavailable(
+                f"what {record.target.target} was applied from cannot be read: {exc}",
+                hint="another version of the tool wrote it, or the operation store is damaged",
+            ) from exc
+        if step not in frozen.steps:
+            lacking.append(str(record.target.target))
+            continue
+        found[step] = Orphan(step, record.run_id, frozen)
+    if lacking:
+        raise Refused(
+            "not_kept",
+            f"the operation store does not have what was applied: {', '.join(lacking)}",
+            hint="put the steps back into the blueprint, apply them, and take them out again; or "
+            "destroy them while they are in it",
+        )
+    return found
+
+
+def gone_blueprint(
+    store: OperationStore, project: str, wanted: str, environment: str | None
+) -> Deployment | None:
+    """
+    A blueprint that has records and no file any more, without steps; None where nothing is recorded
+    of it. ``wanted`` is its name, or the path that its file had.
+
+    Refused where the records are of several files, Invalid where none is of the environment.
+    """
+    records = [
+        record
+        for record in store.records()
+        if record.project == project
+        and wanted in (record.target.blueprint, record.source.blueprint_path)
+    ]
+    if not records:
+        return None
+    name, chosen = records[0].target.blueprint, environment or "default"
+    paths = sorted({record.source.blueprint_path for record in records})
+    if len(paths) > 1:
+        raise Refused(
+            "foreign_record",
+            f"{wanted} is recorded for several blueprint files: {', '.join(paths)}",
+            hint="put the right one back",
+        )
+    known = sorted({record.target.environment for record in records})
+    if chosen not in known:
+        hint = f"recorded are: {', '.join(known)}"
+        raise Invalid([Problem(f"nothing is recorded of {name}/{chosen}", hint=hint)])
+    return without_steps(project, name, chosen, paths[0])
+
+
+def without_steps(
+    project: str,
+    blueprint: str,
+    environment: str,
+    path: str,
+    *,
+    moved_from: tuple[str, ...] = (),
+    operations_url: str | None = None,
+) -> Deployment:
+    """
+    A blueprint in an environment of which nothing but records is left.
+    """
+    return Deployment(
+        project=project,
+        blueprint=blueprint,
+        environment=environment,
+        project_dir="",
+        path=path,
+        inputs={},
+        steps={},
+        graph=Graph({}),
+        engine=EngineRequirement(),
+        operations_url=operations_url,
+        moved_from=moved_from,
+    )
