@@ -26,7 +26,8 @@ Kind = Literal["terraform", "tofu"]
 Source = Literal["option", "blueprint", "record", "path", "embedded"]
 Which = Callable[[str], str | None]
 
-_SAID = re.compile(r"(Terraform|OpenTofu) v(\d\S*)")
+#: OpenTofu prints warnings about the CLI configuration before it.
+_SAID = re.compile(r"^(Terraform|OpenTofu) v(\d\S*)", re.MULTILINE)
 _KINDS: dict[str, Kind] = {"Terraform": "terraform", "OpenTofu": "tofu"}
 _PATIENCE = 30.0  # seconds for a program to tell its version
 _NOTHING = (
@@ -188,7 +189,7 @@ class _Finder:
             raise EngineFailed(
                 "engine", f"cannot run {file}: {exc.strerror}", hint=_NOTHING
             ) from exc
-        match = _SAID.match(done.stdout)
+        match = _SAID.search(done.stdout)
         if match is None:
             said = (done.stdout + done.stderr).strip().partition("\n")[0][:200]
             raise EngineFailed(

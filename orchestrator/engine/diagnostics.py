@@ -27,6 +27,32 @@ _HELD = re.compile(
 )
 _LOCK_FIELD = re.compile(r"^\s*(ID|Operation|Who|Created|Path):[ \t]*(\S.*)$", re.MULTILINE)
 
+_CRASH = re.compile(r"^!+ (TERRAFORM|OPENTOFU) CRASH !+$", re.MULTILINE)
+_PANIC = re.compile(r"^(?:panic|fatal error|runtime): .*", re.MULTILINE)
+_STACK = re.compile(r"^(?:goroutine \d+ |\[signal )", re.MULTILINE)
+_CRASH_LINES = 5
+
+
+def parse_crash(text: str) -> Diagnostic | None:
+    """
+    The cause of an engine's own crash on its stderr, without banner and stack; None where there is
+    none. The engine prints no diagnostic for it.
+
+    >>> parse_crash("panic: boom\\n\\ngoroutine 1 [running]:\\n").summary
+    'the engine crashed: panic: boom'
+    """
+    banners = list(_CRASH.finditer(text))
+    panic = _PANIC.search(text)
+    if not banners and panic is None:
+        return None
+    start = banners[-1].end() if banners else panic.start() if panic else 0
+    cause = _STACK.split(text[start:], maxsplit=1)[0]
+    lines = [line.strip() for line in cause.splitlines() if line.strip()][:_CRASH_LINES]
+    first = lines[0] if lines else "it says no reason"
+    return Diagnostic(
+        severity="error", summary=f"the engine crashed: {first}", detail="\n".join(lines[1:])
+    )
+
 
 def parse_text(text: str) -> tuple[Diagnostic, ...]:
     """

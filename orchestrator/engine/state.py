@@ -143,12 +143,13 @@ def isolated_state(
         name = f"orchestrator_absence_{len(names)}"
         names[f"{found.type}.{name}"] = found
         alone = {key: value for key, value in instance.items() if key not in _BOUND}
+        shared = {"provider": resource["provider"]} if "provider" in resource else {}
         resources.append(
             {
                 "mode": "managed",
                 "type": found.type,
                 "name": name,
-                "provider": resource["provider"],
+                **shared,
                 "instances": [alone],
             }
         )
@@ -167,20 +168,30 @@ def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
     for resource in resources:
         if resource["mode"] != "managed":
             continue
-        module = f"{resource['module']}." if resource.get("module") else ""
         for instance in resource["instances"]:
-            key = instance_key(instance.get("index_key"))
-            identifier = (instance.get("attributes") or {}).get("id")
-            found = StateObject(
-                address=f"{module}{resource['type']}.{resource['name']}{key}",
-                type=resource["type"],
-                provider=_provider(resource["provider"]),
-                id=identifier if isinstance(identifier, str) else None,
-                tainted=instance.get("status") == "tainted",
-                deposed=instance.get("deposed"),
-                configuration=resource["provider"],
-            )
-            yield resource, instance, found
+            yield resource, instance, _object(resource, instance)
+
+
+def _object(resource: Any, instance: Any) -> StateObject:
+    """
+    OpenTofu keeps the provider of an instance with it where a provider block has ``for_each``.
+    """
+    module = f"{resource['module']}." if resource.get("module") else ""
+    key = instance_key(instance.get("index_key"))
+    address = f"{module}{resource['type']}.{resource['name']}{key}"
+    configuration = instance.get("provider") or resource.get("provider")
+    if not isinstance(configuration, str):
+        raise ValueError(f"unknown form of provider state: {address} has no provider")
+    identifier = (instance.get("attributes") or {}).get("id")
+    return StateObject(
+        address=address,
+        type=resource["type"],
+        provider=_provider(configuration),
+        id=identifier if isinstance(identifier, str) else None,
+        tainted=instance.get("status") == "tainted",
+        deposed=instance.get("deposed"),
+        configuration=configuration,
+    )
 
 
 def _secrets(resources: Any) -> Iterator[Any]:

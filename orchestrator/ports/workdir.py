@@ -74,7 +74,11 @@ class Snapshot:
                 continue
             if self.provider_reach is None:
                 return True
-            if own == alias.removeprefix(".") and self.provider_reach[name].managed_objects:
+            # OpenTofu: `by["eu"]` is an instance of the configuration `by`.
+            if (
+                own == alias.removeprefix(".").partition("[")[0]
+                and self.provider_reach[name].managed_objects
+            ):
                 return True
         return False
 

@@ -4,6 +4,7 @@ Which engine is used, with which arguments, in which environment, and whether it
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,6 +108,21 @@ def test_a_program_says_its_kind_and_version_itself(tmp_path: Path) -> None:
     info = machine.choose(str(path))
 
     assert (info.kind, info.version, info.program) == ("tofu", "1.10.0-beta1", (str(path),))
+
+
+def test_warnings_before_the_version_are_passed_over(tmp_path: Path) -> None:
+    """
+    OpenTofu warns on stdout of a CLI configuration file that is missing, before its version.
+    """
+    place = Path(__file__).parent.parent / "recordings" / "opentofu" / "version-config-missing.json"
+    said = tmp_path / "said"
+    said.write_text(json.loads(place.read_text())["stdout"])
+    machine = Installed(tmp_path)
+    machine.program("tofu", f"cat {said}")
+
+    info = machine.choose()
+
+    assert (info.kind, info.version) == ("tofu", "1.12.6")
 
 
 def test_a_shim_is_asked_every_time(tmp_path: Path) -> None:

@@ -210,3 +210,40 @@ def test_the_sensitive_values_of_objects_are_known() -> None:
     found = parse_state(json.dumps(raw).encode())
 
     assert found.secrets == ("hunter22", "abcd1234", "k-1")
+
+
+def recorded(case: str) -> dict[str, Any]:
+    place = Path(__file__).parent.parent / "recordings" / "opentofu" / f"{case}.json"
+    found: dict[str, Any] = json.loads(place.read_text())
+    return found
+
+
+def test_providers_may_stand_at_instances() -> None:
+    """
+    OpenTofu's provider blocks with ``for_each``: each instance has its own configuration.
+    """
+    raw = json.dumps(recorded("provider-for-each")["state"]).encode()
+    source = "registry.opentofu.org/test/fakecloud"
+    (found,) = parse_state(raw).objects
+    assert (found.provider, found.configuration) == (source, f'provider["{source}"].by["eu"]')
+
+
+def test_an_isolated_instance_keeps_its_own_provider() -> None:
+    """
+    It is asked for by the configuration that manages it, wherever the state names that.
+    """
+    raw = json.dumps(recorded("provider-for-each")["state"]).encode()
+    (found,) = parse_state(raw).objects
+    alone, _ = isolated_state(raw, [(found.address, found.id)])
+    (again,) = parse_state(alone).objects
+    assert again.configuration == found.configuration
+
+
+def test_an_object_without_a_provider_is_an_error_that_names_it() -> None:
+    """
+    A form of state that is not known is said to be that, with the address that has it.
+    """
+    odd = resource({"index_key": 3, "attributes": {"id": "i-1"}})
+    del odd["provider"]
+    with pytest.raises(ValueError, match=r"unknown form of provider state: aws_instance\.a\[3\]"):
+        parse_state(state(odd))

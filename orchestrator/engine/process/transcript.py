@@ -11,7 +11,7 @@ from types import TracebackType
 
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
-from orchestrator.engine.diagnostics import parse_text
+from orchestrator.engine.diagnostics import parse_crash, parse_text
 from orchestrator.engine.messages import Mask, ParsedLine, parse_line, render
 from orchestrator.engine.process.call_files import CallFiles
 
@@ -86,9 +86,10 @@ class Transcript:
             spoken.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._files.stderr, 0).decode(errors="replace")
         self.stderr_text = self._mask(text)
+        crash = None if self.verb in ("exec", "program") else parse_crash(text)
         spoken += [
             ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
-            for diagnostic in (self._masked(found) for found in parse_text(text))
+            for diagnostic in map(self._masked, [*([crash] if crash else []), *parse_text(text)])
         ]
         if not any(item.messages for item in spoken) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()
