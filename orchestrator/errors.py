@@ -27,6 +27,7 @@ def worst(codes: Iterable[int]) -> int:
 #: Why an action is refused: stable codes, seen as ``error.code`` and in ``--json``.
 Reason = Literal[
     "action_gone",
+    "adopted",
     "backend_changed",
     "changed_secret",
     "child_left",

@@ -33,6 +33,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Have the engine replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help=_TARGET)
 @options.accept_vanished
+@options.accept_adopted
 @click.option(
     "--skip-preflight",
     metavar="REASON",

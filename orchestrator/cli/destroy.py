@@ -58,6 +58,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.allow_engine_change
 @options.engine_passthrough
 @options.accept_vanished
+@options.accept_adopted
 @options.at
 @options.wait
 @options.takeover

@@ -200,6 +200,14 @@ accept_vanished = click.option(
     help="Go on although every recorded object has vanished.",
 )
 
+accept_adopted = click.option(
+    "--accept-adopted",
+    metavar="REASON",
+    type=NON_EMPTY,
+    allow_from_autoenv=False,
+    help="Destroy or replace also what was adopted and is not proven to be made here.",
+)
+
 
 #: How an earlier run is done again, whichever way.
 rerun = _stack(
@@ -210,6 +218,7 @@ rerun = _stack(
     allow_engine_change,
     engine_passthrough,
     accept_vanished,
+    accept_adopted,
     at,
     wait,
     takeover,

@@ -288,6 +288,8 @@ def readback_texts(readback: Readback | None) -> list[str]:
     ids = " or ".join(readback.ids)
     head = readback.verdict if readback.verdict == "exists" or not ids else "may be"
     lines = [f"{head} {ids}".rstrip() + f" (asked {utc(readback.at)}): {readback.why}"]
+    if readback.ownership is not None:
+        lines.append(f"{readback.ownership}: {readback.evidence}")
     look = readback.look
     if look is not None:
         since = f"from {utc(look.since)} " if look.since else ""

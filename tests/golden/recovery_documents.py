@@ -125,7 +125,15 @@ LOST = doubt(
     )
 )
 REACHED = doubt(
-    Readback(verdict="exists", method="search", ids=("i-0a1b2c",), why="it has the tag", at=at(100))
+    Readback(
+        verdict="exists",
+        method="search",
+        ids=("i-0a1b2c",),
+        why="it has the tag",
+        at=at(100),
+        ownership="ours",
+        evidence="it carries the tag of this target",
+    )
 )
 APPLY = Fault(code="engine_failed", phase="apply", summary=CAPACITY.summary)
 CHECK = Fault(code="check_failed", phase="verify", summary="http https://web.example: status 503")

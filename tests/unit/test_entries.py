@@ -547,7 +547,8 @@ def test_surgery_leaves_what_it_does_not_answer_in_doubt() -> None:
         look=ManualSearch(since=START, until=LATER, inputs={"name": "x"}),
     )
     other = DOUBT.model_copy(update={"address": "s.other", "readback": found_out})
-    before = entry(status="error", resources=Resources(in_doubt=(DOUBT, other)))
+    lost = DOUBT.model_copy(update={"id": "id-1"})
+    before = entry(status="error", resources=Resources(in_doubt=(lost, other)))
     first = marker(before, "import s.lost", command="import", held=state())
     found = surgery_ended(first, before, ended([], state(["s.lost id-1"])), STAMP)
     assert (found.status, found.resources.in_doubt) == (Status.ERROR, (other,))

@@ -10,6 +10,8 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.app.steps.guards import (
+    check_adopted,
+    check_adopted_records,
     check_created_again,
     check_doubts,
     check_not_moved,
@@ -21,6 +23,7 @@ from orchestrator.domain.provider_query.refresh import refresh_result
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import (
+    AdoptedObject,
     Doubt,
     OperationRecord,
     ProviderState,
@@ -268,3 +271,47 @@ def test_what_was_offered_on_the_newest_entry_is_done(
     ``--at`` holds where nothing has been recorded since.
     """
     check_not_moved(Place(), "network", record, at)
+
+
+ADOPTED = AdoptedObject(
+    address="s.a", type="s", id="id-1", ownership="foreign", why="it existed", run_id="r", at=START
+)
+WITH_ADOPTED = KNOWN.model_copy(update={"adopted": (ADOPTED,)})
+
+
+@pytest.mark.parametrize(
+    ("plan", "held", "refused"),
+    [
+        ("delete s.a", "s.a id-1", True),
+        ("replace s.a", "s.a id-1", True),
+        ("update s.a", "s.a id-1", False),
+        ("delete s.b", "s.a id-1", False),
+        ("delete s.a", "s.a id-2", False),
+    ],
+)
+def test_what_was_adopted_is_destroyed_only_with_a_reason(
+    plan: str, held: str, *, refused: bool
+) -> None:
+    """
+    Law: not ours until proven.
+    By a destroy and by an apply; another object at its address is another matter.
+    """
+    told = journal(*[f"plan {plan}"])
+    check_adopted("t", WITH_ADOPTED, state([held]), told, accepted="it may go")
+    if not refused:
+        check_adopted("t", WITH_ADOPTED, state([held]), told, accepted=None)
+        return
+    with pytest.raises(Refused, match=r"s\.a \(id-1\): it existed") as caught:
+        check_adopted("t", WITH_ADOPTED, state([held]), told, accepted=None)
+    assert "--accept-adopted REASON" in caught.value.hint
+
+
+def test_a_destroy_names_what_was_adopted_before_it_destroys_anything() -> None:
+    """
+    Of all its steps, from their records.
+    """
+    records = {"one": KNOWN, "two": WITH_ADOPTED, "three": None}
+    check_adopted_records(records, records, accepted="it may go")
+    check_adopted_records(records, ["one", "three"], accepted=None)
+    with pytest.raises(Refused):
+        check_adopted_records(records, records, accepted=None)

@@ -34,6 +34,8 @@ def lookup(reference: Reference) -> Resolved:
     match reference.names:
         case ("name",):
             return Resolved("acme")
+        case () if reference.kind == "target_id":
+            return Resolved("acme/web/prod/s")
         case ("secret",):
             return Resolved("s3cret", {(): "inputs.secret"})
         case _:
@@ -74,6 +76,8 @@ class Case:
     astray: tuple[str, ...] = ()
     id: str | None = None
     left: float = 0
+    existed: bool = False
+    ownership: str | None = None
 
 
 BY_NAME = {THIS: "${inputs.name}"}
@@ -270,6 +274,7 @@ def read(case: Case) -> Readback:
         at=START,
         seconds_left=lambda _: case.left,
         has_named=lambda _: case.named,
+        existed=lambda _: case.existed,
         scope_change=lambda name: "it moved" if name in case.astray else None,
         where_to_look=lambda doubt, provider: ManualSearch(
             until=START, provider={"name": provider}
@@ -298,6 +303,51 @@ def test_a_person_is_told_where_to_look(case: Case) -> None:
     """
     found = read(case)
     assert (found.look is not None) == (found.verdict == "unknown" and not found.ids)
+
+
+TAGGED: Json = {"data": "s_all", "arguments": {"tag": "${target.id}"}, "ids": "ids"}
+
+OWNERSHIPS = [
+    Case(
+        "the id that its create returned is ours", "exists", id="s-1", found=HERE,
+        ownership="ours",
+    ),
+    Case(
+        "a name that exists was found: who made it is not known",
+        "exists", identity=BY_NAME, found=HERE, ownership="found",
+    ),
+    Case(
+        "one that existed when it was to be created is foreign",
+        "exists", identity=BY_NAME, found=HERE, existed=True, ownership="foreign",
+    ),
+    Case(
+        "another than its create returned is foreign",
+        "exists", identity=BY_NAME, found=HERE, id="s-1", ownership="foreign",
+    ),
+    Case(
+        "what a search finds was found: the search asks for anybody's",
+        "exists", search={THIS: SEARCH}, listed={0: ("i-1",)}, ownership="found",
+    ),
+    Case(
+        "what carries the target's own tag is ours, though the provider said that it existed",
+        "exists", search={THIS: TAGGED}, listed={0: ("i-1",)}, existed=True, ownership="ours",
+    ),
+    Case(
+        "of two candidates nothing is said",
+        "exists", search={THIS: TAGGED}, listed={0: ("i-1", "i-2")},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OWNERSHIPS, ids=lambda case: case.why)
+def test_whose_an_object_is(case: Case) -> None:
+    """
+    Law: not ours until proven.
+    That an object exists proves nothing of who made it; only what is ours is adopted as offered.
+    """
+    found = read(case)
+    assert (found.verdict, found.ownership) == (case.verdict, case.ownership)
+    assert (found.adopts is not None) == (case.ownership == "ours")
 
 
 def test_only_creates_are_asked_for() -> None:
@@ -347,13 +397,22 @@ def test_an_adoption_proves_the_way_by_which_the_object_was_found() -> None:
     }
 
 
-def doubt(address: str, verdict: str, ids: Iterable[str], *, adoptable: bool = True) -> Doubt:
+def doubt(
+    address: str,
+    verdict: str,
+    ids: Iterable[str],
+    *,
+    adoptable: bool = True,
+    ownership: str | None = "ours",
+) -> Doubt:
     readback = Readback.model_validate(
         {
             "verdict": verdict,
             "method": "search",
             "ids": tuple(ids),
             "adoptable": adoptable,
+            "ownership": ownership,
+            "evidence": "its tag",
             "why": "x",
             "at": START,
         }
@@ -411,5 +470,20 @@ def test_only_one_sure_find_is_adopted() -> None:
         doubt(THIS, "exists", ["1", "2"]),
         doubt(THIS, "exists", ["1"], adoptable=False),
         doubt(THIS, "unknown", ["1"]),
+        doubt(THIS, "exists", ["1"], ownership="found"),
+        doubt(THIS, "exists", ["1"], ownership="foreign"),
     ]
-    assert [case.readback and case.readback.adopts for case in cases] == ["1", None, None, None]
+    adopted = [case.readback and case.readback.adopts for case in cases]
+    assert adopted == ["1", None, None, None, None, None]
+
+
+def test_what_is_not_proven_ours_is_offered_with_what_speaks_against_it() -> None:
+    """
+    Law: not ours until proven.
+    A person may take it over all the same, and is told what that means.
+    """
+    found = doubt_options([doubt("s.a", "exists", ["1"], ownership="foreign")])
+    (adopt, why), (forget, _) = found
+    assert (adopt, forget) == (("--adopt", "s.a=1"), ("--forget", "s.a"))
+    assert "its tag; the doubt stays" in why
+    assert "--accept-adopted" in why

@@ -66,7 +66,12 @@ KEPT = LEFT.model_copy(update={"saved": SavedState(run_id="R1", host="workshop")
 FOUND = LOST.model_copy(
     update={
         "readback": Readback(
-            verdict="exists", method="search", ids=("i-1",), why="it has the tag", at=START
+            verdict="exists",
+            method="search",
+            ids=("i-1",),
+            why="it has the tag",
+            at=START,
+            ownership="ours",
         )
     }
 )

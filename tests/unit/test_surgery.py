@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.doubts import StateObservation, settle_doubts
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import (
@@ -20,6 +21,7 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     PlannedAction,
     ProviderState,
+    Readback,
     Resources,
 )
 from orchestrator.domain.record.states import Status
@@ -125,20 +127,81 @@ def test_every_status_of_objects_is_restored(status: Status, command: Command) -
     assert operate(before, state(["s.a 1"]), command=command, planned=()).status is status
 
 
-def test_what_was_imported_at_an_address_in_doubt_is_adopted() -> None:
+def found(ownership: str) -> Doubt:
+    """
+    The lost object, as a readback found it.
+    """
+    readback = Readback.model_validate(
+        {
+            "verdict": "exists",
+            "method": "search",
+            "ids": ("2",),
+            "why": "x",
+            "at": START,
+            "ownership": ownership,
+            "evidence": "its tag",
+        }
+    )
+    return LOST.model_copy(update={"readback": readback})
+
+
+@pytest.mark.parametrize(
+    "doubt", [LOST.model_copy(update={"id": "2"}), found("ours")], ids=["its create's id", "tag"]
+)
+def test_what_is_proven_ours_is_adopted_by_an_import(doubt: Doubt) -> None:
     """
     The doubt is settled as adopted; an object that came by a pushed state is in the state.
     """
+    before = failed(resources=Resources(inventory=refs("s.a 1"), in_doubt=(doubt,)))
     after = state(["s.a 1", "s.lost 2"])
 
-    adopted = operate(failed(), after)
-    pushed = operate(failed(), after, command="push", planned=())
+    adopted = operate(before, after)
+    pushed = operate(before, after, command="push", planned=())
 
     assert (adopted.resources.in_doubt, pushed.resources.in_doubt) == ((), ())
     assert [(item.doubt, item.how, item.run_id) for item in adopted.settled] == [
-        (LOST, "adopted", "run-2")
+        (doubt, "adopted", "run-2")
     ]
     assert [item.how for item in pushed.settled] == ["in_state"]
+    assert adopted.adopted == ()
+
+
+@pytest.mark.parametrize(
+    ("doubt", "ownership", "why"),
+    [
+        (LOST, "found", "a person imported it"),
+        (found("found"), "found", "its tag"),
+        (found("foreign"), "foreign", "its tag"),
+    ],
+    ids=["nobody asked", "found", "foreign"],
+)
+def test_beside_an_adoption_that_proves_nothing_the_doubt_stays(
+    doubt: Doubt, ownership: str, why: str
+) -> None:
+    """
+    Law: not ours until proven.
+    Also when reconcile looks at the state again; the record says whose the object is.
+    """
+    before = failed(resources=Resources(inventory=refs("s.a 1"), in_doubt=(doubt,)))
+    after = state(["s.a 1", "s.lost 2"])
+
+    done = operate(before, after)
+    look = StateObservation(at=LATER, run_id="r", settling_time=0.0, ids=after.ids, refreshed=True)
+
+    assert (done.resources.in_doubt, done.settled) == ((doubt,), ())
+    assert settle_doubts(done, look) == ()
+    (adopted,) = done.adopted
+    assert (adopted.address, adopted.id, adopted.ownership) == ("s.lost", "2", ownership)
+    assert why in adopted.why
+
+
+def test_what_the_record_knows_as_its_own_is_imported_back() -> None:
+    """
+    The inventory from before proves that it was made here: an import is no adoption.
+    """
+    known = refs("s.a 1", "s.lost 2")
+    done = operate(failed(resources=Resources(inventory=known)), state(["s.a 1", "s.lost 2"]))
+    assert done.adopted == ()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_dependents
+from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.recording import record_entry
@@ -67,6 +67,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
     check_protected(runner.services, deployment, going, confirmed=runner.options.confirm)
     check_orphans(runner, going)
+    check_adopted_records(steps.records, plan.todo, accepted=runner.options.plan.accept_adopted)
     check_unavailable(
         steps,
         plan.todo,

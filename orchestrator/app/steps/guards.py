@@ -17,7 +17,7 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.refresh import RefreshResult
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import Doubt, OperationRecord
+from orchestrator.domain.record.record import AdoptedObject, Doubt, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.domain.target import Target
@@ -241,6 +241,62 @@ def check_created_again(
         f"{target}: the plan would create again what has left the provider state: {known}",
         hint="import it back, or say with --accept-vanished REASON that it is gone or no longer "
         "this step's",
+    )
+
+
+def check_adopted(
+    target: str,
+    record: OperationRecord | None,
+    state: PulledState,
+    journal: Journal,
+    *,
+    accepted: str | None,
+) -> None:
+    """
+    Refused where a plan would destroy an object that was adopted without proof that it is ours
+    (law: not ours until proven), unless a reason accepts it.
+    """
+    doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
+    held = {(item.address, item.id) for item in state.objects}
+    hit = [
+        item
+        for item in (record.adopted if record else ())
+        if item.address in doomed and (item.address, item.id) in held
+    ]
+    if hit and accepted is None:
+        raise adopted_refusal(target, hit)
+
+
+def check_adopted_records(
+    records: Mapping[str, OperationRecord | None], steps: Iterable[str], *, accepted: str | None
+) -> None:
+    """
+    The same of the steps that a destroy is about to take down, from their records: before anything
+    of the others is destroyed.
+    """
+    for step in steps:
+        record = records.get(step)
+        if record is None or accepted is not None:
+            continue
+        held = {(ref.address, ref.id) for ref in record.resources.inventory}
+        hit = [item for item in record.adopted if (item.address, item.id) in held]
+        if hit:
+            raise adopted_refusal(str(record.target.target), hit)
+
+
+def adopted_refusal(target: str, adopted: Iterable[AdoptedObject]) -> Refused:
+    """
+    The error that names what would be destroyed although nobody has proven it to be ours.
+    """
+    named = "; ".join(
+        f"{item.address} ({item.id}): {item.why}" if item.id else f"{item.address}: {item.why}"
+        for item in adopted
+    )
+    return Refused(
+        "adopted",
+        f"{target}: it would destroy what was adopted and is not proven to be made here: {named}",
+        hint="if it may be destroyed, say so with --accept-adopted REASON; to leave it alone take "
+        "it out of the provider state first: `orchestrator exec TARGET -- state rm ADDRESS`",
     )
 
 

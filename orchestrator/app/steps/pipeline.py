@@ -21,7 +21,7 @@ from orchestrator.app.steps.absence import (
     recheck_absence,
 )
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.guards import check_created_again, check_state
+from orchestrator.app.steps.guards import check_adopted, check_created_again, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
     StepResult,
@@ -138,6 +138,13 @@ class StepPipeline:
                         plan.journal,
                         accepted=self.options.accept_vanished,
                     )
+                check_adopted(
+                    self.target,
+                    self.prepared.record,
+                    plan.before,
+                    plan.journal,
+                    accepted=self.options.accept_adopted,
+                )
                 self._approve(plan)
                 if self.services.stop.stopping:
                     raise stopped(self.services.stop)

@@ -64,6 +64,7 @@ class PlanOptions:
     parallelism: int | None = None
     lock_timeout: str | None = None
     accept_vanished: str | None = None
+    accept_adopted: str | None = None
     verify_absence: AbsenceMethod | None = None
 
     @property

@@ -26,6 +26,7 @@ from orchestrator.domain.provider_query.doubt_query import (
     doubt_queries,
     import_id,
 )
+from orchestrator.domain.provider_query.ownership import existed_before
 from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, unanswered
 from orchestrator.domain.provider_query.readback import known_objects, read_back
 from orchestrator.domain.provider_query.scope import (
@@ -75,6 +76,7 @@ class DoubtReadback:
                 doubt, self.record, at, services.limits.settle
             ),
             has_named=self._identity_has_named,
+            existed=lambda doubt: existed_before(self.record, doubt),
             scope_change=self._scope_change,
             where_to_look=self._manual_search,
         )

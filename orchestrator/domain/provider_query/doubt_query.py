@@ -34,7 +34,8 @@ class DoubtQuery:
     """
     One object in doubt and the ways to ask for it: its import id with its origin, and the number
     of a search. Where that is the instance's own, ``control`` is the number of the same search for
-    another instance, which provider state holds. ``obstacles`` say why a way is closed.
+    another instance, which provider state holds. ``by_own_tag``: the search is for what carries the
+    identity of the target. ``obstacles`` say why a way is closed.
     """
 
     doubt: Doubt
@@ -43,6 +44,7 @@ class DoubtQuery:
     origin: Literal["identity", "id"] = "identity"
     search: int | None = None
     control: int | None = None
+    by_own_tag: bool = False
     obstacles: tuple[str, ...] = ()
 
 
@@ -122,6 +124,7 @@ def _by_search(
     if key is None:
         return query
     template = step.search[key]
+    query = replace(query, by_own_tag=any(r.kind == "target_id" for r in template.references))
     if not _keyed(template):
         return replace(query, search=_number(searches, (key, None), template, lookup))
     own, resource = query.address, query.address.resource

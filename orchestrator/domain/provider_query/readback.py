@@ -16,11 +16,13 @@ from typing import Literal
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
+from orchestrator.domain.provider_query.ownership import ownership_of
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
 from orchestrator.domain.record.record import (
     Doubt,
     ManualSearch,
     OperationRecord,
+    Ownership,
     Readback,
     SettledDoubt,
 )
@@ -92,6 +94,7 @@ def read_back(
     at: datetime,
     seconds_left: Callable[[Doubt], float],
     has_named: Callable[[DoubtQuery], bool],
+    existed: Callable[[Doubt], bool],
     scope_change: Callable[[str], str | None],
     where_to_look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
@@ -99,6 +102,7 @@ def read_back(
     The doubts with their readbacks, asked for ``at`` that time; for ``seconds_left`` a request of
     the call that left a doubt may still be under way.
 
+    ``existed``: whether the provider refused the create because of an object that existed.
     ``has_named``: whether the identity of an object has named one that was created here.
     ``scope_change``: why the provider of a local name may ask elsewhere than it created, None where
     nothing says so. ``where_to_look``: where a person may look.
@@ -120,6 +124,15 @@ def read_back(
             why = f"{conclusion.why}; but {elsewhere}: it may have asked elsewhere"
             conclusion = replace(conclusion, verdict=verdict, why=why)
         adoptable = query.address.text not in known.occupied_addresses
+        ownership: Ownership | None = None
+        evidence = None
+        if conclusion.verdict == "exists" and len(conclusion.ids) == 1:
+            ownership, evidence = ownership_of(
+                query,
+                conclusion.ids[0],
+                by_search=conclusion.method == "search",
+                existed=existed(query.doubt),
+            )
         blocked = conclusion.ids and not adoptable
         nowhere = conclusion.verdict == "unknown" and not conclusion.ids
         readback = Readback(
@@ -130,6 +143,8 @@ def read_back(
             why=f"{conclusion.why}; {OCCUPIED}" if blocked else conclusion.why,
             at=at,
             look=where_to_look(query.doubt, provider) if nowhere else None,
+            ownership=ownership,
+            evidence=evidence,
         )
         doubts.append(query.doubt.model_copy(update={"readback": readback}))
     return tuple(doubts)
@@ -244,9 +259,9 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
                 unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
             for id_ in ids:
                 one = ("--adopt", f"{doubt.address}={id_}")
-                found.append((one, f"if {id_} is {doubt.address}: its attributes tell"))
+                found.append((one, _unproven(doubt, readback, id_)))
     if adopt:
-        why = "take over what was found; then it can be kept or destroyed"
+        why = "take over what is proven ours; then it can be kept or destroyed"
         found.insert(0, (tuple(adopt), why))
     if unknown:
         why = "where you have found it, with the provider's id: take it over"
@@ -255,3 +270,15 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
         why = "once you have looked, and know that it does not exist or does not matter"
         found.append((tuple(forget), why))
     return found
+
+
+def _unproven(doubt: Doubt, readback: Readback | None, id_: str) -> str:
+    """
+    What adopting an object means that nothing proves to be ours.
+    """
+    if readback is not None and readback.ownership in ("found", "foreign"):
+        return (
+            f"only if you know that {id_} is yours: {readback.evidence}; the doubt stays, and a "
+            "destroy of it needs --accept-adopted REASON"
+        )
+    return f"if {id_} is {doubt.address}: its attributes tell"

@@ -88,8 +88,11 @@ def conclude(
     resources = found.model_copy(update={"in_doubt": (*carried, *fresh)})
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
+    made = {address for address, action in evidence.journal.completed if action == "create"}
     changes: EntryChanges = {
         "resources": resources,
+        # What an apply has replaced is its own now, though a name may be its id as before.
+        "adopted": tuple(item for item in marker.adopted if item.address not in made),
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
         "verification": verification,
         "targets": marker.targets if left else (),

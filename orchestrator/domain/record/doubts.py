@@ -81,7 +81,9 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
         return "forgotten"
     if doubt.action == "forget" and look.accepted:
         return "accepted"
-    if doubt.address in look.ids and _is_object_in_doubt(doubt, record, look.ids[doubt.address]):
+    held = look.ids.get(doubt.address)
+    adopted = any(item.address == doubt.address and item.id == held for item in record.adopted)
+    if doubt.address in look.ids and not adopted and _is_object_in_doubt(doubt, record, held):
         return "in_state"
     if (
         doubt.action in ("update", "delete")

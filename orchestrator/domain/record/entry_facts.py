@@ -14,6 +14,7 @@ from orchestrator.domain.record.record import (
     Absence,
     AbsenceMethod,
     Actor,
+    AdoptedObject,
     Attempt,
     Command,
     EngineRef,
@@ -89,6 +90,7 @@ class EntryChanges(TypedDict, total=False):
     compensation: HookResult | None
     before_destroy: HookResult | None
     settled: tuple[SettledDoubt, ...]
+    adopted: tuple[AdoptedObject, ...]
     needs: tuple[str, ...]
     deployment: str | None
     verify_absence: AbsenceMethod | None

@@ -23,6 +23,12 @@ UNCLEAR = re.compile(
     re.IGNORECASE,
 )
 
+#: The provider has it already: it was there before, or an earlier request of ours made it.
+ALREADY_EXISTS = re.compile(
+    r"already\s*exists|AlreadyExist|EntityExists|BucketAlreadyOwned|Duplicate|\bConflict\b.*exist",
+    re.IGNORECASE,
+)
+
 #: Validation, permission and quota errors of the common providers and of HTTP APIs; a request that
 #: was throttled was not carried out either.
 SHIPPED = (
@@ -41,6 +47,16 @@ SHIPPED = (
     r"\bQuota\w* exceeded\b|\bRESOURCE_EXHAUSTED\b.*quota",
     r"\bStatusCode: ?(400|401|403|422|429)\b|\bError (40[013]|429)\b",
 )
+
+
+def says_already_exists(diagnostics: Iterable[Diagnostic], address: str) -> bool:
+    """
+    Whether the provider refused to create the object at an address because it exists.
+    """
+    return any(
+        item.address == address and ALREADY_EXISTS.search(f"{item.summary}\n{item.detail}")
+        for item in diagnostics
+    )
 
 
 def is_refusal(diagnostics: Iterable[Diagnostic], patterns: Iterable[str] = ()) -> bool:

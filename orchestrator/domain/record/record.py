@@ -35,6 +35,9 @@ SENSITIVE = "(sensitive)"
 SURGERY: frozenset[Command] = frozenset({"import", "untaint", "push", "unlock", "exec"})
 
 Settlement = Literal["forgotten", "accepted", "in_state", "refreshed", "absent", "adopted", "gone"]
+
+#: Whose an object is: ours is proven; found exists, by whom is not known; foreign is disproven.
+Ownership = Literal["ours", "found", "foreign"]
 Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
 
 
@@ -161,12 +164,28 @@ class ManualSearch(RecordModel):
     provider: dict[Word, str] = {}
 
 
+class AdoptedObject(RecordModel):
+    """
+    An object that was taken into the provider state and is not proven ours (law: not ours until
+    proven), and what speaks for and against.
+    """
+
+    address: str
+    type: str
+    id: str | None
+    ownership: Ownership
+    why: str
+    run_id: str
+    at: datetime
+
+
 class Readback(RecordModel):
     """
     What the provider answered when it was asked for an object in doubt, and ``why`` that means no
     more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
     create returned) or by a ``search``; ``ids`` are what was found, or the candidates.
     ``adoptable`` is False where the address of the object in doubt holds another one.
+    ``ownership`` is set where one object was found; ``evidence`` is what speaks for and against.
     """
 
     verdict: Literal["exists", "absent", "unknown"]
@@ -176,15 +195,17 @@ class Readback(RecordModel):
     why: str
     at: datetime
     look: ManualSearch | None = None
+    ownership: Ownership | None = None
+    evidence: str | None = None
 
     @property
     def adopts(self) -> str | None:
         """
-        The id under which the object may be adopted; None where none was found, more than one, or
-        where its address is taken.
+        The id under which the object may be adopted because it is proven ours; None where none was
+        found, more than one, where nothing proves it, or where its address is taken.
         """
-        sure = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
-        return self.ids[0] if sure else None
+        found = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
+        return self.ids[0] if found and self.ownership == "ours" else None
 
 
 class SavedState(RecordModel):
@@ -215,6 +236,16 @@ class Doubt(RecordModel):
     why: str
     readback: Readback | None = None
     saved: SavedState | None = None
+
+    def is_proven(self, object_id: str | None) -> bool:
+        """
+        Whether the object with this id is proven to be the one in doubt: its create returned that
+        id, or the provider showed it to be ours.
+        """
+        if self.id is not None:
+            return self.id == object_id
+        found = self.readback
+        return found is not None and found.ownership == "ours" and found.ids == (object_id,)
 
 
 class SettledDoubt(RecordModel):
@@ -384,6 +415,7 @@ class OperationRecord(RecordModel):
     compensation: HookResult | None = None  # until the next apply, like the other
     before_destroy: HookResult | None = None
     settled: tuple[SettledDoubt, ...] = ()
+    adopted: tuple[AdoptedObject, ...] = ()  # not proven ours
     needs: tuple[Word, ...] = ()  # the steps that it needs directly, as it was applied
     deployment: Word | None = None  # the digest of what was applied (`domain.frozen`)
     verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done

@@ -16,6 +16,7 @@ from orchestrator.domain.record.doubts import StateObservation, missing_from_sta
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.record.record import (
+    AdoptedObject,
     Attempt,
     Fault,
     OperationRecord,
@@ -72,6 +73,8 @@ def surgery_ended(
         "resources": held,
         "provider_state": with_serial_of(marker.provider_state, state),
     }
+    if state is not None:
+        changes["adopted"] = _unproven_imports(marker, before, state)
     return failed(marker, fault, changes, stamp, command=command)
 
 
@@ -82,7 +85,8 @@ def _provider_state_now(
     What the provider state holds now. An object that surgery took out of it lives on: it stays in
     the inventory, until an apply or reconcile asks for a reason.
     """
-    settled = _settled_by_surgery(marker, before, state)
+    adopted = _unproven_imports(marker, before, state)
+    settled = _settled_by_surgery(marker, before, state, adopted)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
     resources = before.resources.model_copy(
         update={
@@ -94,6 +98,7 @@ def _provider_state_now(
     return {
         "resources": resources,
         "settled": (*before.settled, *settled),
+        "adopted": (*before.adopted, *adopted),
         "provider_state": with_serial_of(before.provider_state, state),
     }
 
@@ -174,17 +179,57 @@ def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     return (state.lineage, state.serial if state.lineage else None) != known
 
 
+def _unproven_imports(
+    marker: OperationRecord, before: OperationRecord | None, state: PulledState
+) -> tuple[AdoptedObject, ...]:
+    """
+    The objects that the surgery imported and that nothing proves to be ours: neither a doubt about
+    that very object nor the inventory from before.
+    """
+    doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
+    ours = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
+    known = {(item.type, item.id) for item in before.adopted} if before else set()
+    adopted = []
+    for address in _imported(marker):
+        if address not in state.ids:
+            continue
+        id_, kind = state.ids[address], type_of(address)
+        doubt = doubts.get(address)
+        if (kind, id_) in ours | known or (doubt is not None and doubt.is_proven(id_)):
+            continue
+        readback = doubt.readback if doubt is not None and doubt.readback else None
+        same = readback is not None and id_ in readback.ids
+        adopted.append(
+            AdoptedObject(
+                address=address,
+                type=kind,
+                id=id_,
+                ownership=(readback.ownership if readback and same else None) or "found",
+                why=(readback.evidence if readback and same else None)
+                or "a person imported it; nothing proves that this target made it",
+                run_id=marker.run_id,
+                at=marker.updated_at,
+            )
+        )
+    return tuple(adopted)
+
+
 def _settled_by_surgery(
-    marker: OperationRecord, before: OperationRecord, state: PulledState
+    marker: OperationRecord,
+    before: OperationRecord,
+    state: PulledState,
+    adopted: Iterable[AdoptedObject],
 ) -> Iterable[SettledDoubt]:
     """
-    The doubts that the surgery answered. What a person imported at an address in doubt is adopted,
-    unless it is not the object in doubt.
+    The doubts that the surgery answered. What a person imported at an address in doubt is adopted
+    where it is proven to be the object in doubt; beside any other the doubt stays.
     """
+    unproven = {item.address for item in adopted}
     sound = {
         address: held
         for address, held in state.ids.items()
-        if held is None or managing_address(state, address, held) is None
+        if address not in unproven
+        and (held is None or managing_address(state, address, held) is None)
     }
     look = StateObservation(
         at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=sound

@@ -56,6 +56,7 @@ _CLEARED: EntryChanges = {
     "outputs_from": {},
     "sensitive_outputs": (),
     "verification": None,
+    "adopted": (),
 }
 
 #: An apply is new work: what was done to undo the work before it no longer counts.
