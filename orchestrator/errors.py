@@ -61,6 +61,7 @@ Reason = Literal[
     "reason_missing",
     "secret_needed",
     "serial_back",
+    "settling",
     "several_runs",
     "snapshot_missing",
     "state_missing",

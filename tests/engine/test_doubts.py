@@ -51,6 +51,7 @@ class Place:
         self.project.copy("fixtures/fakecloud/modules/server")
         shutil.move(self.project.root / "fixtures/fakecloud/modules", self.project.root / "modules")
         provide(self.project, self.cloud, mirror)
+        self.project.write("orchestrator.yaml", "settle_seconds: 0\n")
 
     def blueprint(self, name: str, names: str = "[]", more: str = "") -> str:
         """

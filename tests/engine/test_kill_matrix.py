@@ -133,9 +133,11 @@ class Scene:
 
     def adopt(self) -> Ended:
         """
-        Take that one over.
+        Take that one over, once the settling time has passed.
         """
-        return self.reconcile("--adopt", f"{ADDRESS}={self.found}")
+        self.project.write("orchestrator.yaml", "settle_seconds: 0\n")
+        known = ("--forget", ADDRESS, "--reason", "there was none before")
+        return self.reconcile("--adopt", f"{ADDRESS}={self.found}", *known)
 
     def check_sound(self) -> None:
         """

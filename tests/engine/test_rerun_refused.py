@@ -139,6 +139,7 @@ def test_a_rollback_uses_the_lock_file_of_then(project: Project, cloud: Cloud) -
 
 def chain(project: Project, hindrance: Path) -> None:
     project.write("modules/thing/main.tf", THING)
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
     project.write("blueprints/chain.yaml", CHAIN.replace("HINDRANCE", str(hindrance)))
 
 

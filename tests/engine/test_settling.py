@@ -339,6 +339,7 @@ def test_an_address_in_doubt_in_two_steps_is_forgotten_in_one(
     the other one stays in doubt.
     """
     project.write("blueprints/twins.yaml", TWINS)
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
     for name in ("one", "two"):
         cloud.arm("create", name, "lost_answer")
     project.run("apply", "twins", "--yes", "--on-failure", "continue")

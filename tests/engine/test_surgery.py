@@ -34,6 +34,7 @@ SPARE = 'fakecloud_server.more["spare"]'
 @pytest.fixture
 def project(project: Project) -> Project:
     project.write("blueprints/shop.yaml", TEXT)
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
     return project
 
 
@@ -49,18 +50,27 @@ def lost_create(project: Project, cloud: Cloud) -> None:
     assert project.run("apply", "shop", "--yes").code == 11
 
 
+def adopting(object_id: str) -> tuple[str, ...]:
+    """
+    Take over what was found for the spare server, and close the doubt about it.
+    """
+    known = ("--forget", SPARE, "--reason", "there was no such server before")
+    return "--adopt", f"{SPARE}={object_id}", *known
+
+
 @every_engine
 def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     """
-    Laws: intent first; only success makes ok.
-    A marker with what is imported, then the status and error from before with the
-    doubt settled as adopted; only the reconcile that follows, by an empty plan, makes `ok`. The
-    next apply has nothing to do, and there is one object each.
+    Laws: intent first; only success makes ok; not ours until proven.
+    A marker with what is imported, then the status and error from before: nothing proves that this
+    is the object in doubt, so a person closes that. Only the reconcile that follows, by an empty
+    plan, makes `ok`. The next apply has nothing to do, and there is one object each; a destroy
+    names what was adopted, and wants a reason.
     """
     lost_create(project, cloud)
     spare = ids(cloud)["spare"]
 
-    ended = project.run("reconcile", "shop", "--yes", "--adopt", f"{SPARE}={spare}")
+    ended = project.run("reconcile", "shop", "--yes", *adopting(spare))
 
     assert ended.code == 0, ended.said
     failed, marker, restored, reconciled = project.history(STEP)[1:]
@@ -68,15 +78,43 @@ def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     assert marker["resources"]["planned"] == [{"address": SPARE, "action": "import"}]
     assert restored["status"] == "error"
     assert restored["error"] == failed["error"]
-    assert restored["resources"]["in_doubt"] == []
-    assert [(s["doubt"]["address"], s["how"]) for s in restored["settled"]] == [(SPARE, "adopted")]
+    assert [doubt["address"] for doubt in restored["resources"]["in_doubt"]] == [SPARE]
+    assert [(a["address"], a["ownership"]) for a in restored["adopted"]] == [(SPARE, "found")]
     attempt = restored["last_attempt"]
     assert (attempt["command"], attempt["mutated"], attempt["error"]) == ("import", True, None)
     assert attempt["run_id"] == marker["run_id"]
     assert restored["provider_state"]["serial"] > failed["provider_state"]["serial"]
     assert reconciled["status"] == "ok"
+    assert [(s["doubt"]["address"], s["how"]) for s in reconciled["settled"]] == [
+        (SPARE, "forgotten")
+    ]
     assert project.run("apply", "shop", "--yes", "--json").row["created"] == []
     assert sorted(filter(None, ids(cloud))) == ["spare", "web"]
+    refused = project.run("destroy", "shop", "--yes")
+    assert (refused.code, f"{SPARE} ({spare})" in refused.said) == (4, True), refused.said
+    assert len(ids(cloud)) == 2
+    project.ok("destroy", "shop", "--yes", "--accept-adopted", "it was made for a test")
+    assert ids(cloud) == {}
+
+
+def test_beside_the_adoption_of_a_stranger_the_doubt_stays(project: Project, cloud: Cloud) -> None:
+    """
+    Law: not ours until proven.
+    The one that was made is still looked for, and nothing renames or deletes the stranger: an apply
+    is refused, and so is a destroy.
+    """
+    lost_create(project, cloud)
+    stranger = cloud.create_out_of_band("fakecloud_server", "stranger")
+
+    adopted = project.run("reconcile", "shop", "--yes", "--adopt", f"{SPARE}={stranger}")
+    record = project.record(STEP)
+
+    assert adopted.code == 11, adopted.said
+    assert [doubt["address"] for doubt in record["resources"]["in_doubt"]] == [SPARE]
+    assert [(a["address"], a["id"]) for a in record["adopted"]] == [(SPARE, stranger)]
+    assert project.run("apply", "shop", "--yes").code == 11
+    assert project.run("destroy", "shop", "--yes").code == 4
+    assert "stranger" in ids(cloud)
 
 
 def test_it_is_not_done_without_approval(project: Project, cloud: Cloud) -> None:
@@ -134,7 +172,7 @@ def test_an_adoption_loads_provider_schemas_twice(
     lost_create(project, cloud)
     engine = watched(project, tmp_path / "watched")
 
-    project.ok("reconcile", "shop", "--yes", "--adopt", f"{SPARE}={ids(cloud)['spare']}")
+    project.ok("reconcile", "shop", "--yes", *adopting(ids(cloud)["spare"]))
 
     heavy = ("import", "plan", "apply", "init", "show", "validate", "refresh")
     assert [verb for verb in heavy for _ in engine.calls(verb)] == ["import", "plan"]
@@ -149,7 +187,7 @@ def test_an_engine_killed_in_an_import_is_settled(
     error from before is back with the attempt beside it, and the adoption can be done again.
     """
     lost_create(project, cloud)
-    before, adopt = project.record(STEP), ("--adopt", f"{SPARE}={ids(cloud)['spare']}")
+    before, adopt = project.record(STEP), adopting(ids(cloud)["spare"])
     engine = watched(project, tmp_path / "watched")
     engine.hold("import")
     tool = project.start("reconcile", "shop", "--yes", *adopt)
@@ -187,7 +225,7 @@ def test_an_import_that_is_stopped_is_recorded(project: Project, cloud: Cloud) -
     record = project.record(STEP)
     assert ended.code == 130, ended.said
     assert (record["status"], record["error"]) == (before["status"], before["error"])
-    assert [item["how"] for item in record["settled"]] == ["adopted"]
+    assert [item["id"] for item in record["adopted"]] == [spare]
     assert record["last_attempt"]["error"] is None
     assert [e["status"] for e in project.history(STEP)[before["sequence"] :]] == [
         "running",

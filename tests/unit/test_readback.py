@@ -442,7 +442,7 @@ def test_choices() -> None:
     )
     assert [options for options, _ in found] == [
         ("--adopt", "s.a=1", "--adopt", "s.b=2"),
-        ("--adopt", "s.c=3"),
+        ("--adopt", "s.c=3", "--forget", "s.c"),
         ("--forget", "s.g"),
         ("--adopt", "s.d=ID", "--adopt", "s.e=5"),
         (
@@ -484,6 +484,16 @@ def test_what_is_not_proven_ours_is_offered_with_what_speaks_against_it() -> Non
     """
     found = doubt_options([doubt("s.a", "exists", ["1"], ownership="foreign")])
     (adopt, why), (forget, _) = found
-    assert (adopt, forget) == (("--adopt", "s.a=1"), ("--forget", "s.a"))
-    assert "its tag; the doubt stays" in why
+    assert (adopt, forget) == (("--adopt", "s.a=1", "--forget", "s.a"), ("--forget", "s.a"))
+    assert why.endswith("; its tag")
+    assert "--accept-adopted" in why
+
+
+def test_what_was_found_is_taken_over_in_one_command() -> None:
+    """
+    The word of a person closes the doubts that the adoption leaves open.
+    """
+    both = [doubt(address, "exists", ["1"], ownership="found") for address in ("s.a", "s.b")]
+    (adopt, why), _ = doubt_options(both)
+    assert adopt == ("--adopt", "s.a=1", "--forget", "s.a", "--adopt", "s.b=1", "--forget", "s.b")
     assert "--accept-adopted" in why

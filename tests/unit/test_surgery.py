@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from orchestrator.app.surgery.requested_operations import check_settled
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import StateObservation, settle_doubts
@@ -430,3 +431,30 @@ def test_our_options_come_after_the_verb() -> None:
     command = EngineCommand.parse(["state", "show", "-x", "a.b"])
 
     assert command.words("-no-color") == ("state", "show", "-no-color", "-x", "a.b")
+
+
+@pytest.mark.parametrize(
+    ("doubt", "age", "left"),
+    [
+        (LOST.model_copy(update={"at": START}), 20, 40),
+        (LOST.model_copy(update={"at": START}), 60, None),
+        (LOST.model_copy(update={"at": START, "action": "delete"}), 1, 59),
+        (LOST.model_copy(update={"at": START, "action": "forget"}), 1, None),
+    ],
+)
+def test_nobody_forgets_what_may_still_be_under_way(
+    doubt: Doubt, age: int, left: int | None
+) -> None:
+    """
+    Law: evidence before a person's word.
+    Refused with the seconds left; what has left the provider state has no request under way.
+    """
+    record = failed(resources=Resources(in_doubt=(doubt,)))
+    now = START + timedelta(seconds=age)
+    check_settled([record], (), at=now, settle=60)
+    if left is None:
+        check_settled([record], ["s.lost"], at=now, settle=60)
+        return
+    with pytest.raises(Refused) as caught:
+        check_settled([record], ["s.lost"], at=now, settle=60)
+    assert (caught.value.reason, caught.value.hint) == ("settling", f"ask again in {left} s")

@@ -4,22 +4,25 @@ The surgery that ``reconcile`` was asked for, step by step, before it looks for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import PreparedStep, pull
-from orchestrator.app.surgery.state_locks import check_breakable
+from orchestrator.app.surgery.state_locks import check_breakable, state_lock_of
 from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.surgery import managing_address, same_content
 from orchestrator.domain.recovery.command_line import command_line, step_options
-from orchestrator.errors import Invalid, Problem, Refused
+from orchestrator.errors import Invalid, Problem, Refused, StateLocked
 from orchestrator.ports.engine import Import, Push, Unlock, Untaint
 
 
@@ -49,6 +52,10 @@ def check_requested_operations(
     ]
     if problems:
         raise Invalid(problems)
+    services = runner.services
+    check_settled(
+        records.values(), request.forget, at=services.clock.now(), settle=services.limits.settle
+    )
     if request.unlock and len(steps) != 1:
         named = ", ".join(steps) or "none"
         raise Invalid(
@@ -61,6 +68,30 @@ def check_requested_operations(
         raise Refused(
             "no_errored_state",
             "no provider state waits to be saved: there is no errored.tfstate",
+        )
+
+
+def check_settled(
+    records: Iterable[OperationRecord], forgotten: Collection[str], *, at: datetime, settle: float
+) -> None:
+    """
+    Refused where a person forgets an object (law: evidence before a person's word) while a request
+    of the call that left it in doubt may still be under way.
+    """
+    waiting = {
+        doubt.address: left
+        for record in records
+        for doubt in record.resources.in_doubt
+        if doubt.address in forgotten and doubt.action != "forget"
+        for left in [settling_seconds_left(doubt, record, at, settle)]
+        if left > 0
+    }
+    if waiting:
+        raise Refused(
+            "settling",
+            f"a request for {', '.join(waiting)} may still be under way: nobody can say yet that "
+            "it does not exist",
+            hint=f"ask again in {math.ceil(max(waiting.values()))} s",
         )
 
 
@@ -87,6 +118,9 @@ def _requested_operations(
     """
     record = runner.steps.records.get(name)
     found: list[Callable[[], StateOperationResult | None]] = []
+    doubted = _addresses_in_doubt(record) if record else ()
+    if not request.unlock and any(address in doubted for address in request.forget):
+        found.append(partial(_check_unlocked, runner, name))
     if request.unlock:
         found.append(partial(_unlock, runner, name, request.unlock))
     if _errored_state_file(runner, name) is not None:
@@ -104,6 +138,21 @@ def _requested_operations(
     if objects:  # on a state that lacks what is unsaved they would leave that behind
         found.append(partial(runner.check_saved, name))
     return (*found, *objects)
+
+
+def _check_unlocked(runner: StepRunner, name: str) -> None:
+    """
+    StateLocked where somebody holds the lock of the step's provider state: an engine that may yet
+    make the object.
+    """
+    prepared = runner.steps.prepared[name]
+    lock = state_lock_of(runner.services, prepared, name, runner.session.run_id)
+    if lock is not None:
+        raise StateLocked(
+            f"the provider state is locked: {lock}; whoever holds it may yet make the object",
+            lock_id=lock.id,
+            hint="wait for its holder",
+        )
 
 
 def import_object(

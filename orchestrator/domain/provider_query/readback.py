@@ -241,6 +241,7 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     what for.
     """
     adopt: list[str] = []
+    unproven: list[str] = []
     unknown: list[str] = []
     forget: list[str] = []
     found: list[tuple[tuple[str, ...], str]] = []
@@ -255,14 +256,18 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
             adopt += ["--adopt", f"{doubt.address}={readback.adopts}"]
         else:
             forget += ["--forget", doubt.address]
+            if readback is not None and readback.ownership == "found":
+                unproven += [*_adopt_and_forget(doubt, ids[0])]
+                continue
             if not ids and adoptable and doubt.action in ("create", "forget"):
                 unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
             for id_ in ids:
-                one = ("--adopt", f"{doubt.address}={id_}")
-                found.append((one, _unproven(doubt, readback, id_)))
+                found.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
     if adopt:
         why = "take over what is proven ours; then it can be kept or destroyed"
         found.insert(0, (tuple(adopt), why))
+    if unproven:
+        found.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
     if unknown:
         why = "where you have found it, with the provider's id: take it over"
         found.append((tuple(unknown), why))
@@ -272,13 +277,21 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     return found
 
 
-def _unproven(doubt: Doubt, readback: Readback | None, id_: str) -> str:
+#: What adopting an object means that nothing proves to be ours.
+_ONLY_IF_KNOWN = (
+    "only if you know that what was found is yours (your word closes the doubt, and a destroy of "
+    "it needs --accept-adopted REASON)"
+)
+
+
+def _adopt_and_forget(doubt: Doubt, id_: str) -> tuple[str, ...]:
     """
-    What adopting an object means that nothing proves to be ours.
+    Beside an adoption that proves nothing the doubt stays, unless a person closes it.
     """
-    if readback is not None and readback.ownership in ("found", "foreign"):
-        return (
-            f"only if you know that {id_} is yours: {readback.evidence}; the doubt stays, and a "
-            "destroy of it needs --accept-adopted REASON"
-        )
+    return "--adopt", f"{doubt.address}={id_}", "--forget", doubt.address
+
+
+def _why_unproven(doubt: Doubt, readback: Readback | None, id_: str) -> str:
+    if readback is not None and readback.ownership is not None:
+        return f"{_ONLY_IF_KNOWN}; {readback.evidence}"
     return f"if {id_} is {doubt.address}: its attributes tell"
