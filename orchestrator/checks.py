@@ -26,9 +26,12 @@ from orchestrator.domain.blueprint.check_settings import (
     CommandCheck,
     HttpCheck,
     TcpCheck,
+    check_name,
     read_check,
 )
-from orchestrator.domain.record.record import Check, Json
+from orchestrator.domain.blueprint.references import Resolved
+from orchestrator.domain.record.record import Check
+from orchestrator.domain.secret_leaves import without_leaves
 from orchestrator.ports.system import Clock, StopToken
 
 _SHORTEST_TRY = 1.0  # seconds, so that the last try before the end is a fair one
@@ -36,6 +39,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
 _TICK = 0.05  # seconds between two looks at the stop token
 _BODY = 1024 * 1024  # bytes of an answer that are searched
 _DETAIL = 200  # characters
+_TAIL = 64 * 1024  # bytes of a command's output that are looked at
 
 _STOPPED = "stopped"
 
@@ -50,23 +54,41 @@ class SystemChecks:
     """
     Checks against the network and the programs of this machine.
 
-    Names and details of the results are one line each and not masked.
+    ``environment`` is what their commands are given; values of inputs are not among it.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, environment: Mapping[str, str] | None = None) -> None:
         self._clock = clock
+        self._environment = environment
 
     def run(
-        self, kind: str, settings: Mapping[str, Json], *, directory: Path, stop: StopToken
+        self,
+        kind: str,
+        settings: Resolved,
+        *,
+        mask: Callable[[str], str],
+        directory: Path,
+        stop: StopToken,
     ) -> Check:
         """
         Try until the check holds, its ``within`` is over, or somebody asks to stop. A try under way
         when ``within`` ends may take a second more; bad settings are a check that fails.
+
+        Name and detail are masked, and after that one line each: what is cut or quoted before a
+        secret is looked for in it may hide the secret from the mask only.
         """
+        shown = without_leaves(dict(settings.value), settings.leaves().keys())
+        name = _line(mask(check_name(kind, shown)))
         try:
-            check = read_check(kind, settings)
+            check = read_check(kind, settings.value)
         except BadSettings as exc:
-            return Check(name=kind, passed=False, detail=_line(f"settings: {exc}"))
+            return Check(name=name, passed=False, detail=_line(mask(f"settings: {exc}")))
+        passed, detail = self._until_it_holds(check, directory, stop)
+        return Check(name=name, passed=passed, detail=_line(mask(detail)))
+
+    def _until_it_holds(
+        self, check: AnyCheck, directory: Path, stop: StopToken
+    ) -> tuple[bool, str]:
         end = self._clock.monotonic() + check.pacing.within
         pause = check.pacing.interval or _FIRST_PAUSE
         tries = 0
@@ -76,10 +98,10 @@ class SystemChecks:
             left = end - self._clock.monotonic()
             if result.passed or (left <= 0 and not stop.stopping):
                 detail = result.detail if tries == 1 else f"{result.detail} ({tries} tries)"
-                return Check(name=_line(check.name), passed=result.passed, detail=_line(detail))
+                return result.passed, detail
             self._rest(min(pause, left), stop)
             pause = check.pacing.interval or min(pause * 2, _LONGEST_PAUSE)
-        return Check(name=_line(check.name), passed=False, detail=_STOPPED)
+        return False, _STOPPED
 
     def _limit(self, check: AnyCheck, end: float) -> float:
         if not check.pacing.within:
@@ -93,15 +115,18 @@ class SystemChecks:
             self._clock.sleep(min(_TICK, left))
 
     def _attempt(self, check: AnyCheck, limit: float, directory: Path, stop: StopToken) -> _Try:
-        match check:
-            case HttpCheck():
-                return self._beside(lambda: _http(check, limit), limit, stop)
-            case TcpCheck():
-                return self._beside(lambda: _tcp(check, limit), limit, stop)
-            case CommandCheck():
-                return self._command(check, limit, directory, stop)
-            case _:
-                assert_never(check)
+        try:
+            match check:
+                case HttpCheck():
+                    return self._beside(lambda: _http(check, limit), limit, stop)
+                case TcpCheck():
+                    return self._beside(lambda: _tcp(check, limit), limit, stop)
+                case CommandCheck():
+                    return self._command(check, limit, directory, stop)
+                case _:
+                    assert_never(check)
+        except (ArithmeticError, OSError, RuntimeError, ValueError) as exc:
+            return _Try(passed=False, detail=_why(exc))
 
     def _beside(self, work: Callable[[], _Try], limit: float, stop: StopToken) -> _Try:
         """
@@ -109,7 +134,16 @@ class SystemChecks:
         answer that drips in byte by byte can be interrupted.
         """
         results: list[_Try] = []
-        thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
+
+        def attempt() -> None:
+            # Whatever a library makes of an odd address or answer is a check that failed: raised,
+            # it would end a run between a mutation and its record.
+            try:
+                results.append(work())
+            except Exception as exc:
+                results.append(_Try(passed=False, detail=_why(exc)))
+
+        thread = threading.Thread(target=attempt, daemon=True)
         thread.start()
         end = self._clock.monotonic() + limit + _SHORTEST_TRY
         while thread.is_alive():
@@ -126,7 +160,7 @@ class SystemChecks:
         except (OSError, ValueError) as exc:
             return _Try(passed=False, detail=f"cwd: {_why(exc)}")
         if not where.is_relative_to(directory.resolve()):
-            return _Try(passed=False, detail=f"cwd {check.cwd} leaves the project")
+            return _Try(passed=False, detail="cwd leaves the project")
         with tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(
@@ -136,9 +170,10 @@ class SystemChecks:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    env=self._variables(check),
                 )
             except (OSError, ValueError) as exc:
-                return _Try(passed=False, detail=f"cannot start {check.argv[0]}: {_why(exc)}")
+                return _Try(passed=False, detail=f"the program cannot be started: {_why(exc)}")
             end = self._clock.monotonic() + limit
             while True:
                 with suppress(subprocess.TimeoutExpired):
@@ -153,6 +188,12 @@ class SystemChecks:
             said = _last_line(output)
             detail = f"exit code {code}, expected {check.exit_code}"
             return _Try(passed=False, detail=f"{detail}: {said}" if said else detail)
+
+    def _variables(self, check: CommandCheck) -> dict[str, str] | None:
+        if self._environment is None and not check.environment:
+            return None
+        given = os.environ if self._environment is None else self._environment
+        return {**given, **check.environment}
 
 
 def _http(check: HttpCheck, limit: float) -> _Try:
@@ -184,7 +225,7 @@ def _http(check: HttpCheck, limit: float) -> _Try:
         to = f" to {location} (redirects are not followed)" if location else ""
         return _Try(passed=False, detail=f"answered {status}{to}, expected {expected}")
     if check.contains not in body:
-        return _Try(passed=False, detail=f"answered {status} without {check.contains!r}")
+        return _Try(passed=False, detail=f"answered {status} without the text of `contains`")
     return _Try(passed=True, detail=f"answered {status}")
 
 
@@ -242,8 +283,14 @@ def _why(exc: BaseException) -> str:
 
 
 def _last_line(output: IO[bytes]) -> str:
-    output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
+    """
+    The last line that is not empty, whole: of a part of one a secret might not be recognised.
+    """
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _TAIL))
     lines = output.read().decode(errors="replace").split("\n")
+    if size > _TAIL:
+        lines[0] = "" if len(lines) > 1 else "(its last line is too long to be shown)"
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

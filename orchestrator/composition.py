@@ -177,7 +177,7 @@ def open_services(
             engine=TerraformEngine(info, environment=environment, processes=processes),
             work=project.own_dir / "work",
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
-            checks=SystemChecks(clock),
+            checks=SystemChecks(clock, environment),
             approver=approver,
             stop=stop,
             masker=masker,

@@ -132,6 +132,12 @@ class Masker:
                 return value if self._numbers.isdisjoint(_digits(value)) else MARK
         return value
 
+    def hides(self, value: Json) -> bool:
+        """
+        Whether something in the value would come out masked, or has come out masked.
+        """
+        return self.mask_json(value) != value or MARK in json.dumps(value, default=str)
+
     def _compiled(self) -> re.Pattern[str]:
         with self._lock:
             if self._pattern is None:

@@ -5,14 +5,15 @@ approvals and checks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
+    from orchestrator.domain.blueprint.references import Resolved
     from orchestrator.domain.events.events import Event, PlanReady
-    from orchestrator.domain.record.record import Check, Json, ProcessIdentity
+    from orchestrator.domain.record.record import Check, ProcessIdentity
     from orchestrator.domain.record.states import Liveness
 
 
@@ -109,8 +110,15 @@ class Checks(Protocol):
     """
 
     def run(
-        self, kind: str, settings: Mapping[str, Json], *, directory: Path, stop: StopToken
+        self,
+        kind: str,
+        settings: Resolved,
+        *,
+        mask: Callable[[str], str],
+        directory: Path,
+        stop: StopToken,
     ) -> Check:
         """
-        Run one check until it holds or its ``within`` has passed. Never raises for a failing check.
+        Run one check until it holds or its ``within`` has passed. Never raises, whatever the
+        settings. No secret of the settings, and nothing that ``mask`` knows, is in what it returns.
         """

@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,10 +18,18 @@ import pytest
 
 from orchestrator.checks import SystemChecks
 from orchestrator.domain.blueprint.check_settings import validate_check
+from orchestrator.domain.blueprint.references import Resolved
+from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Check, Json
+from orchestrator.domain.secret_leaves import LeafPath
+from orchestrator.engine.process.environment import child_environment
 from tests.fakes.clock import SetClock, SetStop
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "fakecloud"
+
+
+#: As the tool makes it from its own.
+ENVIRONMENT, _ = child_environment({**os.environ, "ORCHESTRATOR_INPUT_x": "secret"})
 
 
 class Web:
@@ -82,9 +90,22 @@ def run(
     *,
     clock: SetClock | None = None,
     stop: SetStop | None = None,
+    secrets: Collection[LeafPath] = (),
+    known: Sequence[str] = (),
 ) -> Check:
-    checks = SystemChecks(clock or SetClock())
-    return checks.run(kind, settings, directory=directory, stop=stop or SetStop())
+    """
+    The result of a check; ``secrets`` are leaves of its settings, ``known`` what the masker knows.
+    """
+    masker = Masker()
+    for text in known:
+        masker.add(text)
+    return SystemChecks(clock or SetClock(), ENVIRONMENT).run(
+        kind,
+        Resolved(settings, dict.fromkeys(secrets, "inputs.secret")),
+        mask=masker.mask,
+        directory=directory,
+        stop=stop or SetStop(),
+    )
 
 
 def test_an_http_check_holds_when_the_answer_is_as_expected(web: Web) -> None:
@@ -106,7 +127,7 @@ def test_an_http_check_holds_when_the_answer_is_as_expected(web: Web) -> None:
     [
         ((503, "", {}), {}, "answered 503, expected 200"),
         ((200, "", {}), {"status": [301, 404]}, "answered 200, expected 301 or 404"),
-        ((200, "sick", {}), {"contains": "fine"}, "answered 200 without 'fine'"),
+        ((200, "sick", {}), {"contains": "fine"}, "answered 200 without the text of `contains`"),
         (
             (302, "", {"Location": "http://other/"}),
             {},
@@ -325,7 +346,7 @@ def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
 
     assert (check.passed, check.detail) == (
         False,
-        "cannot start no-such-program: no such file or directory",
+        "the program cannot be started: no such file or directory",
     )
 
 
@@ -338,7 +359,7 @@ def test_a_command_stays_within_the_project(tmp_path: Path, cwd: str) -> None:
 
     check = run("command", {"argv": ["true"], "cwd": cwd}, tmp_path)
 
-    assert (check.passed, check.detail) == (False, f"cwd {cwd} leaves the project")
+    assert (check.passed, check.detail) == (False, "cwd leaves the project")
 
 
 def test_nothing_is_tried_after_a_stop(tmp_path: Path) -> None:
@@ -400,3 +421,104 @@ def test_what_holds_a_reference_is_taken_to_be_right(kind: str, settings: dict[s
     Before references are resolved only literal settings can be wrong.
     """
     assert validate_check(kind, settings) == []
+
+
+BAD_HOSTS = [
+    ("http", {"url": "http://[::::]/"}),
+    ("http", {"url": "http://a\u2100b/"}),
+    ("http", {"url": "http://" + "a" * 64 + "/"}),
+    ("http", {"url": "http://a..b/"}),
+    ("tcp", {"address": "[::::]:80"}),
+    ("tcp", {"host": "a\u2100b", "port": 80}),
+    ("tcp", {"host": ":::", "port": 80}),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings"), BAD_HOSTS, ids=repr)
+def test_a_host_that_cannot_be_written_is_told_at_load_time_and_fails_the_check(
+    kind: str, settings: dict[str, Json]
+) -> None:
+    """
+    What the standard library raises on is refused by name; from an output it is a failed check.
+    """
+    assert validate_check(kind, settings)
+    assert not run(kind, settings).passed
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("http", {"url": "http://127.0.0.1/\x00"}),
+        ("http", {"url": "http://127.0.0.1/\udc80"}),
+        ("http", {"url": "http://127.0.0.1/", "method": "G\nT"}),
+        ("http", {"url": "http://127.0.0.1/", "headers": {"a\nb": "c"}}),
+        ("http", {"url": "http://127.0.0.1/", "headers": {"a": "\u2100"}}),
+        ("tcp", {"host": "a\x00b", "port": 80}),
+        ("command", {"argv": ["true", "\x00"]}),
+        ("command", {"argv": ["true"], "environment": {"A=B": "c"}}),
+        ("command", {"argv": ["true"], "environment": {"A": "\x00"}}),
+        ("command", {"argv": ["true"], "cwd": "\x00"}),
+    ],
+    ids=repr,
+)
+def test_a_check_never_raises(kind: str, settings: dict[str, Json], tmp_path: Path) -> None:
+    """
+    A check runs between a mutation and its record: whatever its settings are, it fails at most.
+    """
+    assert not run(kind, settings, tmp_path).passed
+
+
+LONG = "t0ken-" + "0123456789abcdef" * 30
+SPACED = "pass  word"
+QUOTED = 'it\'s "quoted" \\ thrice'
+
+
+@pytest.mark.parametrize("secret", [LONG, SPACED, QUOTED], ids=["long", "spaced", "quoted"])
+@pytest.mark.parametrize("known_as", ["leaf", "text"])
+def test_a_secret_in_the_settings_is_in_no_name_and_no_detail(
+    secret: str, known_as: str, tmp_path: Path
+) -> None:
+    """
+    Law: secrets travel with values.
+    It is masked before anything is cut, collapsed or quoted: no part of it shows.
+    """
+    settings: list[tuple[str, dict[str, Json], LeafPath]] = [
+        ("command", {"argv": ["false", secret]}, ("argv", 1)),
+        ("command", {"argv": [secret]}, ("argv", 0)),
+        ("command", {"argv": ["true"], "cwd": f"../{secret}"}, ("cwd",)),
+        ("command", {"argv": ["sh", "-c", 'echo "$1"; exit 1', "x", secret]}, ("argv", 4)),
+        ("http", {"url": f"http://127.0.0.1:1/{secret}"}, ("url",)),
+        ("http", {"url": f"ftp://{secret}"}, ("url",)),
+        ("tcp", {"host": secret, "port": 1}, ("host",)),
+        ("tcp", {"address": secret}, ("address",)),
+    ]
+    for kind, given, leaf in settings:
+        secrets = [leaf] if known_as == "leaf" else []
+        check = run(kind, given, tmp_path, secrets=secrets, known=[secret])
+
+        said = f"{check.name} {check.detail}"
+        pieces = [secret[n : n + 6] for n in range(len(secret) - 5)]
+        assert [piece for piece in pieces if piece in said] == []
+
+
+def test_an_answer_without_the_text_does_not_repeat_it(web: Web) -> None:
+    """
+    What `contains` asks for may be a secret: the detail names the setting.
+    """
+    check = run("http", {"url": web.url, "contains": QUOTED}, known=[QUOTED])
+
+    assert check.detail == "answered 200 without the text of `contains`"
+
+
+def test_a_command_is_given_its_environment_and_no_inputs(tmp_path: Path) -> None:
+    """
+    A secret can be given to a command without standing in its arguments; the variables in which the
+    tool itself is given inputs are not passed on.
+    """
+    script = 'test $ASKED = yes && test -z "$ORCHESTRATOR_INPUT_x" && test -n "$PATH"'
+
+    check = run(
+        "command", {"argv": ["sh", "-c", script], "environment": {"ASKED": "yes"}}, tmp_path
+    )
+
+    assert check.passed

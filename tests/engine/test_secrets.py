@@ -242,7 +242,7 @@ def test_reading_commands_show_no_secret(project: Project) -> None:
 
     assert [ended.code for ended in read] == [0] * 4
     assert leaks(project, *read) == {}
-    assert project.record("talker")["sensitive_outputs"] == ["token"]
+    assert project.record("talker")["sensitive_outputs"] == ["quoted", "token"]
 
 
 def test_a_failure_that_quotes_secrets_shows_none(project: Project) -> None:

@@ -26,6 +26,7 @@ from orchestrator.app.steps.preparation import (
     check_engine,
     initialise,
     lay_out,
+    learn_secrets,
     lock_of,
     pull,
     snapshot_of,
@@ -243,7 +244,8 @@ class PreparedSteps:
                 root = self.prepared[name].work_dir
                 state = pull(self.services, root, self.evidence(name), "pull-outputs")
                 self._check_state(name, state)
-                self._outputs[name] = state.outputs
+                record = self.records.get(name)
+                self._outputs[name] = self._secrets_learnt(record, state).outputs
             return self._outputs[name]
 
     def _check_state(self, name: str, state: PulledState) -> None:
@@ -266,7 +268,15 @@ class PreparedSteps:
             self.prepared[name] = replace(self.prepared[name], record=record)
         if state is not None:
             with self._output_locks[name]:
-                self._outputs[name] = state.outputs
+                self._outputs[name] = self._secrets_learnt(record, state).outputs
+
+    def _secrets_learnt(self, record: OperationRecord | None, state: PulledState) -> PulledState:
+        """
+        The state, knowing also which outputs were secret when the target was applied: this run may
+        not see what they were made from.
+        """
+        shapes = {**record.outputs, **record.masked_outputs} if record else {}
+        return learn_secrets(self.services.masker, state, shapes)
 
     def referred_steps(self, step: Step) -> frozenset[str]:
         """
@@ -301,7 +311,11 @@ class PreparedSteps:
         self.prepare(name, recorded_module)
         prepared = self.prepared[name]
         known = prepared.record.outputs if prepared.record is not None else {}
-        earlier = {key: StateOutput(value, sensitive=False) for key, value in known.items()}
+        earlier = {
+            key: StateOutput(value, sensitive=False)
+            for key, value in known.items()
+            if not self.services.masker.hides(value)  # the real one was never recorded
+        }
         return HookScope(
             self.deployment,
             prepared.step,
@@ -385,8 +399,12 @@ class PreparedSteps:
         return stored.decode()
 
     def _masked(self, inputs: StepInputs) -> StepInputs:
+        masker, values = self.services.masker, Resolved(dict(inputs.values))
         for path in inputs.secrets:
-            self.services.masker.add(Resolved(dict(inputs.values)).at(path).value)
+            masker.add(values.at(path).value)
+        inputs = inputs.with_secrets(masker.hides)
+        for path in inputs.secrets:
+            masker.add(values.at(path).value)
         return inputs
 
 

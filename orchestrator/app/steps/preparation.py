@@ -18,10 +18,12 @@ from orchestrator.domain.blueprint.inputs import Lookup, static_lookup
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.events.engine_messages import Message, PulledState
 from orchestrator.domain.events.events import PhaseStarted, StepRetried
+from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
+from orchestrator.domain.text import Json
 from orchestrator.errors import (
     Busy,
     EngineFailed,
@@ -284,7 +286,8 @@ def pull(
     stop: StopToken | None = None,
 ) -> PulledState:
     """
-    The provider state as it is now; its sensitive outputs are masked from here on.
+    The provider state as it is now; its sensitive outputs are masked from here on, and what of the
+    others holds a known secret.
 
     It heeds our own stop unless another token is given.
     """
@@ -296,9 +299,24 @@ def pull(
         state = services.engine.pulled_state(result)
     finally:
         services.engine.discard(spec)
+    return learn_secrets(services.masker, state)
+
+
+def learn_secrets(
+    masker: Masker, state: PulledState, shapes: Mapping[str, Json] | None = None
+) -> PulledState:
+    """
+    The state, knowing which of its outputs are secret; they are masked from here on. ``shapes`` are
+    the outputs as they were recorded, secret leaves replaced.
+    """
+    # First those that the module calls sensitive: others may be made from them.
     for output in state.outputs.values():
         if output.sensitive:
-            services.masker.add(output.value)
+            masker.add(output.value)
+    state = state.with_secrets(masker.hides, shapes)
+    for output in state.outputs.values():
+        for value in output.secret_values:
+            masker.add(value)
     return state
 
 

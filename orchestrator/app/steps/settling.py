@@ -154,6 +154,7 @@ def _outcome(
         )
         return restored(marker, before, attempt, services.stamp())
     evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
+    evidence = replace(evidence, secrets_known=recalled.secrets_known)
     if evidence.journal.extent != "complete":
         evidence = replace(evidence, journal=evidence.journal.with_in_flight(flights))
     left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)

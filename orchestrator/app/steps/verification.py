@@ -30,17 +30,18 @@ def run_checks(
     results: list[Check] = []
     for spec in step.verify:
         try:
-            settings = spec.settings.resolve(lookup).value
+            settings = spec.settings.resolve(lookup)
         except Unresolvable as exc:
-            result = Check(name=spec.kind, passed=False, detail=str(exc))
+            detail = services.masker.mask(str(exc))
+            result = Check(name=spec.kind, passed=False, detail=detail)
         else:
             result = services.checks.run(
-                spec.kind, settings, directory=services.root, stop=services.stop
+                spec.kind,
+                settings,
+                mask=services.masker.mask,
+                directory=services.root,
+                stop=services.stop,
             )
-        mask = services.masker.mask
-        result = result.model_copy(
-            update={"name": mask(result.name), "detail": mask(result.detail)}
-        )
         services.sink.emit(
             CheckEvent(
                 at=services.clock.now(),

@@ -8,13 +8,16 @@ Durations are those of `orchestrator.domain.blueprint.durations`.
 - ``http``: ``url``, ``method`` (GET), ``status`` (200; a number or a list), ``contains``,
   ``headers``. Redirects are not followed: they are answers like any other.
 - ``tcp``: ``host`` and ``port``, or ``address`` as ``host:port``; holds when it can be connected.
-- ``command``: ``argv`` (a list; there is no shell), ``cwd`` (within the project), ``exit_code``.
+- ``command``: ``argv`` (a list; there is no shell), ``cwd`` (within the project), ``exit_code``,
+  ``environment`` (variables for it: a secret in ``argv`` could be read by every user).
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,7 +28,8 @@ from orchestrator.domain.record.record import Json
 T = TypeVar("T")
 
 _URL = re.compile(
-    r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:?#\[\]@]+)(?::(?P<port>\d{1,5}))?(?:[/?#]\S*)?"
+    r"https?://(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s/:?#\[\]@]+))"
+    r"(?::(?P<port>\d{1,5}))?(?:[/?#]\S*)?"
 )
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
 _COMMON = frozenset({"within", "interval", "timeout"})
@@ -51,21 +55,12 @@ class HttpCheck:
     contains: str
     headers: Mapping[str, str]
 
-    @property
-    def name(self) -> str:
-        return f"http {self.url}"
-
 
 @dataclass(frozen=True, slots=True)
 class TcpCheck:
     pacing: Pacing
     host: str
     port: int
-
-    @property
-    def name(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp {host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +69,7 @@ class CommandCheck:
     argv: tuple[str, ...]
     cwd: str
     exit_code: int
-
-    @property
-    def name(self) -> str:
-        return f"command {' '.join(self.argv)}"
+    environment: Mapping[str, str]
 
 
 AnyCheck = HttpCheck | TcpCheck | CommandCheck
@@ -106,7 +98,7 @@ def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
             method=reader.text("method", default="GET").upper(),
             statuses=reader.statuses("status"),
             contains=reader.text("contains", default=""),
-            headers=reader.headers("headers"),
+            headers=reader.texts("headers"),
         )
     elif kind == "tcp":
         host, port = reader.address()
@@ -117,11 +109,32 @@ def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
             argv=reader.argv("argv"),
             cwd=reader.text("cwd", default="."),
             exit_code=reader.number("exit_code", default=0, highest=255),
+            environment=reader.texts("environment"),
         )
     else:
         raise BadSettings([("", f"there is no check {kind!r}; there are http, tcp and command")])
     reader.finish()
     return check
+
+
+def check_name(kind: str, settings: Mapping[str, Json]) -> str:
+    """
+    What a check is called: its kind and what it looks at. ``settings`` are those to be shown, with
+    their secrets replaced.
+    """
+    match kind:
+        case "http":
+            subject = str(settings.get("url", ""))
+        case "tcp":
+            host = str(settings.get("host", ""))
+            host = f"[{host}]" if ":" in host else host
+            subject = str(settings.get("address") or f"{host}:{settings.get('port')}")
+        case "command":
+            argv = settings.get("argv")
+            subject = " ".join(map(str, argv)) if isinstance(argv, list) else str(argv or "")
+        case _:
+            subject = ""
+    return f"{kind} {subject}".strip()
 
 
 def validate_check(kind: str, settings: Mapping[str, Json]) -> list[str]:
@@ -173,9 +186,13 @@ class _Reader:
     def url(self, key: str) -> str:
         value = self._take(key, "")
         match = _URL.fullmatch(value) if isinstance(value, str) else None
-        if match is not None and _is_port(match["port"] or 80):
+        if (
+            match is not None
+            and _is_port(match["port"] or 80)
+            and _is_host(match["v6"], match["host"])
+        ):
             return match[0]
-        return self._wrong(key, f"must be an http:// or https:// address, not {value!r}", "")
+        return self._wrong(key, "must be an http:// or https:// address with a valid host", "")
 
     def number(self, key: str, *, default: int, highest: int) -> int:
         value = _whole(self._take(key, default))
@@ -191,7 +208,7 @@ class _Reader:
             return statuses
         return self._wrong(key, "must be an HTTP status such as 200, or a list of them", ())
 
-    def headers(self, key: str) -> Mapping[str, str]:
+    def texts(self, key: str) -> Mapping[str, str]:
         value = self._take(key, {})
         if isinstance(value, dict) and all(isinstance(item, str | int) for item in value.values()):
             return {str(name): str(item) for name, item in value.items()}
@@ -209,12 +226,19 @@ class _Reader:
             value = self._settings["address"]
             match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
             alone = self._settings.keys().isdisjoint({"host", "port"})
-            if match is not None and alone and _is_port(match["port"]):
+            if (
+                match is not None
+                and alone
+                and _is_port(match["port"])
+                and _is_host(match["v6"], match["host"])
+            ):
                 return match["v6"] or match["host"], int(match["port"])
             return self._wrong("address", "must be host:port, without host and port", ("", 0))
         host = self._settings.get("host")
         if not isinstance(host, str) or not host:
             self._wrong("host", "must be given, with port, or address as host:port", "")
+        elif not _is_host(host if ":" in host else None, host):
+            self._wrong("host", "must be the name or address of a host", "")
         port = _whole(self._settings.get("port"))
         if not _is_port(port):
             self._wrong("port", "must be a number from 1 to 65535", 0)
@@ -247,6 +271,21 @@ def _whole(value: Json) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_host(v6: str | None, host: str | None) -> bool:
+    """
+    Whether it can be looked up: an IPv6 address, or a name that DNS and URLs can write.
+    """
+    try:
+        if v6 is not None:
+            ipaddress.IPv6Address(v6)
+            return True
+        # Normalised, as a resolver does it, a single sign may become one that ends the host.
+        name = unicodedata.normalize("NFKC", host or "").encode("idna").decode("ascii")
+        return re.search(r"[/?#@:\\\s]", name) is None and bool(name)
+    except ValueError:  # UnicodeError is one
+        return False
 
 
 def _is_port(value: Json) -> bool:

@@ -9,7 +9,7 @@ import hmac
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from orchestrator.domain.blueprint.blueprint import Deployment, InputValue, Step
@@ -24,6 +24,7 @@ from orchestrator.domain.blueprint.references import (
 from orchestrator.domain.blueprint.yaml_text import to_yaml
 from orchestrator.domain.events.engine_messages import StateOutput
 from orchestrator.domain.record.record import SENSITIVE, Json
+from orchestrator.domain.secret_leaves import secret_leaves
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import shown_step, step_of
 from orchestrator.errors import Invalid, Problem
@@ -86,6 +87,18 @@ class StepInputs:
         """
         hidden = _replaced(self.values, self.secrets, lambda _value, _origin: SENSITIVE)
         return {name: _one_line(value) for name, value in hidden.items()}
+
+    def with_secrets(self, hides: Callable[[Json], bool]) -> StepInputs:
+        """
+        The same, where what ``hides`` finds to hold a secret is one.
+        """
+        found = {
+            (name, *leaf): f"input {name}"
+            for name, value in self.values.items()
+            for leaf in secret_leaves(value, hides)
+        }
+        known = Resolved(dict(self.values), self.secrets).leaves()
+        return replace(self, secrets={**found, **known})
 
     def digest(self, key: bytes) -> str:
         """
@@ -295,7 +308,8 @@ def _output(outputs: Mapping[str, StateOutput], name: str, shown: str) -> Resolv
             f"${{{shown}}} has no value: not in the provider state; {hint}".rstrip("; ")
         )
     item = outputs[name]
-    return Resolved(item.value, {(): shown} if item.sensitive else {})
+    leaves = {()} if item.sensitive else item.secret_leaves
+    return Resolved(item.value, dict.fromkeys(leaves, shown))
 
 
 def _replaced(

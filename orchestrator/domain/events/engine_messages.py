@@ -7,10 +7,18 @@ Addresses are Terraform resource instance addresses; times are UTC; actions are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from orchestrator.domain.record.record import Action, Diagnostic, Json
+from orchestrator.domain.secret_leaves import (
+    NO_SHAPE,
+    LeafPath,
+    secret_leaves,
+    value_at,
+    without_leaves,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +175,47 @@ class StateObject:
 
 @dataclass(frozen=True, slots=True)
 class StateOutput:
+    """
+    An output in provider state. ``sensitive`` is what the module says of it; ``secret_leaves`` are
+    the places in the value of another one that hold a known secret all the same.
+    """
+
     value: Json
     sensitive: bool
+    secret_leaves: frozenset[LeafPath] = frozenset()
+
+    @property
+    def withheld(self) -> bool:
+        """
+        Whether it is not to be shown or recorded.
+        """
+        return self.sensitive or bool(self.secret_leaves)
+
+    @property
+    def secret_values(self) -> tuple[Json, ...]:
+        """
+        What of it is secret.
+        """
+        if self.sensitive:
+            return (self.value,)
+        return tuple(value_at(self.value, leaf) for leaf in sorted(self.secret_leaves, key=str))
+
+    def with_secrets(self, hides: Callable[[Json], bool], shape: Json = NO_SHAPE) -> StateOutput:
+        """
+        The same with the leaves added that ``hides`` finds, or that were secret before: ``shape``
+        is the value as it was recorded, secret leaves replaced.
+        """
+        if self.sensitive:
+            return self
+        found = secret_leaves(self.value, hides, shape)
+        return replace(self, secret_leaves=self.secret_leaves | found)
+
+    @property
+    def shape(self) -> Json:
+        """
+        The value with its secret leaves replaced.
+        """
+        return without_leaves(self.value, self.secret_leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +233,19 @@ class PulledState:
     outputs: dict[str, StateOutput]
     secrets: tuple[Json, ...] = ()
     raw: bytes = b""
+
+    def with_secrets(
+        self, hides: Callable[[Json], bool], shapes: Mapping[str, Json] | None = None
+    ) -> PulledState:
+        """
+        The same, knowing which outputs hold secrets that the module does not call sensitive.
+        """
+        known = shapes or {}
+        outputs = {
+            name: output.with_secrets(hides, known.get(name, NO_SHAPE))
+            for name, output in self.outputs.items()
+        }
+        return replace(self, outputs=outputs)
 
     @property
     def ids(self) -> dict[str, str | None]:

@@ -243,15 +243,27 @@ def _merged_outputs(
     """
     if evidence.state is None:
         return {}
-    known = outputs_of_state(marker, marker.run_id, evidence.state, stamp)
+    state = evidence.state
+    if not evidence.secrets_known:
+        state = state.with_secrets(lambda _: True)
+    known = outputs_of_state(marker, marker.run_id, state, stamp, secrets_known=True)
     if evidence.clean:
         return known
     return {
-        "outputs": {**marker.outputs, **known["outputs"]},
+        "outputs": {
+            name: value
+            for name, value in {**marker.outputs, **known["outputs"]}.items()
+            if name not in known["sensitive_outputs"]
+        },
         "outputs_from": {**marker.outputs_from, **known["outputs_from"]},
         "sensitive_outputs": tuple(
             sorted({*marker.sensitive_outputs, *known["sensitive_outputs"]} - set(known["outputs"]))
         ),
+        "masked_outputs": {
+            name: shape
+            for name, shape in {**marker.masked_outputs, **known["masked_outputs"]}.items()
+            if name not in known["outputs"]
+        },
     }
 
 

@@ -74,6 +74,7 @@ class EntryChanges(TypedDict, total=False):
     last_attempt: Attempt | None
     sensitive_outputs: tuple[str, ...]
     outputs_from: Mapping[str, OutputOrigin]
+    masked_outputs: Mapping[str, Json]
     module_digest: str | None
     source: Source
     inputs_digest: str | None

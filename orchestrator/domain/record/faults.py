@@ -40,7 +40,8 @@ class MutationEvidence:
     could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
     a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
     be started at all. ``said`` is its stderr, masked: what there is of an error without diagnostic.
-    ``findings`` is what the provider says of objects that a destroy removed.
+    ``absence_findings`` is what the provider says of objects that a destroy removed. Unless
+    ``secrets_known``, the secrets that the call was given cannot be had: any output may hold one.
     """
 
     exit_code: int | None
@@ -54,6 +55,7 @@ class MutationEvidence:
     not_started: str | None = None
     stderr: str = ""
     absence_findings: tuple[AbsenceFinding, ...] = ()
+    secrets_known: bool = True
 
     @property
     def never_began(self) -> bool:

@@ -399,6 +399,8 @@ class OperationRecord(RecordModel):
     last_attempt: Attempt | None = None
     sensitive_outputs: tuple[Word, ...] = ()
     outputs_from: dict[Word, OutputOrigin] = {}
+    #: Of the sensitive outputs those that only hold a secret somewhere, its leaves replaced.
+    masked_outputs: dict[Word, Json] = {}
     module_digest: Word | None = None
     source: Source
     inputs_digest: Word | None = None

@@ -54,6 +54,7 @@ _CLEARED: EntryChanges = {
     "last_attempt": None,
     "outputs": {},
     "outputs_from": {},
+    "masked_outputs": {},
     "sensitive_outputs": (),
     "verification": None,
     "adopted": (),
@@ -264,7 +265,7 @@ def unchanged(
         "absence": None,
         "targets": (),
         **_NO_HOOKS,
-        **outputs_of_state(before, facts.run_id, state, stamp),
+        **outputs_of_state(before, facts.run_id, state, stamp, secrets_known=True),
     }
     retained = before is not None and before.status is Status.RETAINED
     if verification.verdict == "failed" and not retained:
@@ -294,7 +295,7 @@ def adopted_unapplied(
         **_with_fault("adopt", fault),
         "absence": None,
         "resources": held,
-        **outputs_of_state(None, facts.run_id, state, stamp),
+        **outputs_of_state(None, facts.run_id, state, stamp, secrets_known=True),
     }
     return _next(before, stamp, Trigger.UNAPPLIED, entry, facts=facts)
 
@@ -458,17 +459,35 @@ def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> Pr
 
 
 def outputs_of_state(
-    before: OperationRecord | None, run_id: str, state: PulledState, stamp: EntryStamp
+    before: OperationRecord | None,
+    run_id: str,
+    state: PulledState,
+    stamp: EntryStamp,
+    *,
+    secrets_known: bool = False,
 ) -> EntryChanges:
     """
     All outputs of a sound provider state; their origin moves only where the value is new.
+
+    Unless ``secrets_known`` (the step has just been applied, so that all its secrets have been
+    seen) what held a secret before does so still.
     """
-    plain = {name: item.value for name, item in state.outputs.items() if not item.sensitive}
+    if before is not None and not secrets_known:
+        state = state.with_secrets(lambda _: False, {**before.outputs, **before.masked_outputs})
+    plain = {name: item.value for name, item in state.outputs.items() if not item.withheld}
     fresh = OutputOrigin(run_id=run_id, at=stamp.at)
     old, origins_before = (before.outputs, before.outputs_from) if before else ({}, {})
     origins = {
         name: origins_before.get(name, fresh) if old.get(name) == value else fresh
         for name, value in plain.items()
     }
-    hidden = tuple(sorted(name for name, item in state.outputs.items() if item.sensitive))
-    return {"outputs": plain, "outputs_from": origins, "sensitive_outputs": hidden}
+    return {
+        "outputs": plain,
+        "outputs_from": origins,
+        "sensitive_outputs": tuple(
+            sorted(name for name, item in state.outputs.items() if item.withheld)
+        ),
+        "masked_outputs": {
+            name: item.shape for name, item in state.outputs.items() if item.secret_leaves
+        },
+    }
