@@ -27,6 +27,7 @@ from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinke
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
 from orchestrator.loading.schema import without_nulls
+from orchestrator.loading.state_locations import check_state_locations
 from orchestrator.loading.values import InputPolicy, check_written
 from orchestrator.project import BlueprintSelection, ProjectContext
 
@@ -91,6 +92,8 @@ def load_deployment(
     )
     url = operations_url(reading, project.environ, need=input_policy)
     engine = _engine(reading.effective.settings.engine, problems)
+    if reading.environment_is_valid:
+        check_state_locations(reading, inputs)
     problems.check()
     return Deployment(
         project=project.settings.project,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.workdir.backend import location, render
+from orchestrator.backend_location import location, render
 from orchestrator.errors import Invalid
 
 PROJECT = Path("/project")

@@ -20,7 +20,7 @@ WHOLE = {
     "version": 1,
     "name": "web",
     "engine": {"kind": "tofu", "version": ">= 1"},
-    "backend": {"type": "local", "config": {"path": "${environment}/x"}},
+    "backend": {"type": "local", "config": {"path": "${environment}/${step.name}"}},
     "operations": {"url": "ops.db"},
     "providers": {"aws": [{"alias": "a", "region": "${inputs.a}"}]},
     "moved_from": ["x"],
@@ -33,7 +33,7 @@ WHOLE = {
         "base": {
             "inputs_from": ["f.yaml"],
             "protected": True,
-            "backend": {"config": {"path": "p"}},
+            "backend": {"config": {"path": "${blueprint.name}/${environment}/${step.name}"}},
         },
     },
     "steps": {

@@ -21,11 +21,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from orchestrator.backend_location import location, render
 from orchestrator.domain.blueprint.blueprint import Module
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target, is_name
 from orchestrator.engine.workdir import snapshot as snapshots
-from orchestrator.engine.workdir.backend import location, render
 from orchestrator.engine.workdir.generated import (
     BACKEND_FILE,
     FORMER_BACKEND_FILES,
