@@ -26,6 +26,7 @@ from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.regular_files import read_regular
 
 FILE = "orchestrator.yaml"
 DEFAULT_PROJECT, DEFAULT_JOBS, DEFAULT_SETTLE = "default", 4, 60.0
@@ -73,12 +74,12 @@ def read_settings(start: Path) -> Settings:
     Without one the project begins at the nearest directory that holds ``blueprints/``, else at
     ``start``. Invalid with every problem of the file, or where ``start`` is no directory.
     """
-    here = start.resolve()
+    here = Path(os.path.realpath(start))
     if not here.is_dir():
         raise Invalid([Problem(f"{start} is not a directory", hint="give -C a directory")])
     ancestry = (here, *here.parents)
     for directory in ancestry:
-        if (directory / FILE).is_file():
+        if os.path.lexists(directory / FILE):  # whatever it is: read, or told that it cannot be
             return _parse(directory)
     for directory in ancestry:
         if (directory / "blueprints").is_dir():
@@ -97,7 +98,7 @@ def project_key(project_dir: Path) -> bytes:
     try:
         if not path.exists():
             _make_key(path)
-        key = bytes.fromhex(path.read_text(encoding="ascii").strip())
+        key = bytes.fromhex(read_regular(path).decode("ascii").strip())
     except OSError as exc:
         at = Location(".orchestrator/key")
         raise Invalid([Problem(f"the project key: {exc.strerror}", at)]) from exc
@@ -129,7 +130,7 @@ def _make_key(path: Path) -> None:
 def _parse(root: Path) -> Settings:
     file = root / FILE
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_regular(file).decode("utf-8-sig")
     except OSError as exc:
         raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(FILE))]) from exc
     except UnicodeDecodeError as exc:
@@ -187,7 +188,7 @@ def _module_roots(node: Node | None, root: Path, problems: Problems) -> tuple[Pa
         return ()
     found = []
     for name, item in problems.entries(node, what="module_roots"):
-        directory = (root / name).resolve()
+        directory = Path(os.path.realpath(root / name))
         if not directory.is_dir():
             problems.add(f"{name!r} is not a directory", item.at)
         found.append(directory)

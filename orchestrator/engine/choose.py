@@ -21,6 +21,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.engine.process import embedded
 from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.ports.engine import EngineInfo
+from orchestrator.regular_files import read_regular
 
 Kind = Literal["terraform", "tofu"]
 Source = Literal["option", "blueprint", "record", "path", "embedded"]
@@ -201,7 +202,7 @@ class _Finder:
 
     def _remembered(self) -> dict[str, tuple[Kind, str]]:
         try:
-            data = json.loads(self._cache.read_bytes())
+            data = json.loads(read_regular(self._cache))
             return {str(key): (_KINDS[name], str(version)) for key, (name, version) in data.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}

@@ -115,6 +115,7 @@ def resolve_inputs(
         reading.effective,
         given_values,
         base=base,
+        project_dir=project.project_dir,
         confine=lambda name, at: project.confined(
             name, at, base=base, problems=problems, what="the file"
         ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import Attribute, Block, HclFile, QuotedString, parse_hcl
 from orchestrator.loading.hcl_json import parse_json
+from orchestrator.regular_files import read_regular
 
 
 @dataclass(slots=True)
@@ -61,6 +62,8 @@ def read_configuration(
     return configuration
 
 
+#: Of one configuration file. HashiCorp's parser is C underneath: it cannot be stopped.
+MAX_BYTES = 4 * 1024 * 1024
 _OVERRIDE = re.compile(r"(?:.*_)?override\.tf(?:\.json)?")
 
 
@@ -84,7 +87,7 @@ def _files(directory: Path, shown: str, at: Location) -> list[Path]:
 
 def _parse(path: Path, shown: str) -> HclFile:
     try:
-        data = path.read_bytes()
+        data = read_regular(path, limit=MAX_BYTES)
     except OSError as exc:
         raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
     return parse_json(data, shown) if path.name.endswith(".json") else parse_hcl(data, shown)

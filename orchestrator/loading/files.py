@@ -12,6 +12,11 @@ from pathlib import Path
 from orchestrator.domain.blueprint.yaml_tree import Node, node_of, parse_document
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.loading.hcl import check_nesting
+from orchestrator.regular_files import read_regular
+
+#: Lines and commas that a file may have: counted in no time, where a million list items take long.
+MAX_SEPARATORS = 300_000
 
 _HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.*)", re.DOTALL)
 
@@ -21,7 +26,7 @@ def read_text(path: Path, *, shown: str) -> str:
     The text of a UTF-8 file; Invalid where it cannot be read as one.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except FileNotFoundError as exc:
         raise Invalid([Problem("there is no such file", Location(shown))]) from exc
     except OSError as exc:
@@ -30,6 +35,10 @@ def read_text(path: Path, *, shown: str) -> str:
         raise Invalid([Problem("is not UTF-8 text", Location(shown))]) from exc
     except ValueError as exc:
         raise Invalid([Problem("its name cannot be that of a file", Location(shown))]) from exc
+    if text.count(",") + text.count("\n") > MAX_SEPARATORS:
+        hint = f"it has more than {MAX_SEPARATORS:,} lines and commas"
+        raise Invalid([Problem("is too large to be read", Location(shown), hint)])
+    return text
 
 
 def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
@@ -92,6 +101,7 @@ def _no_constant(text: str) -> Json:
 def _tfvars(text: str, shown: str) -> Json:
     import pygohcl
 
+    check_nesting(text, shown)
     if "\0" in text:  # the parser is C underneath: it would not see what follows
         raise Invalid([Problem("holds a NUL character", Location(shown))])
     try:

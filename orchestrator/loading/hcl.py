@@ -82,9 +82,13 @@ def parse_hcl(data: bytes, shown: str) -> HclFile:
     The blocks of a ``.tf`` file; Invalid, with file:line:column, where it is not valid HCL.
     """
     text = decode(data, shown)
+    check_nesting(text, shown)
     _check_syntax(text, shown)
     scanner = _Scanner(text, shown)
-    _, blocks, _ = scanner.body(0)
+    try:
+        _, blocks, _ = scanner.body(0)
+    except RecursionError as exc:
+        raise Invalid([Problem("nested too deeply", Location(shown))]) from exc
     return HclFile(tuple(blocks), tuple(scanner.quotes))
 
 
@@ -102,6 +106,23 @@ def decode(data: bytes, shown: str) -> str:
     if "\0" in text:
         raise Invalid([Problem("holds a NUL character", Lines(text, shown).at(text.index("\0")))])
     return text
+
+
+#: How deep brackets may be nested: HashiCorp's parser ends the whole process where its stack does.
+MAX_NESTING = 1000
+_BRACKETS = re.compile(r"[\[({\])}]")
+
+
+def check_nesting(text: str, shown: str) -> None:
+    """
+    Invalid where brackets are nested too deeply for a parser, whether they stand in strings or not.
+    """
+    depth = 0
+    for match in _BRACKETS.finditer(text):
+        depth = depth + 1 if match[0] in "[({" else max(0, depth - 1)
+        if depth > MAX_NESTING:
+            at = Lines(text, shown).at(match.start())
+            raise Invalid([Problem("nested too deeply", at)])
 
 
 class Lines:

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.loading.hcl import Attribute, Block, HclFile, Lines, QuotedString, decode
+from orchestrator.loading.hcl import (
+    Attribute,
+    Block,
+    HclFile,
+    Lines,
+    QuotedString,
+    check_nesting,
+    decode,
+)
 
 #: Block types and how many labels they have; anything else in a body is an argument.
 _TOP = {
@@ -50,6 +58,7 @@ def parse_json(data: bytes, shown: str) -> HclFile:
     The blocks of a ``.tf.json`` file; Invalid, with file:line:column, where it is not JSON.
     """
     text = decode(data, shown)
+    check_nesting(text, shown)
     try:
         json.loads(text)
     except json.JSONDecodeError as exc:
@@ -57,8 +66,13 @@ def parse_json(data: bytes, shown: str) -> HclFile:
         raise Invalid([Problem(f"not valid JSON: {exc.msg}", at)]) from exc
     except RecursionError as exc:
         raise Invalid([Problem("nested too deeply", Location(shown))]) from exc
+    except ValueError as exc:  # a number of thousands of digits
+        raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
     reader = _Reader(text, shown)
-    root = reader.node(0)
+    try:
+        root = reader.node(0)
+    except RecursionError as exc:
+        raise Invalid([Problem("nested too deeply", Location(shown))]) from exc
     if text[root.start] not in "{[":
         raise Invalid([Problem("a configuration file is a JSON object", Location(shown, 1, 1))])
     blocks = [

@@ -24,7 +24,8 @@ PREFIX = "ORCHESTRATOR_INPUT_"
 @dataclass(frozen=True, slots=True)
 class InputSource:
     """
-    A value somebody gave an input. ``base`` is the directory that a ``from.file`` starts from.
+    A value somebody gave an input. ``base`` is the directory that a ``from.file`` starts from;
+    ``inside`` the one that it must not leave, None where the person who runs the tool names it.
     """
 
     node: Node
@@ -32,6 +33,7 @@ class InputSource:
     origin: str
     kind: Literal["blueprint", "file", "environ", "option"]
     base: Path
+    inside: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ def strongest_sources(
     given: CommandInputs,
     *,
     base: Path,
+    project_dir: Path,
     confine: Callable[[str, Location], Path | None],
     show: Callable[[Path], str],
     problems: Problems,
@@ -65,7 +68,7 @@ def strongest_sources(
     found: dict[str, InputSource] = {}
     declared = blueprint.inputs
 
-    def take_file(path: Path) -> None:
+    def take_file(path: Path, inside: Path | None = None) -> None:
         shown = show(path)
         try:
             values, places = read_values(path, shown=shown)
@@ -78,21 +81,22 @@ def strongest_sources(
                     f"there is no input {name!r}", places[name], did_you_mean(name, declared)
                 )
             else:
-                found[name] = InputSource(node, places[name], shown, "file", path.parent)
+                found[name] = InputSource(node, places[name], shown, "file", path.parent, inside)
 
     for name, item in declared.items():
         if item.default is not None:
             at = item.default.at
-            found[name] = InputSource(item.default, at, "blueprint default", "blueprint", base)
+            origin = "blueprint default"
+            found[name] = InputSource(item.default, at, origin, "blueprint", base, project_dir)
     for environment in effective.chain:
         origin = f"environment {environment.name}"
         for name, node in environment.inputs.fields.items() if environment.inputs else ():
             if name in declared:
-                found[name] = InputSource(node, node.at, origin, "blueprint", base)
+                found[name] = InputSource(node, node.at, origin, "blueprint", base, project_dir)
         for file, node in environment.inputs_from:
             path = confine(file, node.at)
             if path is not None:
-                take_file(path)
+                take_file(path, project_dir)
     for path in given.files:
         take_file(given.directory / path)
     add_text_sources(declared, given, found, problems)

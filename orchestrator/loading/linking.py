@@ -211,6 +211,9 @@ class StepLinker:
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
     def _check_variables(self, draft: RawStep, module: Module) -> None:
+        written = draft.fields.get("inputs")
+        if written is not None and written.kind != "map" and written.value is not None:
+            return  # it is told by itself: which inputs are meant is not known
         what = f"the module of {shown_step(draft.name)}"
         for name, value in draft.inputs.items():
             variable = module.variables.get(name)

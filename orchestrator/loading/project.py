@@ -14,6 +14,7 @@ from orchestrator.domain.blueprint.yaml_tree import Problems
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.project import ProjectContext
+from orchestrator.regular_files import read_regular
 
 BLUEPRINTS = "blueprints"
 _SUFFIXES = (".yaml", ".yml")
@@ -49,7 +50,7 @@ class ProjectFiles:
         found: dict[str, list[Path]] = {}
         for path in self._files():
             try:
-                text = path.read_text(encoding="utf-8", errors="replace")
+                text = read_regular(path).decode(errors="replace")
             except OSError:
                 continue  # not readable: it is told when it is asked for
             name = _NAME_LINE.search(text)

@@ -305,7 +305,11 @@ def _environments(
         fields = without_nulls(problems.fields(item, _ENVIRONMENT, what=what))
         overrides = fields.get("steps")
         changed = _maps(overrides, problems, what=f"{what}: steps")
-        for step in changed:
+        for step, override in changed.items():
+            if override.kind == "scalar" and override.value is None and overrides is not None:
+                message = f"environment {name!r}: step {step!r} is null, and stays as it is"
+                hint = "a step cannot be left out of an environment; take the line away"
+                problems.add(message, overrides.key_at[step], hint)
             if step not in steps and overrides is not None:
                 message = f"there is no step {step!r}"
                 problems.add(message, overrides.key_at[step], did_you_mean(step, steps))

@@ -4,6 +4,7 @@ Where the value of an input may come from besides being written: ``from:`` and `
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,7 @@ def fetch(
     source: FromMapping,
     *,
     base: Path,
+    inside: Path | None,
     environ: Mapping[str, str],
     run_command: Callable[[Sequence[str]], str],
     problems: Problems,
@@ -107,7 +109,9 @@ def fetch(
     """
     The text that a source gives, without the newline at its end; None where there is none.
 
-    A variable that is not set is no problem here: the caller knows whether the value is needed.
+    A file must lie below ``inside``, if that is given: a blueprint cannot read what is not of its
+    project. A variable that is not set is no problem here: the caller knows whether the value is
+    needed.
     """
     match source.kind:
         case "env":
@@ -122,6 +126,12 @@ def fetch(
                 return None
         case "file":
             name = source.argument[0]
+            real = os.path.realpath(base / name) if "\0" not in name else name
+            if inside is not None and not Path(real).is_relative_to(os.path.realpath(inside)):
+                hint = "give it by --input-file, or with a variable ORCHESTRATOR_INPUT_<name>"
+                message = f"from.file {name!r} lies outside of the project"
+                problems.add(message, source.node.at, hint)
+                return None
             try:
                 return _without_newline(read_text(base / name, shown=name))
             except Invalid as exc:

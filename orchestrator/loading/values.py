@@ -155,6 +155,7 @@ class InputResolver:
         text = fetch(
             source,
             base=candidate.base,
+            inside=candidate.inside,
             environ=self.environ,
             run_command=self.run_command,
             problems=problems,

@@ -405,3 +405,48 @@ def test_an_unreadable_input_file_is_invalid(tmp_path: Path) -> None:
     for name in ("d.yaml", "b.yaml"):
         with pytest.raises(Invalid, match=name):
             read_values(tmp_path / name, shown=name)
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../outside", "/dev/zero", "link"])
+def test_a_blueprint_reads_no_file_outside_of_its_project(
+    project: ProjectOnDisk, path: str
+) -> None:
+    """
+    Neither by its path nor by a link; who runs the tool may name one in an input file.
+    """
+    outside = project.root.parent / "outside"
+    outside.write_text("secret")
+    project.write("blueprints/x", "")
+    (project.root / "blueprints/link").symlink_to(outside)
+    declared = "inputs: {a: {from: {file: %s}}}\n"
+    step = "steps: {s: {module: ../modules/plain, inputs: {x: '${inputs.a}'}}}"
+    project.blueprint(declared % path + step)
+    problems = project.problems()
+    assert len(problems) >= 1
+    assert "lies outside of the project" in problems[0]
+
+    project.blueprint("inputs: {a: {type: string}}\n" + step)
+    given = project.write("given.yaml", f"a: {{from: {{file: {outside}}}}}")
+    assert project.load(input_files=[given]).inputs["a"].value == "secret"
+
+
+def test_a_step_that_an_environment_sets_to_null_is_refused(project: ProjectOnDisk) -> None:
+    """
+    It would read as if the step were left out there.
+    """
+    project.blueprint(
+        """
+        environments: {prod: {steps: {extra: null}}}
+        steps: {extra: {module: ../modules/plain}}
+        """
+    )
+    assert "step 'extra' is null" in project.problems(environment="prod")[0]
+
+
+def test_inputs_that_are_no_map_are_one_mistake(project: ProjectOnDisk) -> None:
+    """
+    Which variables they would have set is not guessed.
+    """
+    project.module("needy", required=dict.fromkeys("abcdefgh"))
+    project.blueprint('steps: {s: {module: ../modules/needy, inputs: "x"}}')
+    assert project.problems() == ["blueprints/web.yaml:3:47: inputs must be a map, not text"]

@@ -27,7 +27,7 @@ from orchestrator.domain.events.events import StepDeferred
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
-from orchestrator.errors import OrchestratorError, Refused, worst
+from orchestrator.errors import EngineFailed, OrchestratorError, Refused, worst
 
 
 def plan(
@@ -116,6 +116,13 @@ class _Planner:
         try:
             row = self._planned(self.steps.roots[name])
         except OrchestratorError as exc:
+            waits_for = self._unapplied_upstreams(name)
+            if isinstance(exc, EngineFailed) and exc.phase == "plan" and waits_for:
+                # What it reads may be what the upstream makes: only then can that be told.
+                said = self.services.masker.mask(exc.message)
+                reason = f"cannot be planned before {', '.join(waits_for)}: {said}"
+                self.rows[name] = self._deferred(name, reason, waits_for)
+                return Outcome(ready=True)
             self.codes.append(exc.exit_code)
             said = self.services.masker.mask(exc.message)
             code = exc.reason if isinstance(exc, Refused) else exc.code
@@ -146,6 +153,12 @@ class _Planner:
                 return self._deferred(
                     name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for
                 )
+            new = self.steps.outputs_not_applied(step)
+            if new:
+                waits_for = tuple(dict.fromkeys(output.partition(".")[0] for output in new))
+                return self._deferred(
+                    name, f"needs outputs that are not applied yet: {', '.join(new)}", waits_for
+                )
         if name not in self.steps.prepared:
             self.steps.prepare(name, current_module if verb == "apply" else recorded_module)
         return self._ask(name)
@@ -172,6 +185,20 @@ class _Planner:
             up
             for up in self.deployment.graph.order
             if up in referred and self.steps.status(up) not in READY
+        )
+
+    def _unapplied_upstreams(self, name: str) -> tuple[str, ...]:
+        """
+        The steps that an apply would change before this one.
+        """
+        graph = self.deployment.graph
+        if self.request.verb == "destroy" or name not in graph.order:
+            return ()
+        return tuple(
+            up
+            for up in graph.order
+            if up in graph.upstreams(name)
+            and (self.steps.status(up) not in READY or self._moves(up))
         )
 
     def _ask(self, name: str) -> PlannedStep:

@@ -43,11 +43,16 @@ from orchestrator.domain.blueprint.inputs import (
 from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.stored_deployment import (
+    UnreadableDeployment,
+    parse_deployment,
+)
 from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.record import Json, OperationRecord
-from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot, WorkDir
@@ -245,8 +250,30 @@ class PreparedSteps:
                 state = pull(self.services, root, self.evidence(name), "pull-outputs")
                 self._check_state(name, state)
                 record = self.records.get(name)
-                self._outputs[name] = self._secrets_learnt(record, state).outputs
+                outputs = self._secrets_learnt(record, state).outputs
+                self._outputs[name] = self._with_nulls(name, outputs)
             return self._outputs[name]
+
+    def _with_nulls(
+        self, name: str, outputs: Mapping[str, StateOutput]
+    ) -> Mapping[str, StateOutput]:
+        """
+        The outputs with those that are null, which no provider state holds: what the module that a
+        step was applied from declares.
+        """
+        record = self.records.get(name)
+        if record is None or record.status not in READY or record.deployment is None:
+            return outputs
+        declared = self.deployment.steps[name].module.outputs
+        if declared.keys() <= outputs.keys():
+            return outputs
+        text = self.services.store.blob(deployment_blob(record.deployment))
+        try:
+            applied = parse_deployment(text or b"", record.deployment).steps[name].module.outputs
+        except (UnreadableDeployment, KeyError):
+            return outputs
+        nulls = {item.name: StateOutput(None, item.sensitive) for item in applied.values()}
+        return {**nulls, **outputs}
 
     def _check_state(self, name: str, state: PulledState) -> None:
         """
@@ -268,7 +295,8 @@ class PreparedSteps:
             self.prepared[name] = replace(self.prepared[name], record=record)
         if state is not None:
             with self._output_locks[name]:
-                self._outputs[name] = self._secrets_learnt(record, state).outputs
+                outputs = self._secrets_learnt(record, state).outputs
+                self._outputs[name] = self._with_nulls(name, outputs)
 
     def _secrets_learnt(self, record: OperationRecord | None, state: PulledState) -> PulledState:
         """
@@ -284,6 +312,20 @@ class PreparedSteps:
         """
         templates = (*step.inputs.values(), *step.providers.values())
         return frozenset(_steps_in(templates))
+
+    def outputs_not_applied(self, step: Step) -> tuple[str, ...]:
+        """
+        The outputs that a step refers to, as STEP.OUTPUT, which the module of an upstream step
+        declares by now and which it was not applied with.
+        """
+        templates = (*step.inputs.values(), *step.providers.values())
+        return tuple(
+            f"{upstream}.{output}"
+            for upstream, output in sorted(_outputs_in(templates))
+            if upstream in self.deployment.steps
+            and output in self.deployment.steps[upstream].module.outputs
+            and output not in self.outputs(upstream)
+        )
 
     def needs_outputs_first(self, name: str) -> bool:
         """
@@ -409,8 +451,12 @@ class PreparedSteps:
 
 
 def _steps_in(templates: Iterable[Template]) -> set[str]:
+    return {step for step, _ in _outputs_in(templates)}
+
+
+def _outputs_in(templates: Iterable[Template]) -> set[tuple[str, str]]:
     return {
-        reference.names[0]
+        (reference.names[0], reference.names[1])
         for template in templates
         for reference in template.references
         if reference.kind == "step_output"

@@ -25,7 +25,7 @@ except ImportError:  # PyYAML built without libyaml
     from yaml import SafeLoader as _Base  # type: ignore[assignment]
 
 #: Nesting and number of nodes (aliases counted as often as they are used) that a document may have.
-MAX_DEPTH, MAX_NODES = 60, 500_000
+MAX_DEPTH, MAX_NODES = 60, 200_000
 
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d{0,199})(\.\d{1,200})?([eE][-+]?\d{1,3})?")
 _WORDS: Mapping[str, Json] = {

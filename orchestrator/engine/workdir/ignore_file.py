@@ -9,7 +9,11 @@ from collections.abc import Callable
 from fnmatch import translate
 from pathlib import Path
 
+from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.regular_files import read_regular
+
 LOCK_FILE = ".terraform.lock.hcl"
+IGNORE_FILE = ".terraformignore"
 
 #: Names of files and directories, at any depth. What they hold is secret, or another directory's.
 _NAMES = (
@@ -43,13 +47,21 @@ def ignore_rules(directory: Path) -> Callable[[str], bool]:
     """
     Tells of a path relative to ``directory`` whether its ``.terraformignore`` names it.
     """
+    path = directory / IGNORE_FILE
     try:
-        lines = (directory / ".terraformignore").read_text(encoding="utf-8").splitlines()
+        text = read_regular(path).decode()
     except FileNotFoundError:
         return lambda _: False
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(str(path)))]) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(str(path)))]) from exc
     import pathspec
 
-    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
+    try:
+        return pathspec.GitIgnoreSpec.from_lines(text.splitlines()).match_file
+    except ValueError as exc:  # a pattern such as a "!" alone
+        raise Invalid([Problem(f"not valid: {exc}", Location(str(path)))]) from exc
 
 
 _LOADED = re.compile(r"(?:.*\.(?:tf|tofu)(?:\.json)?|terraform\.tfvars(?:\.json)?|"

@@ -34,6 +34,7 @@ from orchestrator.engine.workdir.ignore_file import (
 )
 from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot
+from orchestrator.regular_files import read_regular
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_FILES = 20_000
@@ -257,7 +258,7 @@ class _Collector:
         self._size += found.st_size
         if self._size > MAX_BYTES:
             return
-        data = path.read_bytes()
+        data = read_regular(path, limit=MAX_BYTES)
         if not is_plan(data[:36]):
             self.entries[name] = Entry(name, data, bool(found.st_mode & stat.S_IXUSR))
 

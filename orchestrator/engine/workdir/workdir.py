@@ -37,6 +37,7 @@ from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
 from orchestrator.engine.workdir.snapshot import Entry
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
+from orchestrator.regular_files import read_regular
 
 _NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)
@@ -139,7 +140,7 @@ class DirectoryWorkDirs:
 
     def lock_file(self, root: WorkDir) -> bytes | None:
         try:
-            return (root.directory / LOCK_FILE).read_bytes()
+            return read_regular(root.directory / LOCK_FILE)
         except FileNotFoundError:
             return None
 
@@ -347,7 +348,7 @@ class _Layout:
 
     def _init_digest(self) -> str:
         try:
-            lock = (self.directory / LOCK_FILE).read_bytes()
+            lock = read_regular(self.directory / LOCK_FILE)
         except FileNotFoundError:
             lock = b""
         wanted = json.dumps(self._read_note("wanted"), sort_keys=True).encode()
@@ -392,7 +393,7 @@ class _Layout:
 
     def _read_note(self, name: str) -> Json:
         try:
-            return json.loads((self._top / _NOTES / f"{name}.json").read_bytes())
+            return json.loads(read_regular(self._top / _NOTES / f"{name}.json"))
         except (FileNotFoundError, ValueError):
             return None  # never written, or damaged: lay out and init again
 
@@ -441,7 +442,7 @@ def _backend_in_force(
     """
     path = directory / ".terraform" / "terraform.tfstate"
     try:
-        backend = json.loads(path.read_bytes())["backend"]
+        backend = json.loads(read_regular(path))["backend"]
         config = {
             key: value
             for key, value in backend["config"].items()
