@@ -53,6 +53,12 @@ def _parse_import_specs(
     help="Import the object with this ID at an address in doubt.",
 )
 @click.option(
+    "--adopt-proven",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Import every object in doubt that is proven to be made here, on one approval.",
+)
+@click.option(
     "--untaint",
     metavar="ADDRESS",
     multiple=True,
@@ -95,6 +101,7 @@ def command(
     *,
     forget: tuple[str, ...],
     adopt: tuple[ImportSpec, ...],
+    adopt_proven: bool,
     untaint: tuple[str, ...],
     push_errored_state: bool,
     dismiss_errored_state: str | None,
@@ -112,6 +119,7 @@ def command(
       orchestrator reconcile web-service -e staging
       orchestrator reconcile web-service --forget aws_instance.this --reason 'console shows none'
       orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
+      orchestrator reconcile web-service --adopt-proven
     """
     from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.app.run.request import ReconcileRequest
@@ -121,6 +129,7 @@ def command(
         options=call.options,
         forget=forget,
         adopt=adopt,
+        adopt_proven=adopt_proven,
         untaint=untaint,
         push_errored_state=push_errored_state,
         dismiss_errored_state=dismiss_errored_state,

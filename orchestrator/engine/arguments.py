@@ -117,7 +117,7 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
             options |= {"lock_timeout": request.lock_timeout}
         case Push():
             command, positional = "state push", (str(request.state),)
-            options |= {"lock_timeout": request.lock_timeout}
+            options |= {"lock_timeout": request.lock_timeout, "force": flag(request.force)}
         case Unlock():
             command, positional = "force-unlock", (request.lock_id,)
             options |= {"force": IsFlagged}

@@ -98,11 +98,12 @@ class Untaint:
 @dataclass(frozen=True, slots=True)
 class Push:
     """
-    ``state push`` of a file; the engine itself checks lineage and serial.
+    ``state push`` of a file; the engine itself checks lineage and serial, unless with ``force``.
     """
 
     state: Path
     lock_timeout: str | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def test_beside_the_adoption_of_a_stranger_the_doubt_stays(project: Project, clo
     is refused, and so is a destroy.
     """
     lost_create(project, cloud)
-    stranger = cloud.create_out_of_band("fakecloud_server", "stranger")
+    stranger = cloud.create_out_of_band("fakecloud_server", "stranger").id
 
     adopted = project.run("reconcile", "shop", "--yes", "--adopt", f"{SPARE}={stranger}")
     record = project.record(STEP)

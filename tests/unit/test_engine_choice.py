@@ -348,6 +348,7 @@ def test_the_child_environment_is_quiet_and_clean() -> None:
         ),
         (Untaint("a.b"), "untaint -no-color a.b"),
         (Push(Path("s")), "state push -no-color s"),
+        (Push(Path("s"), force=True), "state push -no-color -force s"),
         (Unlock("lock-1"), "force-unlock -no-color -force lock-1"),
         (Exec(("state", "list")), "state list"),
     ],

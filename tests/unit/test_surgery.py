@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.app.surgery.requested_operations import check_settled
+from orchestrator.app.surgery.requested_operations import check_settled, proven_objects
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import StateObservation, settle_doubts
@@ -458,3 +458,24 @@ def test_nobody_forgets_what_may_still_be_under_way(
     with pytest.raises(Refused) as caught:
         check_settled([record], ["s.lost"], at=now, settle=60)
     assert (caught.value.reason, caught.value.hint) == ("settling", f"ask again in {left} s")
+
+
+def test_what_is_proven_ours_is_taken_over_in_one_go() -> None:
+    """
+    Law: not ours until proven.
+    By the id that its create returned, or as the provider showed it; not what the provider was
+    asked for and does not have, what was only found, or what is in doubt otherwise.
+    """
+    returned = LOST.model_copy(update={"address": "s.returned", "id": "7"})
+    absent = returned.model_copy(
+        update={
+            "address": "s.absent",
+            "readback": Readback(verdict="unknown", method="id", why="none", at=START),
+        }
+    )
+    tagged = found("ours").model_copy(update={"address": "s.tagged"})
+    named = found("found").model_copy(update={"address": "s.named"})
+    left = LOST.model_copy(update={"address": "s.left", "action": "forget", "id": "8"})
+    doubts = (returned, absent, tagged, named, left, LOST)
+    record = failed(resources=Resources(in_doubt=doubts))
+    assert proven_objects(record) == {"s.returned": "7", "s.tagged": "2"}

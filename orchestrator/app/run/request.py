@@ -225,6 +225,7 @@ class ReconcileRequest(RunRequest):
     verb: ClassVar[Verb] = "reconcile"
     forget: tuple[str, ...] = ()
     adopt: tuple[ImportSpec, ...] = ()
+    adopt_proven: bool = False
     untaint: tuple[str, ...] = ()
     unlock: str | None = None
     push_errored_state: bool = False
@@ -232,7 +233,8 @@ class ReconcileRequest(RunRequest):
 
     @property
     def mutates(self) -> bool:
-        return bool(self.adopt or self.untaint or self.unlock) or self.push_errored_state
+        asked = self.adopt or self.adopt_proven or self.untaint or self.unlock
+        return bool(asked) or self.push_errored_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -297,6 +297,7 @@ def adopted_refusal(target: str, adopted: Iterable[AdoptedObject]) -> Refused:
         f"{target}: it would destroy what was adopted and is not proven to be made here: {named}",
         hint="if it may be destroyed, say so with --accept-adopted REASON; to leave it alone take "
         "it out of the provider state first: `orchestrator exec TARGET -- state rm ADDRESS`",
+        accepted_by=("--accept-adopted", "WHY"),
     )
 
 

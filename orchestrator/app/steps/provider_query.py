@@ -27,7 +27,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, read_result
 from orchestrator.domain.provider_query.scope import Scope, scope
 from orchestrator.domain.record.record import ObjectRef
-from orchestrator.ports.engine import CallResult, Init, Plan
+from orchestrator.ports.engine import CallResult, Init, Plan, Push
 from orchestrator.ports.workdir import WorkDir
 
 
@@ -86,8 +86,9 @@ class ScratchRoot:
         services, work_dir = self._context.services, self._work_dir
         var_file = work_dir.directory / "query.tfvars.json"
         plan_file = work_dir.directory / "query.tfplan"
+        self._asked += 1
         if query.state:
-            services.files.write(Path(work_dir.location), query.state.decode())
+            self._set_state(query.state)
         request = Plan(
             out=plan_file,
             mode="refresh-only" if query.saved else "normal",
@@ -95,7 +96,6 @@ class ScratchRoot:
             refresh=bool(query.saved),
             targets=query.targets,
         )
-        self._asked += 1
 
         def attempt(number: int) -> CallResult:
             write_variables(services, var_file, self._inputs, work_dir.variables)
@@ -113,6 +113,28 @@ class ScratchRoot:
         finally:
             plan_file.unlink(missing_ok=True)
         return read_result(query, result.messages, succeeded=result.exit_code == 0)
+
+    def _set_state(self, state: bytes) -> None:
+        """
+        Make it the state of the scratch root. OpenTofu may encrypt states: it refuses a clear one
+        where it expects an encrypted one, and encrypts what is pushed.
+        """
+        services, work_dir = self._context.services, self._work_dir
+        if services.engine.info.kind != "tofu":
+            services.files.write(Path(work_dir.location), state.decode())
+            return
+        clear = work_dir.directory / "query.tfstate"
+        services.files.write(clear, state.decode())
+        spec = call_spec(
+            services,
+            work_dir,
+            self._evidence,
+            f"query-state-{self._asked}",
+            delete_after=(clear,),
+        )
+        result = call(services, Push(clear, force=True), spec, stop=services.stop)
+        if result.exit_code != 0:
+            raise failure(result, "readback", services.stop)
 
 
 @contextlib.contextmanager
@@ -134,7 +156,11 @@ def scratch_root(
     }
     with services.files.private(evidence) as place:
         work_dir = services.workdirs.scratch_copy(
-            prepared.work_dir, place, state=query.state, extra=query.files(sources)
+            # OpenTofu gets the state by a push, once it is initialised.
+            prepared.work_dir,
+            place,
+            state=b"" if services.engine.info.kind == "tofu" else query.state,
+            extra=query.files(sources),
         )
 
         def attempt(number: int) -> CallResult:

@@ -14,7 +14,12 @@ from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import PreparedStep, pull
 from orchestrator.app.surgery.state_locks import check_breakable, state_lock_of
-from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
+from orchestrator.app.surgery.state_operation import (
+    StateOperation,
+    StateOperationResult,
+    approve,
+    operate,
+)
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import settling_seconds_left
@@ -135,6 +140,8 @@ def _requested_operations(
         if item.address in known
     ]
     objects += [partial(_untaint, runner, name, item) for item in request.untaint if item in known]
+    if request.adopt_proven and record is not None and proven_objects(record):
+        objects.append(partial(_adopt_proven, runner, name))
     if objects:  # on a state that lacks what is unsaved they would leave that behind
         found.append(partial(runner.check_saved, name))
     return (*found, *objects)
@@ -155,8 +162,48 @@ def _check_unlocked(runner: StepRunner, name: str) -> None:
         )
 
 
+def proven_objects(record: OperationRecord) -> dict[str, str]:
+    """
+    The ids, by address, of the objects in doubt that are proven ours: the provider showed it, or
+    their create returned the id and nobody has asked yet whether they exist.
+    """
+    found: dict[str, str] = {}
+    for doubt in record.resources.in_doubt:
+        readback = doubt.readback
+        asked = readback.adopts if readback else doubt.id
+        if doubt.action == "create" and asked is not None:
+            found[doubt.address] = asked
+    return found
+
+
+def _adopt_proven(runner: StepRunner, name: str) -> StateOperationResult | None:
+    """
+    Import all that is proven ours, on one approval; the first that fails ends it.
+    """
+    record = runner.steps.records[name]
+    assert record is not None, "only recorded steps are reconciled"
+    objects = proven_objects(record)
+    approve(
+        runner,
+        name,
+        "import " + ", ".join(f"{id_} as {address}" for address, id_ in objects.items()),
+    )
+    done: StateOperationResult | None = None
+    for address, id_ in objects.items():
+        done = import_object(runner, name, address, id_, approved=True)
+        if done.fault is not None:
+            break
+    return done
+
+
 def import_object(
-    runner: StepRunner, name: str, address: str, object_id: str, inputs: StepInputs | None = None
+    runner: StepRunner,
+    name: str,
+    address: str,
+    object_id: str,
+    inputs: StepInputs | None = None,
+    *,
+    approved: bool = False,
 ) -> StateOperationResult:
     """
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
@@ -179,6 +226,7 @@ def import_object(
             planned=(PlannedAction(address=address, action="import"),),
             inputs=inputs,
             check=partial(_check_unmanaged, address, object_id),
+            approved=approved,
         ),
     )
 

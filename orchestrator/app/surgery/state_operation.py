@@ -46,6 +46,7 @@ class StateOperation:
     ``shown`` says it in one line, for the person who approves it. ``planned`` are the addresses
     that it works on. ``check`` refuses a provider state that it must not be done to.
 
+    ``approved``: the person was asked already, about this and others in one question.
     ``inputs`` are in the file that ``request`` is given while the engine runs; without them it can
     only be done to what has a record of objects.
     """
@@ -56,6 +57,7 @@ class StateOperation:
     planned: tuple[PlannedAction, ...] = ()
     inputs: StepInputs | None = None
     check: Callable[[PulledState], None] = lambda _: None
+    approved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +165,18 @@ def _checked_state(
 
 
 def _approve(runner: StepRunner, name: str, operation: StateOperation) -> None:
+    if not operation.approved:
+        approve(runner, name, operation.shown)
+
+
+def approve(runner: StepRunner, name: str, shown: str) -> None:
+    """
+    Ask whether ``shown`` may be done to a step; ApprovalMissing where not.
+    """
     approver, stop = runner.services.approver, runner.services.stop
     if runner.options.plan.approved:
         return
-    shown = runner.services.masker.mask(operation.shown)
+    shown = runner.services.masker.mask(shown)
     if not approver.agree(f"{name}: {shown}") and not stop.stopping:
         raise ApprovalMissing(
             f"{name}: not approved; nothing was changed",
