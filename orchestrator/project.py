@@ -28,6 +28,14 @@ class ProjectContext:
         return self.settings.project_dir
 
     @property
+    def called_in(self) -> str:
+        """
+        The directory that a command must be called in by ``-C``; "" where it is the current one.
+        """
+        here = Path.cwd()
+        return "" if self.directory == here else os.path.relpath(self.directory, here)
+
+    @property
     def own_dir(self) -> Path:
         """
         The tool's own directory in the project.

@@ -43,7 +43,7 @@ def command(invocation: Invocation, blueprint: str, environment: str | None, for
         "text": lambda: graph_text(document, paper(sys.stdout)),
         "dot": lambda: graph_dot(document),
         "mermaid": lambda: graph_mermaid(document),
-        "json": document.to_json,
+        "json": lambda: document.to_json(),
     }
     click.echo(texts[form]())
     return 0

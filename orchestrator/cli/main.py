@@ -156,7 +156,7 @@ def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) ->
         from orchestrator.views.errors import error_document
 
         with suppress(BrokenPipeError):
-            click.echo(error_document(exc).model_dump_json(by_alias=True))
+            click.echo(error_document(exc).to_json(indent=None))
 
 
 def _explain(exc: OrchestratorError) -> None:

@@ -102,7 +102,14 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
     reason = "move" if word == "move" else change.get("reason")
     importing = (change.get("importing") or {}).get("id")
     return [
-        PlannedChange(resource["addr"], ACTIONS[word], resource["resource_type"], reason, importing)
+        PlannedChange(
+            resource["addr"],
+            ACTIONS[word],
+            resource["resource_type"],
+            reason,
+            importing,
+            (change.get("previous_resource") or {}).get("addr"),
+        )
     ]
 
 

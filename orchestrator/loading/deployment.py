@@ -97,6 +97,7 @@ def load_deployment(
     problems.check()
     return Deployment(
         project=project.settings.project,
+        called_in=project.called_in,
         blueprint=blueprint.name,
         environment=reading.effective.name,
         project_dir=str(reading.project.project_dir),

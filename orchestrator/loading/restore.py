@@ -59,6 +59,7 @@ def restore_deployment(
     outline = current.summary
     return Deployment(
         project=stored.project,
+        called_in=outline.called_in if outline else "",
         blueprint=stored.blueprint,
         environment=stored.environment,
         project_dir=str(current.project_dir),

@@ -65,6 +65,7 @@ def load_summary(
         problems.check()
     return BlueprintSummary(
         project=project.settings.project,
+        called_in=project.called_in,
         blueprint=blueprint.name,
         environment=reading.effective.name,
         environments=tuple(blueprint.environments) or (DEFAULT,),

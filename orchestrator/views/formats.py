@@ -52,7 +52,7 @@ PHASES = {
     "before_destroy": "doing what comes before its destroy",
     "readback": "asking the provider",
     "import": "importing",
-    "untaint": "calling it sound",
+    "untaint": "untainting",
     "push": "saving the provider state",
     "unlock": "releasing the state lock",
     "exec": "running the engine's command",
@@ -153,7 +153,9 @@ def planned(actions: Iterable[PlannedAction]) -> str:
     for item in actions:
         numbers[item.action] = numbers.get(item.action, 0) + 1
     order = (action for action in SYMBOLS if action in numbers)
-    return ", ".join(f"{numbers[action]} to {action}" for action in order) or "no changes"
+    words = {"noop": "move"}  # nothing but the address of such an object changes
+    counted = (f"{numbers[action]} to {words.get(action, action)}" for action in order)
+    return ", ".join(counted) or "no changes"
 
 
 def lineage_text(lineage: Lineage) -> str:

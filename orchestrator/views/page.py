@@ -43,14 +43,20 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
 
 
+#: Commands that a CI runner obeys wherever it meets them in a log.
+_RUNNER_COMMAND = re.compile(r"(^[ ]*:|##)(:|\[)", re.MULTILINE)
+
+
 def clean(text: str) -> str:
     """
-    The text without escape sequences and control characters; newlines stay, tabs become spaces.
+    The text without escape sequences, control characters and what a CI runner takes for a command;
+    newlines stay, tabs become spaces.
 
     >>> clean("a\\x1b[31mb\\x07")
     'ab'
     """
-    return _UNSAFE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))).replace("\t", "  ")
+    plain = _UNSAFE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))).replace("\t", "  ")
+    return _RUNNER_COMMAND.sub(lambda found: f"{found[1]} {found[2]}", plain)
 
 
 def cells(text: str) -> int:

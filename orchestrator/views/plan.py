@@ -104,4 +104,6 @@ def _drift(page: Page, drifted: Sequence[PlannedAction], *, indent: int) -> None
 def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> None:
     for item in actions:
         symbol = SYMBOLS[item.action]
-        page.line((f"{symbol:>3} ", ACTION_STYLE[item.action]), item.address, indent=indent, hang=6)
+        moved = f" (moved from {item.previous_address})" if item.previous_address else ""
+        mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
+        page.line(mark, f"{item.address}{moved}", indent=indent, hang=6)

@@ -84,7 +84,7 @@ def _head(page: Page, document: RecoveryDocument) -> None:
     )
     if document.last_verified_run:
         page.line(f"last verified run: {document.last_verified_run}")
-    if document.manual_gap:
+    if document.manual_gap and verdict is not Verdict.OK:
         page.line(("gap", "warn"), f": {document.manual_gap.message}", hang=5)
 
 

@@ -229,7 +229,8 @@ def _since(step: StepState, page: Page) -> str:
         ):
             what = f"since {when}{run}"
     latest = step.last_run_status
-    if latest is not None and latest != step.status:
+    ran = latest not in (None, StepStatus.PENDING, StepStatus.SKIPPED)
+    if ran and latest != step.status and step.condition is None:
         what += f"; {latest} in the last run"
     return what
 

@@ -51,6 +51,7 @@ class Web:
     blueprint: str = "web"
     path: str = "blueprints/web.yaml"
     environment: str = "prod"
+    called_in: str = ""
 
 
 def record(step: str, sequence: int, **fields: Json) -> OperationRecord:

@@ -50,6 +50,7 @@ class Web:
     blueprint: str = "web"
     path: str = "elsewhere/web file.yaml"
     environment: str = "default"
+    called_in: str = ""
 
 
 texts = st.sampled_from(["a", 'aws_instance.this["a b"]', "x'y", "module.m.z"])

@@ -244,6 +244,7 @@ class Place:
     blueprint: str = "web"
     path: str = "blueprints/web.yaml"
     environment: str = "prod"
+    called_in: str = ""
 
 
 @pytest.mark.parametrize(("record", "at"), [(None, 1), (entry(), 0), (entry(sequence=3), 2)])

@@ -52,6 +52,7 @@ class Web:
     blueprint: str = "web"
     path: str = "blueprints/web.yaml"
     environment: str = "prod"
+    called_in: str = ""
 
 
 LOST = Doubt(

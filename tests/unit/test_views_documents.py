@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from orchestrator.domain.documents.documents import StatusDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.record.states import Verdict
-from orchestrator.errors import EXIT_CODES
+from orchestrator.errors import EXIT_CODES, Refused
 from orchestrator.views.errors import error_document, error_text
 from orchestrator.views.formats import STATUS_STYLE, exit_meaning
 from orchestrator.views.page import Paper
@@ -134,3 +134,14 @@ def test_exit_codes_are_told_in_words(row: object) -> None:
     """
     code, meaning = row.code, row.meaning  # type: ignore[attr-defined]
     assert exit_meaning(code) == meaning.replace("`", "")
+
+
+def test_no_document_holds_what_acts_on_a_terminal() -> None:
+    """
+    C1 controls and characters that turn the direction of text are escaped; the values are the same.
+    """
+    said = "a\x9b31mb\u202ec"
+    document = error_document(Refused("upstream", said))
+
+    assert "\x9b" not in document.to_json() and "\u202e" not in document.to_json()
+    assert json.loads(document.to_json())["message"] == said

@@ -118,3 +118,11 @@ def test_durations_have_two_units_at_most() -> None:
     """
     shown = [duration(seconds) for seconds in (0.04, 12, 60, 185, 7620)]
     assert shown == ["0.0 s", "12 s", "1 min", "3 min 5 s", "2 h 7 min"]
+
+
+def test_no_text_is_a_command_for_a_ci_runner() -> None:
+    """
+    A runner obeys `::command::` at the start of a line, and `##[command]` anywhere in it.
+    """
+    said = clean("::error file=x::no\n  ::stop-commands::t\nsee ##[error]x, std::vector")
+    assert said == ": :error file=x::no\n  : :stop-commands::t\nsee ## [error]x, std::vector"

@@ -25,7 +25,6 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.events.events import StepRetried
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY
-from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
 from orchestrator.errors import Fenced, InDoubt, OrchestratorError, Refused, Spooled
 
@@ -102,12 +101,13 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
     note_orphans(runner)
     blocked = {up for row in unstarted for up in row.blocked_by if up in missing}
     if blocked:
+        waiting = [row.step for row in unstarted if missing.intersection(row.blocked_by)]
+        options = tuple(word for step in waiting for word in ("--step", f"+{step}"))
         raise Refused(
             "upstream",
             f"not ready and not selected: {', '.join(sorted(blocked))}",
-            hint=command_line(
-                runner.deployment, "apply", *(f"--step={up}+" for up in sorted(blocked))
-            ),
+            hint=f"take them along: {' '.join(options)}",
+            accepted_by=options,
         )
 
 

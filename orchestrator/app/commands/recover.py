@@ -54,7 +54,8 @@ def recover(
     """
     survey = Inspection(reader, outline, now=now, settle=settle)
     listed = [step for step in outline.graph.order if steps is None or step in steps]
-    contexts = [survey.context(step) for step in listed]
+    hooks = [name for step in listed for name in survey.uncertain_hooks(step)]
+    contexts = [survey.context(step) for step in (*listed, *hooks)]
     advised = [StepAdvice(context, advise(context)) for context in contexts]
     rows = tuple(_step(survey, item) for item in advised)
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
@@ -154,7 +155,7 @@ def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
         inputs=record.resolved_inputs_file if record else None,
         scope=facts.scope,
         action_roots=survey.hook_targets(step),
-        parent=survey.outline.steps[step].owned_by,
+        parent=survey.outline.steps[step].owned_by if step in survey.outline.steps else None,
         children=context.neighbours.children,
     )
 

@@ -233,4 +233,5 @@ def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun)
         f"the digests of these secrets are {why} run {run_id}: {', '.join(open_ones)}",
         hint="if they are right as they are today: "
         + " ".join(f"--accept-changed-secret {name}" for name in changed),
+        accepted_by=tuple(w for name in changed for w in ("--accept-changed-secret", name)),
     )

@@ -211,6 +211,17 @@ class Inspection:
         """
         return tuple(hook_targets(self.records, step, self.probe))
 
+    def uncertain_hooks(self, step: str) -> list[str]:
+        """
+        The modules of the step's hooks that were interrupted or left something in doubt.
+        """
+        found = self.hook_targets(step)
+        return [
+            Target.parse(item.target).step
+            for item in found
+            if item.in_doubt or item.status is Status.RUNNING
+        ]
+
     def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """
         What is interrupted or in doubt in them, by action.
@@ -278,8 +289,9 @@ class Inspection:
         """
         for place, inside, files in os.walk(self._directory(step)):
             inside[:] = [name for name in inside if not name.startswith(".")]
-            if _ERRORED in files:
-                return str(Path(place) / _ERRORED)
+            file = Path(place) / _ERRORED
+            if _ERRORED in files and file.stat().st_size:  # a full disk leaves an empty one
+                return str(file)
         return None
 
     def _given_inputs(self, record: OperationRecord | None) -> str | None:

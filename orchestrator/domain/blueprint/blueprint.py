@@ -234,7 +234,8 @@ class Deployment:
     ``moved_from`` are former paths of this blueprint whose records are still ours. ``env`` holds
     the environment variables that the blueprint refers to and that are set. ``orphans`` are steps
     that the blueprint no longer has: they are as they were applied. ``unavailable`` says why an
-    input has no value whose source gave none.
+    input has no value whose source gave none. ``called_in`` is the directory that a command must be
+    called in by ``-C``; "" where it is the current one.
     """
 
     project: str
@@ -249,6 +250,7 @@ class Deployment:
     operations_url: str | None = None
     protected: bool = False
     moved_from: tuple[str, ...] = ()
+    called_in: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     orphans: frozenset[str] = frozenset()
     unavailable: Mapping[str, str] = field(default_factory=dict)

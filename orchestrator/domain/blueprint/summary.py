@@ -39,7 +39,8 @@ class BlueprintSummary:
 
     ``backend`` is the one that the blueprint sets for all steps: it decides where the operation
     store lies. ``inputs`` holds only those that this backend refers to. ``environments`` are all
-    that the blueprint declares, ("default",) if it declares none.
+    that the blueprint declares, ("default",) if it declares none. ``called_in`` is the directory
+    that a command must be called in by ``-C``; "" where it is the current one.
     """
 
     project: str
@@ -55,6 +56,7 @@ class BlueprintSummary:
     operations_url: str | None = None
     protected: bool = False
     moved_from: tuple[str, ...] = ()
+    called_in: str = ""
 
     @property
     def backend_type(self) -> str:
@@ -101,4 +103,5 @@ def summary_of(deployment: Deployment) -> BlueprintSummary:
         operations_url=deployment.operations_url,
         protected=deployment.protected,
         moved_from=deployment.moved_from,
+        called_in=deployment.called_in,
     )

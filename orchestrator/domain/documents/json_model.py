@@ -4,6 +4,7 @@ What the JSON documents of reading commands are made of.
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
@@ -35,11 +36,25 @@ class JsonDocument(JsonModel):
     A whole document; its ``schema`` field names it and its major version.
     """
 
-    def to_json(self) -> str:
+    def to_json(self, *, indent: int | None = 2) -> str:
         """
-        The document as indented JSON, without a final newline.
+        The document as JSON, without a final newline.
         """
-        return self.model_dump_json(by_alias=True, indent=2)
+        return escaped(self.model_dump_json(by_alias=True, indent=indent))
+
+
+#: Control characters of terminals, and characters that change the direction of text.
+_UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def escaped(text: str) -> str:
+    """
+    JSON text in which no character can act on a terminal.
+
+    >>> escaped('"a\u202eb"')
+    '"a\\\\u202eb"'
+    """
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class HookTarget(JsonModel):

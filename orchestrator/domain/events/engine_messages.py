@@ -25,7 +25,7 @@ from orchestrator.domain.secret_leaves import (
 class PlannedChange:
     """
     The plan holds this action. Reads and no-ops are not reported. ``importing`` is the import id
-    where the object is taken into the provider state first.
+    where the object is taken into the provider state first, ``previous_address`` where it was.
     """
 
     address: str
@@ -33,6 +33,7 @@ class PlannedChange:
     type: str
     reason: str | None = None
     importing: str | None = None
+    previous_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,9 @@ class Journal:
                 case PlannedChange(address, action, _, reason):
                     if reason == "move":
                         moved.add(address)
-                    planned[address, action] = PlannedAction(address=address, action=action)
+                    planned[address, action] = PlannedAction(
+                        address=address, action=action, previous_address=message.previous_address
+                    )
                 case RefreshComplete(address):
                     refreshed.add(address)
                 case ResourceDrift(address, action):

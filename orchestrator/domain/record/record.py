@@ -136,8 +136,14 @@ class ProviderState(RecordModel):
 
 
 class PlannedAction(RecordModel):
+    """
+    A planned action of the engine; an object that only moves is a ``noop`` with its
+    ``previous_address``.
+    """
+
     address: Word
     action: Action
+    previous_address: Word | None = None
 
 
 class ObjectRef(RecordModel):

@@ -25,6 +25,9 @@ class BlueprintAddress(Protocol):
     @property
     def environment(self) -> str: ...
 
+    @property
+    def called_in(self) -> str: ...
+
 
 def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     """
@@ -32,7 +35,8 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     shell.
     """
     inside = blueprint.path.startswith("blueprints/")
-    words = ["orchestrator", verb, blueprint.blueprint if inside else blueprint.path]
+    program = ["orchestrator", *(("-C", blueprint.called_in) if blueprint.called_in else ())]
+    words = [*program, verb, blueprint.blueprint if inside else blueprint.path]
     if blueprint.environment != "default":
         words += ["-e", blueprint.environment]
     return shlex.join([*words, *options])

@@ -155,7 +155,8 @@ class DirectoryWorkDirs:
 
     def errored_state(self, root: WorkDir) -> Path | None:
         path = root.directory / ERRORED
-        return path if path.is_file() else None
+        # A full disk leaves a file without content: that is no state.
+        return path if path.is_file() and path.stat().st_size else None
 
     def set_aside(self, root: WorkDir, place: Path) -> Path:
         source, kept = root.directory / ERRORED, place / ERRORED

@@ -1,0 +1,91 @@
+"""
+What is offered next keeps what was asked for, and offers nothing that would be refused.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from orchestrator.domain.record.record import Fault, Json
+from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, StepFacts
+from orchestrator.domain.recovery.next_commands import EndedCommand, StepAdvice, after_run
+from tests.fakes.entries import entry
+from tests.fakes.journals import refs
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """
+    The blueprint ``web``, reached from another directory.
+    """
+
+    blueprint: str = "web"
+    path: str = "blueprints/web.yaml"
+    environment: str = "prod"
+    called_in: str = "../infra"
+
+
+def failed(facts: StepFacts | None = None, **changes: Json) -> StepAdvice:
+    fault = Fault(code="engine_failed", phase="apply", summary="capacity")
+    fields: dict[str, Json] = {"status": "error", "failed_command": "apply", "error": fault}
+    record = entry(**(fields | changes))
+    context = RecoveryContext(Web(), "server", record, Neighbours(), facts or StepFacts())
+    return StepAdvice(context, advise(context))
+
+
+def ended(verb: str = "apply", **changes: Json) -> EndedCommand:
+    fields: dict[str, Json] = {
+        "blueprint": Web(),
+        "verb": verb,
+        "selection": ("--step", "server"),
+        "engine": ("--engine", "tofu"),
+        "inputs": ("--input-file", "in.yml"),
+        "own": ("--on-failure", "continue"),
+    }
+    return EndedCommand(**(fields | changes))
+
+
+def test_selection_and_options_are_kept() -> None:
+    """
+    Nothing is offered that would touch more than was asked for, or work from other inputs.
+    """
+    resources = entry().resources.model_copy(update={"inventory": refs("aws_vpc.this vpc-1")})
+    item = failed(resources=resources)
+    commands = {
+        shlex.split(x.command)[3]: x.command for x in after_run(ended(), [item], alive=[item])
+    }
+
+    assert commands["apply"] == (
+        "orchestrator -C ../infra apply web -e prod --step server --input-file in.yml "
+        "--engine tofu --on-failure continue"
+    )
+    assert commands["destroy"] == (
+        "orchestrator -C ../infra destroy web -e prod --step server --engine tofu"
+    )
+    assert commands["recover"] == "orchestrator -C ../infra recover web -e prod --step server"
+
+
+def test_a_refused_command_is_offered_only_with_what_accepts_it() -> None:
+    """
+    As it was it would be refused again.
+    """
+    refused = after_run(ended("retry", is_refused=True), [failed()])
+    accepting = ("--accept-changed-secret", "password")
+    accepted = after_run(
+        ended("retry", is_refused=True, accepting=accepting), [failed(StepFacts(failed_run="R1"))]
+    )
+
+    assert not any(" retry " in item.command for item in refused)
+    assert any("--accept-changed-secret password" in item.command for item in accepted)
+
+
+def test_while_another_run_is_going_on_the_same_command_waits() -> None:
+    """
+    A busy run offers to wait, and nothing that changes anything.
+    """
+    found = after_run(ended(), [failed(StepFacts(claimed_by="apply of run R2 is going on"))])
+
+    assert [shlex.split(item.command)[3] for item in found] == ["apply", "recover"]
+    assert found[0].command.endswith("--wait")
