@@ -47,13 +47,14 @@ class ProjectContext:
 class BlueprintSelection:
     """
     A blueprint by name or path, its environment, and the inputs of the command line:
-    ``variables`` are the NAME=VALUE of ``-i``.
+    ``variables`` are the NAME=VALUE of ``-i``, ``engine_option`` what ``--engine`` says.
     """
 
     blueprint: str
     environment: str | None = None
     variables: tuple[str, ...] = ()
     input_files: tuple[Path, ...] = ()
+    engine_option: str | None = None
 
 
 def project_context(directory: Path) -> ProjectContext:

@@ -75,6 +75,7 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
         jobs=values.pop("jobs", None) or project.settings.jobs,
         inputs_given=bool(selection.variables or selection.input_files),
     )
+    selection = replace(selection, engine_option=options.engine)
     return RunCall(
         invocation=invocation,
         project=project,

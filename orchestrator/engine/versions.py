@@ -27,13 +27,28 @@ def check_accepted(info: EngineInfo, deployment: Deployment) -> None:
     """
     Invalid, with all problems, where the blueprint or a module does not accept the engine.
     """
+    problems = [
+        Problem(
+            f"module {step.module_ref} of step {step.name} has .tofu files, and was read as "
+            f"{step.module.read_for} reads it; the engine is {info.kind} {info.version}",
+            hint=f"say `engine: {{kind: {info.kind}}}` in the blueprint, or --engine {info.kind}",
+        )
+        for step in deployment.steps_and_hooks().values()
+        if step.module.read_for not in (None, info.kind)
+    ]
     wanted = []
     if deployment.engine.version is not None:
         wanted.append((f"blueprint {deployment.blueprint}", deployment.engine.version))
-    for step in deployment.steps.values():
+    for step in deployment.steps_and_hooks().values():
         for constraint in step.module.required_versions:
+            if (
+                info.kind == "tofu"
+                and constraint.until
+                and satisfies(info.version, f">= {constraint.until}")
+            ):
+                continue
             wanted.append((f"module {step.module_ref} of step {step.name}", constraint))
-    problems = check_versions(info, wanted)
+    problems += check_versions(info, wanted)
     if problems:
         raise Invalid(problems)
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from orchestrator.domain.blueprint.blueprint import Constraint, EngineKind
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import Attribute, Block, HclFile, QuotedString, parse_hcl
 from orchestrator.loading.hcl_json import parse_json
@@ -26,24 +27,33 @@ class Configuration:
     providers: list[Block] = field(default_factory=list)
     resources: list[Block] = field(default_factory=list)
     locals: dict[str, Attribute] = field(default_factory=dict)
-    required_versions: list[Attribute] = field(default_factory=list)
+    required_versions: list[Constraint] = field(default_factory=list)
     required_providers: dict[str, Attribute] = field(default_factory=dict)
     backend: str | None = None
     quotes: list[QuotedString] = field(default_factory=list)
+    is_for_one_engine: bool = False
 
 
 def read_configuration(
-    directory: Path, shown: str, *, called_at: Location | None = None
+    directory: Path,
+    shown: str,
+    *,
+    engine: EngineKind = "terraform",
+    called_at: Location | None = None,
 ) -> Configuration:
     """
-    The configuration in ``directory``; Invalid with the problems of all its files.
+    The configuration in ``directory`` as this kind of engine reads it; Invalid with the problems of
+    all its files.
 
     ``called_at`` is the place that names the directory: where it is reported if it is no module.
     """
     problems: list[Problem] = []
     configuration = Configuration()
     overrides: list[HclFile] = []
-    for path in _files(directory, shown, called_at or Location(shown)):
+    paths, configuration.is_for_one_engine = _files(
+        directory, shown, engine, called_at or Location(shown)
+    )
+    for path in paths:
         name = f"{shown}/{path.name}"
         try:
             document = _parse(path, name)
@@ -54,9 +64,9 @@ def read_configuration(
         if _OVERRIDE.fullmatch(path.name):
             overrides.append(document)
         else:
-            problems.extend(_add(configuration, document))
+            problems.extend(_add(configuration, document, engine))
     for document in overrides:
-        problems.extend(_override(configuration, document))
+        problems.extend(_override(configuration, document, engine))
     if problems:
         raise Invalid(problems)
     return configuration
@@ -64,10 +74,18 @@ def read_configuration(
 
 #: Of one configuration file. HashiCorp's parser is C underneath: it cannot be stopped.
 MAX_BYTES = 4 * 1024 * 1024
-_OVERRIDE = re.compile(r"(?:.*_)?override\.tf(?:\.json)?")
+_OVERRIDE = re.compile(r"(?:.*_)?override\.(?:tf|tofu)(?:\.json)?")
+_ENDINGS = (".tf", ".tf.json")
+#: OpenTofu reads these as well; each stands in for the file of the same name that ends in .tf.
+_TOFU_ENDINGS = (".tofu", ".tofu.json")
 
 
-def _files(directory: Path, shown: str, at: Location) -> list[Path]:
+def _files(
+    directory: Path, shown: str, engine: EngineKind, at: Location
+) -> tuple[list[Path], bool]:
+    """
+    The files that an engine of this kind reads, and whether the other kind would read others.
+    """
     try:
         names = sorted(entry.name for entry in directory.iterdir())
     except (FileNotFoundError, NotADirectoryError) as exc:
@@ -75,14 +93,20 @@ def _files(directory: Path, shown: str, at: Location) -> list[Path]:
     except OSError as exc:
         raise Invalid([Problem(f"cannot read {shown}: {exc.strerror}", at)]) from exc
     # What Terraform passes over: hidden files and those that editors leave.
-    found = [
-        directory / name
-        for name in names
-        if name.endswith((".tf", ".tf.json")) and not name.startswith((".", "#"))
-    ]
-    if not found:
-        raise Invalid([Problem(f"{shown} holds no .tf files: it is not a module", at)])
-    return found
+    names = [name for name in names if not name.startswith((".", "#"))]
+    both = [name for name in names if name.endswith(_ENDINGS)]
+    tofu_only = [name for name in names if name.endswith(_TOFU_ENDINGS)]
+    if engine == "tofu":
+        replaced = {re.sub(r"\.tofu(?=$|\.json$)", ".tf", name) for name in tofu_only}
+        both = sorted({*both, *tofu_only} - replaced)
+    if not both:
+        what = f"{shown} holds no .tf files: it is not a module"
+        hint = ""
+        if tofu_only:
+            what = f"{shown} holds only .tofu files, which Terraform does not read"
+            hint = "say `engine: {kind: tofu}` in the blueprint, or --engine tofu"
+        raise Invalid([Problem(what, at, hint)])
+    return [directory / name for name in both], bool(tofu_only)
 
 
 def _parse(path: Path, shown: str) -> HclFile:
@@ -105,7 +129,7 @@ def _mislabelled(document: HclFile) -> list[Problem]:
     ]
 
 
-def _add(configuration: Configuration, document: HclFile) -> list[Problem]:
+def _add(configuration: Configuration, document: HclFile, engine: EngineKind) -> list[Problem]:
     if problems := _mislabelled(document):
         return problems
     named = {
@@ -129,13 +153,28 @@ def _add(configuration: Configuration, document: HclFile) -> list[Problem]:
             case "locals":
                 configuration.locals.update(block.attributes)
             case "terraform":
-                _settings(configuration, block)
+                _settings(configuration, block, engine)
+            case "language":
+                _compatible_with(configuration, block, engine)
     return problems
 
 
-def _settings(configuration: Configuration, block: Block) -> None:
+#: From this version on OpenTofu heeds `required_version` in .tofu files only.
+_TOFU_IGNORES_FROM = "1.12.0"
+
+
+def _compatible_with(configuration: Configuration, block: Block, engine: EngineKind) -> None:
+    for inner in block.inner("compatible_with"):
+        version = inner.attributes.get("opentofu")
+        if version is not None and engine == "tofu":
+            configuration.required_versions.append(Constraint(version.plain, version.at))
+
+
+def _settings(configuration: Configuration, block: Block, engine: EngineKind) -> None:
     if version := block.attributes.get("required_version"):
-        configuration.required_versions.append(version)
+        heeded = engine == "terraform" or version.at.file.endswith(_TOFU_ENDINGS)
+        until = None if heeded else _TOFU_IGNORES_FROM
+        configuration.required_versions.append(Constraint(version.plain, version.at, until))
     for providers in block.inner("required_providers"):
         configuration.required_providers.update(providers.attributes)
     for backend in block.inner("backend"):
@@ -144,7 +183,7 @@ def _settings(configuration: Configuration, block: Block) -> None:
         configuration.backend = "cloud"
 
 
-def _override(configuration: Configuration, document: HclFile) -> list[Problem]:
+def _override(configuration: Configuration, document: HclFile, engine: EngineKind) -> list[Problem]:
     """
     Merge an override file: arguments replace those of the block of the same name.
     """
@@ -175,7 +214,7 @@ def _override(configuration: Configuration, document: HclFile) -> list[Problem]:
             case "terraform":
                 if "required_version" in block.attributes:
                     configuration.required_versions.clear()
-                _settings(configuration, block)
+                _settings(configuration, block, engine)
     return problems
 
 

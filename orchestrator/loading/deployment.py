@@ -4,11 +4,19 @@ From a blueprint's name to a checked `Deployment`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
-from orchestrator.domain.blueprint.blueprint import Constraint, Deployment, EngineRequirement, Step
+from orchestrator.domain.blueprint.blueprint import (
+    Constraint,
+    Deployment,
+    EngineKind,
+    EngineRequirement,
+    Step,
+)
 from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.loading import sources
@@ -58,6 +66,7 @@ def load_deployment(
             parse_behaviour(draft.fields, {}, problems)
             parse_hooks(draft, problems)
     check_written(blueprint, problems)
+    engine = _engine(reading.effective.settings.engine, problems)
     linker = StepLinker(
         blueprint=blueprint,
         project=reading.project,
@@ -67,6 +76,7 @@ def load_deployment(
         problems=problems,
         modules_from="recorded" if input_policy is InputPolicy.AVAILABLE else "present",
         stored_modules=stored_modules or {},
+        engine=_engine_kind(project, selection, engine),
     )
     linked = linker.link(reading.raw_steps)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
@@ -91,7 +101,6 @@ def load_deployment(
         actions, project.environ, need=InputPolicy.AVAILABLE, problems=problems
     )
     url = operations_url(reading, project.environ, need=input_policy)
-    engine = _engine(reading.effective.settings.engine, problems)
     if reading.environment_is_valid:
         check_state_locations(reading, inputs)
     problems.check()
@@ -124,6 +133,24 @@ def _with_stored_refs(
         name: replace(step, module_ref=kept[name].module_ref) if name in kept else step
         for name, step in steps.items()
     }
+
+
+def _engine_kind(
+    project: ProjectContext, selection: BlueprintSelection, wanted: EngineRequirement
+) -> EngineKind:
+    """
+    The kind of the engine that will read the modules, as far as files and options tell: an option,
+    the blueprint, else what is on PATH. The engine that is chosen in the end is held to it.
+    """
+    named = selection.engine_option or project.settings.engine
+    if named:
+        return "tofu" if "tofu" in Path(named).name else "terraform"
+    if wanted.kind is not None:
+        return wanted.kind
+    path = project.environ.get("PATH")
+    if shutil.which("terraform", path=path) is None and shutil.which("tofu", path=path):
+        return "tofu"
+    return "terraform"
 
 
 def _engine(node: Node | None, problems: Problems) -> EngineRequirement:

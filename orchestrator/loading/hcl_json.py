@@ -23,11 +23,12 @@ from orchestrator.loading.hcl import (
 #: Block types and how many labels they have; anything else in a body is an argument.
 _TOP = {
     "variable": 1, "output": 1, "provider": 1, "module": 1,
-    "resource": 2, "data": 2, "ephemeral": 2, "terraform": 0, "locals": 0,
+    "resource": 2, "data": 2, "ephemeral": 2, "terraform": 0, "locals": 0, "language": 0,
 }  # fmt: skip
 _INNER: Mapping[str, Mapping[str, int]] = {
     "terraform": {"required_providers": 0, "backend": 1, "cloud": 0},
     "resource": {"lifecycle": 0},
+    "language": {"compatible_with": 0},
 }
 
 

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
+    EngineKind,
     Hook,
     InputValue,
     Module,
@@ -46,7 +47,14 @@ class ModuleReader(Protocol):
     Reads a module as `orchestrator.loading.modules.read_module` does.
     """
 
-    def __call__(self, directory: Path, *, shown: str, package: Path | None = None) -> Module: ...
+    def __call__(
+        self,
+        directory: Path,
+        *,
+        shown: str,
+        package: Path | None = None,
+        engine: EngineKind = "terraform",
+    ) -> Module: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class StepLinker:
     problems: Problems
     modules_from: Literal["present", "recorded"] = "present"
     stored_modules: Mapping[str, StoredModule] = field(default_factory=dict)
+    engine: EngineKind = "terraform"
 
     def link(self, drafts: Mapping[str, RawStep]) -> LinkedSteps:
         """
@@ -162,7 +171,9 @@ class StepLinker:
         if directory is not None:
             with contextlib.suppress(Invalid):
                 around = self.base / package if package else None
-                return self.read_module(directory, shown=str(directory), package=around)
+                return self.read_module(
+                    directory, shown=str(directory), package=around, engine=self.engine
+                )
         return Module(directory=str(self.base / name), variables={}, outputs={})
 
     def _directory(self, name: str, at: Location) -> Path | None:
@@ -170,7 +181,8 @@ class StepLinker:
 
     def _read(self, directory: Path, package: Path | None) -> Module | None:
         try:
-            return self.read_module(directory, shown=self.project.show(directory), package=package)
+            shown = self.project.show(directory)
+            return self.read_module(directory, shown=shown, package=package, engine=self.engine)
         except Invalid as exc:
             self.problems.extend(exc.problems)
             return None

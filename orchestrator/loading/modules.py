@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from orchestrator.domain.blueprint.blueprint import (
     Constraint,
+    EngineKind,
     Module,
     Output,
     ProtectedResource,
@@ -39,9 +40,15 @@ def split_reference(module_ref: str) -> tuple[str, str | None]:
     return f"{package.rstrip('/') or '/'}/{sub.strip('/')}".rstrip("/"), package or "/"
 
 
-def read_module(directory: Path, *, shown: str, package: Path | None = None) -> Module:
+def read_module(
+    directory: Path,
+    *,
+    shown: str,
+    package: Path | None = None,
+    engine: EngineKind = "terraform",
+) -> Module:
     """
-    The module in ``directory``, with what its local modules add.
+    The module in ``directory`` as this kind of engine reads it, with what its local modules add.
 
     ``shown`` is how the user refers to the directory: it begins the file names in messages.
     ``package`` is a directory around the module that belongs to it (``package//sub``). Invalid,
@@ -49,7 +56,7 @@ def read_module(directory: Path, *, shown: str, package: Path | None = None) -> 
     files that are not copied with it, or calls itself.
     """
     root = _absolute(directory)
-    tree = _ModuleTree(root, shown)
+    tree = _ModuleTree(root, shown, engine)
     tree.enter(root, shown, called_at=None)
     around = _absolute(package) if package else None
     tree.check_files(around)
@@ -73,6 +80,7 @@ def read_module(directory: Path, *, shown: str, package: Path | None = None) -> 
         package=str(around) if around else None,
         provider_reach=tree.provider_dependencies(),
         protected=tuple(tree.protected(root, "")),
+        read_for=engine if tree.is_for_one_engine() else None,
     )
 
 
@@ -141,7 +149,8 @@ class _ModuleTree:
     A module and the local modules below it, each read once.
     """
 
-    def __init__(self, root: Path, shown: str) -> None:
+    def __init__(self, root: Path, shown: str, engine: EngineKind) -> None:
+        self._engine = engine
         self._root = root
         self._shown = shown
         self._open: list[Path] = []
@@ -161,7 +170,9 @@ class _ModuleTree:
         if directory in self.found:
             return
         try:
-            configuration = read_configuration(directory, shown, called_at=called_at)
+            configuration = read_configuration(
+                directory, shown, engine=self._engine, called_at=called_at
+            )
         except Invalid as exc:
             self.problems.extend(exc.problems)
             return
@@ -187,8 +198,13 @@ class _ModuleTree:
         Every ``required_version``, the module's own first.
         """
         for visit in self.found.values():
-            for attribute in visit.configuration.required_versions:
-                yield Constraint(attribute.plain, attribute.at)
+            yield from visit.configuration.required_versions
+
+    def is_for_one_engine(self) -> bool:
+        """
+        Whether the other kind of engine reads other files somewhere in the tree.
+        """
+        return any(visit.configuration.is_for_one_engine for visit in self.found.values())
 
     def provider_uses(self) -> dict[str, str]:
         """

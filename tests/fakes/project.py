@@ -76,7 +76,9 @@ class ProjectOnDisk:
         dedented = textwrap.dedent(text).lstrip("\n")
         self.write(f"blueprints/{name}.yaml", f"version: 1\nname: {name}\n{dedented}")
 
-    def read_module(self, directory: Path, *, shown: str, package: Path | None = None) -> Module:
+    def read_module(
+        self, directory: Path, *, shown: str, package: Path | None = None, engine: str = "terraform"
+    ) -> Module:
         return self.modules[directory]
 
     def run(self, argv: Sequence[str]) -> str:

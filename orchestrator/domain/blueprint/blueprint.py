@@ -39,14 +39,20 @@ class Output:
     at: Location | None = None
 
 
+#: Which program reads a configuration: they differ in the files and constraints that they heed.
+EngineKind = Literal["terraform", "tofu"]
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """
-    A ``required_version`` and the place that states it.
+    A version constraint and the place that states it. Engines from version ``until`` on do not heed
+    it.
     """
 
     text: str
     at: Location | None = None
+    until: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,8 @@ class Module:
     elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
     referred to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its
     local modules configure as "module.aws"); ``protected`` are the resources in all of them.
+    ``read_for`` is the kind of engine that it was read for, None where another kind reads the same
+    files.
     """
 
     directory: str
@@ -97,6 +105,7 @@ class Module:
     package: str | None = None
     provider_reach: Mapping[str, ProviderDependencies] = field(default_factory=dict)
     protected: tuple[ProtectedResource, ...] = ()
+    read_for: EngineKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ class EngineRequirement:
     The engine that the blueprint asks for; a version constraint like Terraform's.
     """
 
-    kind: Literal["terraform", "tofu"] | None = None
+    kind: EngineKind | None = None
     version: Constraint | None = None
 
 

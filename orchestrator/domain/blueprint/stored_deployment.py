@@ -75,7 +75,8 @@ class StoredDeployment(_StoredModel):
         """
         The one text of this deployment.
         """
-        return json.dumps(self.model_dump(by_alias=True), default=_sorted_set, ensure_ascii=False)
+        content = _without_later_fields(self.model_dump(by_alias=True))
+        return json.dumps(content, default=_sorted_set, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +260,25 @@ def _holds_literal(template: Template) -> bool:
     everything = Resolved(template.raw, {(): ""})
     literal = (everything.at(path).value for path in everything.leaves() if path not in whole)
     return any(isinstance(value, str | int | float) and value != "" for value in literal)
+
+
+#: Fields that came after the first version, left out where they say nothing: a deployment that does
+#: not use them keeps its text, and with it the digest that it is known by.
+_LATER_FIELDS = frozenset({"until", "read_for"})
+
+
+def _without_later_fields(value: Json) -> Json:
+    match value:
+        case dict():
+            return {
+                key: _without_later_fields(item)
+                for key, item in value.items()
+                if not (key in _LATER_FIELDS and item is None)
+            }
+        case list() | tuple():
+            return [_without_later_fields(item) for item in value]
+        case _:
+            return value
 
 
 def _sorted_set(value: object) -> Json:
