@@ -19,17 +19,19 @@ BLUEPRINT = """
     version: 1
     name: {name}
     {more}
+    inputs: {{{name}_place: {{type: string}}}}
     steps:
       data:
         module: ../modules/object
-        backend: {{type: local, config: {{path: "{path}"}}}}
+        backend: {{type: local, config: {{path: "${{inputs.{name}_place}}"}}}}
 """
 
 
 class Shared:
     """
     ``owner`` is applied in a protected environment; ``twin`` keeps its state at the same place, and
-    ``copy`` has a copy of the same state at a place of its own.
+    ``copy`` has a copy of the same state at a place of its own. The places come from variables, so
+    that the blueprints do not tell by themselves that two of them are the same.
     """
 
     def __init__(self, root: Path, engine: str) -> None:
@@ -37,12 +39,16 @@ class Shared:
         project.write("modules/object/main.tf", MODULE)
         state, copy = root / "states/data.tfstate", root / "states/copy.tfstate"
         protected = "environments: {prod: {protected: true}}"
-        for name, path, more in (
-            ("owner", state, protected),
-            ("twin", state, ""),
-            ("copy", copy, ""),
+        places = {"owner": state, "twin": state, "copy": copy}
+        self.project.environ |= {
+            f"ORCHESTRATOR_INPUT_{name}_place": str(place) for name, place in places.items()
+        }
+        for name, more in (
+            ("owner", protected),
+            ("twin", ""),
+            ("copy", ""),
         ):
-            text = BLUEPRINT.format(name=name, path=path, more=more)
+            text = BLUEPRINT.format(name=name, more=more)
             project.write(f"blueprints/{name}.yaml", text)
         self.owner = ("owner", "-e", "prod")
         self.made = project.run("apply", *self.owner, "--yes", "--confirm", "prod", "--json")
