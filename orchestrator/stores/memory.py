@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from orchestrator.domain.record.record import Claim, Lease, OperationRecord
 from orchestrator.domain.target import Target
-from orchestrator.stores.stored_entries import fenced_error, read_entry
+from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry
 
 _URL = "memory:"
 
@@ -59,7 +59,8 @@ class MemoryStore:
     def history(self, target: Target) -> list[OperationRecord]:
         with self._lock:
             count = len(self._entries.get(target, ()))
-            return [self._entry(target, sequence) for sequence in range(count, 0, -1)]
+            entries = [self._entry(target, sequence) for sequence in range(count, 0, -1)]
+            return check_chain(entries, place=_URL)
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

@@ -30,7 +30,7 @@ from orchestrator.domain.record.record import Claim, Lease, OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_names import parse_name, path_name
-from orchestrator.stores.stored_entries import fenced_error, read_entry, read_model
+from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -195,7 +195,8 @@ class ObjectsStore:
         older = self._each(
             lambda sequence: self._older(target, sequence), range(head.sequence - 1, 0, -1)
         )
-        return [self._entry(target, head.sequence, head.text), *older]
+        entries = [self._entry(target, head.sequence, head.text), *older]
+        return check_chain(entries, place=self.url)
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

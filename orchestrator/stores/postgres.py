@@ -13,7 +13,7 @@ from orchestrator.domain.record.record import Claim, Json, Lease, OperationRecor
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.schema import migrations, queries
-from orchestrator.stores.stored_entries import fenced_error, read_entry, read_model
+from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
 
 if TYPE_CHECKING:
     import psycopg
@@ -84,7 +84,8 @@ class PostgresStore:
             raise fenced_error(record, rival)
 
     def history(self, target: Target) -> list[OperationRecord]:
-        return [self._entry(target, *row) for row in self._select("history", _key(target))]
+        entries = [self._entry(target, *row) for row in self._select("history", _key(target))]
+        return check_chain(entries, place=self.url)
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

@@ -16,7 +16,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.database import Database, readable_errors
 from orchestrator.stores.mounts import Mount, mount_table
 from orchestrator.stores.schema import migrations, queries
-from orchestrator.stores.stored_entries import fenced_error, read_entry, read_model
+from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
 
 #: Bytes that a probe writes: more than the record of a large step.
 _PROBE_SIZE = 64 * 1024
@@ -89,7 +89,8 @@ class SqliteStore:
                 raise fenced_error(record, rival)
 
     def history(self, target: Target) -> list[OperationRecord]:
-        return [self._entry(target, *row) for row in self._select("history", _key(target))]
+        entries = [self._entry(target, *row) for row in self._select("history", _key(target))]
+        return check_chain(entries, place=str(self._path))
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None

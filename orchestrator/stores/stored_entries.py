@@ -4,6 +4,7 @@ Stored entries as they come back: parsed as untrusted, and the refusals every st
 
 from __future__ import annotations
 
+import itertools
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -34,6 +35,21 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
             hint="the store was edited by hand or is damaged; restore it from a backup",
         )
     return record
+
+
+def check_chain(entries: list[OperationRecord], *, place: str) -> list[OperationRecord]:
+    """
+    The entries of a target, newest first; StoreUnavailable where one was not made from the entry
+    before it that is there now.
+    """
+    for entry, before in itertools.pairwise(entries):
+        if entry.previous_checksum not in (None, before.own_checksum()):
+            raise StoreUnavailable(
+                f"{place}: entry {before.sequence} of {before.target.target} is not the one that "
+                f"entry {entry.sequence} was made from",
+                hint="the store was edited by hand or is damaged; restore it from a backup",
+            )
+    return entries
 
 
 def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model:

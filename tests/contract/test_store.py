@@ -6,6 +6,7 @@ A store joins by a place in `tests.contract.stores`.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -218,13 +219,11 @@ def test_unknown_fields_of_a_newer_minor_survive(place: Open) -> None:
     """
     Fields that this version does not know come back, also after a change of the record.
     """
-    newer = parse_record(
-        entry(sequence=1)
-        .to_json()
-        .replace('"orchestrator.operation/1"', '"orchestrator.operation/1.7"')
-        .replace('"module_ref"', '"colour":{"of":["sky"]},"module_ref"')
-        .replace('"host"', '"badge":7,"host"')
-    )
+    document = json.loads(entry(sequence=1).to_json())
+    del document["checksum"]
+    document |= {"schema": "orchestrator.operation/1.7", "colour": {"of": ["sky"]}}
+    document["actor"] |= {"badge": 7}
+    newer = parse_record(json.dumps(document))
     place().append(newer)
     read = place().newest(NETWORK)
     assert read is not None

@@ -125,6 +125,7 @@ def test_an_export_can_be_imported(store: OperationStore) -> None:
     lines = list(export_store(source))
     first = json.loads(lines[0])
     first["entries"][0]["of_a_newer_minor"] = {"a": 1}
+    del first["entries"][0]["checksum"]
 
     import_store(
         [json.dumps(first), *lines[1:]], store, source="records.jsonl", progress=lambda _: None

@@ -98,6 +98,7 @@ class EntryChanges(TypedDict, total=False):
     saved_state: SavedState | None
     unavailable_secrets: tuple[str, ...]
     targets: tuple[str, ...]
+    previous_checksum: str | None
 
 
 @dataclass(frozen=True, slots=True)

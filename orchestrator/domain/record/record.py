@@ -6,7 +6,9 @@ Every entry carries the whole record. Unknown fields of a newer minor version su
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -429,13 +431,54 @@ class OperationRecord(RecordModel):
     verify_absence: AbsenceMethod | None = None  # as declared; of a destroy, as it is to be done
     saved_state: SavedState | None = None  # of a destroy under way that the provider is to confirm
     unavailable_secrets: tuple[Word, ...] = ()  # what a destroy went without, as it was told to
+    previous_checksum: Word | None = None  # of the entry before, see `checksum_of`
     targets: tuple[Word, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
 
     def to_json(self) -> str:
         """
-        The record as one line of JSON.
+        The record as one line of JSON, with the checksum over it.
         """
-        return self.model_dump_json(by_alias=True)
+        document = self._document()
+        return json.dumps(
+            document | {"checksum": checksum_of(document)},
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+
+    def own_checksum(self) -> str:
+        """
+        The checksum that the record is stored with.
+        """
+        return checksum_of(self._document())
+
+    def _document(self) -> dict[str, Json]:
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def checksum_of(document: Mapping[str, Json]) -> str:
+    """
+    The checksum over everything that a record says, "sha256:" and 64 hex digits.
+
+    What is empty does not count: a field that a later version adds, and that is empty by default,
+    leaves the checksums of older entries as they are.
+    """
+    text = json.dumps(_without_empty(dict(document)), sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_empty(value: Json) -> Json:
+    match value:
+        case dict():
+            said = {name: _without_empty(item) for name, item in value.items()}
+            return {name: item for name, item in said.items() if not _is_empty(item)}
+        case list():
+            return [_without_empty(item) for item in value]
+        case _:
+            return value
+
+
+def _is_empty(value: Json) -> bool:
+    return value is None or value is False or value in ("", [], {})
 
 
 class UnreadableRecord(Exception):
@@ -456,6 +499,9 @@ def parse_record(text: str | bytes) -> OperationRecord:
     name, _, version = str(schema).partition("/")
     if f"{name}/{version.split('.')[0]}" != SCHEMA:
         raise UnreadableRecord(f"schema {schema!r}; this version reads {SCHEMA!r}")
+    known = data.pop("checksum", None)  # entries of older versions have none
+    if known is not None and known != checksum_of(data):
+        raise UnreadableRecord("damaged record: it is not what its checksum was made of")
     try:
         return OperationRecord.model_validate(data)
     except ValidationError as exc:
