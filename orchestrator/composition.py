@@ -150,6 +150,7 @@ def open_services(
     from orchestrator.app.services import Limits, Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
+    from orchestrator.engine.plugin_cache import plugin_cache
     from orchestrator.engine.process.environment import child_environment
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.engine.terraform import TerraformEngine
@@ -174,7 +175,12 @@ def open_services(
             clock=clock,
             ids=RandomIds(),
             sink=RedactingSink(sink, masker),
-            engine=TerraformEngine(info, environment=environment, processes=processes),
+            engine=TerraformEngine(
+                info,
+                environment=environment,
+                processes=processes,
+                plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
+            ),
             work=project.own_dir / "work",
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock, environment),

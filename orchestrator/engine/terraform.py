@@ -23,6 +23,7 @@ from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.arguments import argument_vector, verb
 from orchestrator.engine.diagnostics import lock_holder
+from orchestrator.engine.plugin_cache import PluginCache
 from orchestrator.engine.process.call_files import (
     AnswerFile,
     CallFiles,
@@ -48,6 +49,7 @@ from orchestrator.ports.engine import (
     CallResult,
     CallSpec,
     EngineInfo,
+    Init,
     Program,
     RecoveredCall,
     Request,
@@ -76,7 +78,9 @@ class TerraformEngine:
         *,
         environment: Mapping[str, str],
         processes: Processes | None = None,
+        plugin_cache: PluginCache | None = None,
     ) -> None:
+        self._plugin_cache = plugin_cache
         self._info = info
         self._environment = dict(environment)
         self._processes = processes or SystemProcesses()
@@ -102,6 +106,20 @@ class TerraformEngine:
 
         An exception out of ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
+        if not isinstance(request, Init) or self._plugin_cache is None or stop.stopping:
+            return self._call(request, spec, stop=stop, observe=observe)
+        with self._plugin_cache.filling(spec.directory) as environment:
+            spec = replace(spec, environment={**spec.environment, **environment})
+            return self._call(request, spec, stop=stop, observe=observe)
+
+    def _call(
+        self,
+        request: Request,
+        spec: CallSpec,
+        *,
+        stop: StopToken,
+        observe: Callable[[Message], None],
+    ) -> CallResult:
         if stop.stopping:
             discard(spec.delete_after)
             return NEVER_STARTED
