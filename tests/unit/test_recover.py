@@ -23,6 +23,7 @@ from orchestrator.domain.record.record import (
     InFlight,
     Json,
     Lease,
+    Phase,
     ProcessIdentity,
     Readback,
     Resources,
@@ -435,6 +436,23 @@ def test_what_has_vanished_is_accepted_by_the_offered_command(desk: Desk) -> Non
     )
     assert "are gone" in action(found, "destroy").reason.message
     assert (action(found, "reconcile").command, found.recommended) == (None, "manual")
+
+
+@pytest.mark.parametrize(("code", "phase"), [("vanished", "surgery"), ("in_doubt", "readback")])
+def test_objects_that_left_the_provider_state_are_looked_for(
+    desk: Desk, code: str, phase: Phase
+) -> None:
+    """
+    Law: state moved without us.
+    An apply over an emptied state is refused; the step reads ok, and what helps is to reconcile.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    fault = Fault(code=code, phase=phase, summary="every recorded object has left the state")
+    ran(desk, SECOND, ended().model_copy(update={"error": fault}), exit_code=4)
+    found = row(desk)
+
+    assert (found.situation, found.recommended) == ("state_emptied", "reconcile")
+    assert action(found, "redeploy").reason.code == "state_emptied"
 
 
 def test_a_lock_without_an_id_has_nothing_to_release(desk: Desk) -> None:

@@ -176,8 +176,8 @@ class Inspection:
             unanswerable=self._unanswered(record),
             lock=fault.summary if fault is not None and fault.phase == "lock" else None,
             left_lock=self._left_lock(record, fault),
-            vanished=_is_vanished(fault, record) and not _is_emptied(fault),
-            state_emptied=_is_vanished(fault, record) and _is_emptied(fault),
+            vanished=_is_vanished(fault, record),
+            state_emptied=_is_emptied(fault, record),
             failed_run=failed,
             earlier_run=earlier,
             blockers={remedy: found for remedy, found in blockers.items() if found is not None},
@@ -359,12 +359,20 @@ def _scope(providers: Mapping[str, Template]) -> str:
 
 def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
     """
-    Whether the newest attempt was refused because no recorded object was there any more; a destroy
-    that found none ends with the same code, in the record.
+    Whether the newest attempt was refused because the provider had no recorded object any more; a
+    destroy that found none ends with the same code, in the record.
     """
-    recorded = record.error if record else None
-    return fault is not None and fault.code == "vanished" and fault != recorded
+    if fault is None or fault == (record.error if record else None):
+        return False
+    return fault.code == "vanished" and fault.phase != "surgery"
 
 
-def _is_emptied(fault: Fault | None) -> bool:
-    return fault is not None and fault.phase == "surgery"
+def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
+    """
+    Whether the newest attempt was refused because recorded objects had left the provider state, and
+    no doubt about them is recorded yet.
+    """
+    if fault is None or record is None or fault == record.error:
+        return False
+    left = fault.code == "vanished" and fault.phase == "surgery"
+    return left or (fault.code == "in_doubt" and not record.resources.in_doubt)

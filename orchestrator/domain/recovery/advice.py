@@ -311,7 +311,18 @@ _CHILD_LEFT = Precondition(
     lambda context: context.status in NOTHING_THERE and bool(context.neighbours.children),
 )
 
+
+def _may_be_under_way(context: RecoveryContext) -> bool:
+    """
+    Whether the manual remedy would be to forget objects that a request may still be making.
+    """
+    facts = context.facts
+    other = facts.condition is not None or facts.errored_state is not None
+    return bool(facts.settling and context.doubts) and not other and not _is_hook_cut_short(context)
+
+
 PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
+    Remedy.MANUAL: (Precondition("settling", _may_be_under_way),),
     Remedy.RECONCILE: (Precondition("vanished", lambda context: context.facts.vanished),),
     Remedy.VERIFY: (_ORPHANED, _HOOK),
     Remedy.RETRY: (

@@ -239,6 +239,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "failed": facts.failed_run or "",
         "earlier": facts.earlier_run or "",
         "working": facts.claimed_by or working,
+        "settling": f"{facts.settling:.0f}",
         "unproven": facts.unproven_process or "",
         "unsaved": facts.errored_state or "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),

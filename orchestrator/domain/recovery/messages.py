@@ -103,6 +103,7 @@ REFUSALS: Mapping[str, str] = {
     "state_locked": "a dead run of ours left the provider state locked: release that lock first",
     "state_emptied": "its recorded objects have left the provider state: reconcile that first",
     "vanished": "it needs what the newest attempt could not find: the recorded objects",
+    "settling": "for another {settling} s a request may be under way: nothing is forgotten before",
     "hook_target": "it is the module of a hook: that runs with its step",
     "orphaned": "it is no longer in the blueprint: it can be settled and destroyed",
     "in_doubt": "in doubt: {doubts}; settle that first",

@@ -238,6 +238,8 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
     from orchestrator.domain.provider_query.readback import doubt_options  # only where there is one
 
     for options, why in doubt_options(item.context.doubts):
+        if "--forget" in options and item.context.facts.settling:
+            continue  # refused while a request may be under way
         words = (*item.context.step_options, *options, "--reason", "WHY")
         command = command_line(item.context.blueprint, "reconcile", *words)
         yield NextCommand(command=command, why=why)
@@ -297,7 +299,7 @@ def _taking_down(
     if ended.verb not in APPLYING or not alive or offered:
         return
     inside = {item.step for item in alive}
-    for item in alive:
+    for item in (*alive, *unfinished):
         if not item.allows(Remedy.DESTROY) or item.context.facts.vanished:
             return
         if set(item.context.neighbours.dependents) - inside:
