@@ -80,7 +80,7 @@ def command(call: RunCall, /, *, skip_before_destroy: str | None, repeat: str | 
     Example:
       orchestrator destroy web-service -e staging
       orchestrator destroy web-service --step bootstrap --yes
-      orchestrator destroy web-service -e staging --verify provider --yes
+      orchestrator destroy web-service -e staging --verify state --yes
       orchestrator destroy web-service --orphaned
       orchestrator destroy web-service --step 'db["@before_destroy"]'
     """

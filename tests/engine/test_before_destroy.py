@@ -342,5 +342,5 @@ def test_it_is_done_before_the_parent_takes_the_step_along(project: Project) -> 
     project.ok("destroy", "kept", "--yes")
     gone, parent = project.record("db"), project.record("base")
     assert len(archived(project)) == 1
-    assert gone["absence"]["method"] == "state"
+    assert gone["absence"]["method"] == "provider"
     assert (parent["status"], gone["updated_at"] < parent["started_at"]) == ("destroyed", True)

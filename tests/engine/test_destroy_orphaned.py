@@ -175,7 +175,7 @@ def test_the_children_of_an_orphan_go_with_it(project: Project, cloud: Cloud) ->
 
     methods = {step: row["absence"]["method"] for step, row in ended.rows.items()}
     assert ended.code == 0, ended.said
-    assert methods == {"server": "state", "disk": "parent"}
+    assert methods == {"server": "provider", "disk": "parent"}
     assert cloud.objects() == ()
 
 

@@ -84,7 +84,7 @@ def test_a_child_goes_with_its_parent(project: Project, nested: Cloud) -> None:
     assert [c.op for c in nested.calls(name="data") if c.time > gone_at] == []
     absence = {step: row["absence"] for step, row in ended.rows.items()}
     assert {step: found["method"] for step, found in absence.items()} == {
-        "server": "state", "disk": "parent", "label": "parent", "report": "state",
+        "server": "provider", "disk": "parent", "label": "parent", "report": "provider",
     }  # fmt: skip
     assert absence["disk"]["checked"] == [
         {"address": "fakecloud_disk.this", "id": disk, "state": "gone", "why": None}

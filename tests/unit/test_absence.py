@@ -55,13 +55,19 @@ def test_the_command_says_first_how_absence_is_confirmed() -> None:
     """
     Command, then blueprint, then what was declared when it was applied.
     """
-    before = entry(verify_absence="provider")
-    assert absence_method("state", "provider", before) == "state"
-    assert absence_method(None, "state", before) == "state"
-    assert (absence_method(None, None, before), absence_method(None, None, None)) == (
-        "provider",
-        "state",
-    )
+    before = entry(verify_absence="state")
+    assert absence_method("provider", "state", before) == "provider"
+    assert absence_method(None, "provider", before) == "provider"
+    assert absence_method(None, None, before) == "state"
+
+
+def test_nobody_has_to_ask_for_the_provider_to_be_asked() -> None:
+    """
+    Law: destroyed means confirmed.
+    Where nobody says how, the provider is asked: a delete may lie.
+    """
+    assert absence_method(None, None, None) == "provider"
+    assert absence_method(None, None, entry()) == "provider"
 
 
 def finding(

@@ -167,7 +167,7 @@ def test_a_child_whose_provider_comes_from_its_gone_parent_needs_no_provider() -
 @pytest.mark.parametrize(
     ("skip", "calls", "method"),
     [
-        (None, ["archive", "Apply disk", "Apply host"], "state"),
+        (None, ["archive", "Apply disk", "Apply host"], "provider"),
         ("its archive is of no use", ["Apply host", "Push disk"], "parent"),
     ],
 )

@@ -58,7 +58,7 @@ def absence_method(
     How absence is to be confirmed: as the command says, else the blueprint, else as the record says
     that it was declared when the target was applied.
     """
-    return asked or declared or (record.verify_absence if record else None) or "state"
+    return asked or declared or (record.verify_absence if record else None) or "provider"
 
 
 @dataclass(frozen=True, slots=True)
