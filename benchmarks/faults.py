@@ -35,7 +35,7 @@ from benchmarks.bench import TOOL, clean_environment, engine_program, run, table
 from fixtures.fakecloud import KINDS, Cloud, Kind, Op, environment, install
 
 #: Seconds before a command counts as hanging, and from its SIGINT to SIGKILL.
-PATIENCE, GRACE = 25.0, 3.0
+PATIENCE, GRACE = 60.0, 3.0
 
 _NAMES = ("web", "other")
 _MODULE = """\

@@ -152,7 +152,7 @@ def test_a_child_can_be_destroyed_alone(project: Project, nested: Cloud) -> None
     assert ended.code == 0, ended.said
     assert [o.name for o in nested.objects()] == ["web"]
     assert {step: row["absence"]["method"] for step, row in found.items()} == {
-        "disk": "state", "label": "parent", "report": "state",
+        "disk": "provider", "label": "parent", "report": "provider",
     }  # fmt: skip
     assert project.record("server")["status"] == "ok"
 
@@ -194,7 +194,12 @@ def test_only_what_was_made_inside_a_parent_goes_with_it(project: Project, neste
 
     found = {step: row["absence"]["method"] for step, row in ended.rows.items()}
     assert ended.code == 0, ended.said
-    assert found == {"server": "state", "disk": "parent", "label": "state", "report": "state"}
+    assert found == {
+        "server": "provider",
+        "disk": "parent",
+        "label": "provider",
+        "report": "provider",
+    }
 
 
 def test_a_parent_that_only_says_it_is_gone_keeps_its_children(

@@ -201,4 +201,4 @@ def test_the_report_of_a_destroy_tells_how_each_absence_is_known(project: Projec
     (gone,) = second["gone"]
     assert (gone["step"], gone["now"], gone["absence"]["method"]) == ("other", True, "provider")
     assert [found["state"] for found in gone["absence"]["checked"]] == ["gone"]
-    assert "confirmed by state, 1 object" in project.ok("runs", "show", again).out
+    assert "confirmed by the provider, 1 object" in project.ok("runs", "show", again).out
