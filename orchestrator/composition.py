@@ -156,6 +156,8 @@ def open_services(
     from orchestrator.engine.terraform import TerraformEngine
     from orchestrator.engine.versions import check_accepted
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
+    from orchestrator.loading.project import project_files
+    from orchestrator.loading.unread_files import unread_files
     from orchestrator.stores.spool import DirectorySpool
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
@@ -200,6 +202,8 @@ def open_services(
                 silence=SILENCE,
             ),
         )
+        if check_module_versions:  # the modules are those of the project, not of a record
+            notes += unread_files(deployment, project_files(project))
         for note in (*notes, *([warning] if warning else [])):
             services.note(note, level="warning")
         yield services

@@ -37,10 +37,13 @@ def command(
       orchestrator validate web-service -e prod
     """
     from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
+    from orchestrator.engine.workdir.snapshot import pack_problems
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.catalog import blueprint_names
     from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.project import project_files
     from orchestrator.loading.summary import environment_names
+    from orchestrator.loading.unread_files import unread_files
     from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
@@ -48,12 +51,18 @@ def command(
     project = invocation.project()
     checked: list[CheckedBlueprint] = []
     problems: list[Problem] = []
-    for name in blueprints or blueprint_names(project):
+    unread: list[str] = []
+    files = project_files(project)
+    for name in blueprints or (*blueprint_names(project), *files.stray_files()):
         try:
             names = (environment,) if environment else environment_names(project, name)
             for each in names:
                 selection = BlueprintSelection(name, each, variables, input_files)
                 found = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
+                unread += unread_files(found, files)
+                modules = (step.module for step in found.steps_and_hooks().values())
+                if unpackable := pack_problems(modules):
+                    raise Invalid(unpackable)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:
@@ -65,6 +74,8 @@ def command(
                     steps=tuple(found.steps),
                 )
             )
+    for sentence in dict.fromkeys(unread):
+        click.echo(f"warning: {sentence}", err=True)
     document = ValidationDocument(
         valid=not problems,
         blueprints=tuple(checked),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.domain.blueprint.yaml_tree import Problems
+from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.project import ProjectContext
@@ -61,6 +61,14 @@ class ProjectFiles:
     def _files(self) -> Iterable[Path]:
         directory = self.project_dir / BLUEPRINTS
         return sorted(path for path in directory.rglob("*") if path.suffix in _SUFFIXES)
+
+    def stray_files(self) -> list[str]:
+        """
+        The files under ``blueprints/`` that are blueprints by what is in them, or damaged ones, and
+        are not found by a name: without one, without steps, empty, binary.
+        """
+        named = {path for paths in self.blueprints().values() for path in paths}
+        return [self.show(path) for path in self._files() if path not in named and _is_stray(path)]
 
     def find(self, wanted: str, *, directory: Path) -> Path:
         """
@@ -141,6 +149,21 @@ def project_files(project: ProjectContext) -> ProjectFiles:
     The files of the project that a command works in.
     """
     return ProjectFiles(project.project_dir.resolve(), project.settings.module_roots)
+
+
+_BLUEPRINT_KEYS = ("version", "steps", "environments")
+
+
+def _is_stray(path: Path) -> bool:
+    """
+    Whether a YAML file that is found by no name was to be a blueprint, and holds no input values.
+    """
+    try:
+        text = read_regular(path).decode("utf-8-sig")
+        node = parse_document(text, file=path.name)
+    except (OSError, UnicodeDecodeError, Invalid):
+        return True
+    return node.kind != "map" or any(key in node.fields for key in _BLUEPRINT_KEYS)
 
 
 def _real(path: Path) -> Path:

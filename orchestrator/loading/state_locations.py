@@ -46,11 +46,12 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
     places: dict[str, list[_Declared]] = {}
     for other in _declared_blueprints(reading):
         own = other.path == reading.path and other.effective.name == reading.effective.name
+        other = reading if own else other
         values = inputs if own else _written_inputs(other)
         for declared, place in _places(other, values):
             places.setdefault(place, []).append(declared)
     here = (reading.blueprint.name, reading.effective.name)
-    for place, found in places.items():
+    for found in places.values():
         targets = sorted({str(item.target) for item in found})
         if len(targets) < 2 or here not in [
             (item.target.blueprint, item.target.environment) for item in found
@@ -58,7 +59,7 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
             continue
         first = min(found, key=lambda item: str(item.target))
         reading.problems.add(
-            f"{', '.join(targets)} would share one provider state: {place}",
+            f"{', '.join(targets)} would share one provider state",
             first.at,
             "put ${blueprint.name}, ${environment} and ${step.name} into the backend's settings; "
             "each state belongs to one target",
@@ -136,8 +137,13 @@ def _places(
             try:
                 config = backend.config.template.resolve(look_up).value or {}
                 place = location(backend.type, config, reading.project.project_dir)
-            except (Invalid, Unresolvable):
+            except Unresolvable:
                 continue  # what is wrong with it is told where the blueprint is loaded itself
+            except Invalid as exc:
+                if not reading.problems:  # else it may follow from what is wrong already
+                    for problem in exc.problems:
+                        reading.problems.add(problem.message, _backend_at(raw), problem.hint)
+                continue
             if backend.type == "local":
                 place = os.path.realpath(reading.project.project_dir / place)
             target = Target(reading.blueprint.name, reading.effective.name, raw.name)
@@ -158,7 +164,10 @@ def _static_value(
             # Any text that differs from target to target does.
             return Resolved(f"{reading.blueprint.name}-{reading.effective.name}-{step}")
         case "input" if reference.names[0] in inputs:
-            return Resolved(inputs[reference.names[0]].value)
+            value = inputs[reference.names[0]]
+            if value.sensitive:
+                raise Unresolvable("a secret is no part of an address")
+            return Resolved(value.value)
         case _:
             raise Unresolvable(f"${{{reference}}} has no value here")
 

@@ -100,7 +100,7 @@ def test_all_problems_are_told_at_once_with_their_places(project: ProjectOnDisk)
     project.blueprint(
         """
         engin: {kind: terraform}
-        backend: {type: s3, config: {key: "${inputs.pw}"}}
+        backend: {type: s3, config: {key: "${inputs.pw}", bucket: b}}
         inputs:
           cidr: {type: strng}
           pw: {type: string, sensitive: true, default: hunter2}
@@ -290,11 +290,14 @@ def test_a_backend_of_another_type_replaces_the_settings(project: ProjectOnDisk)
     project.blueprint(
         """
         backend: {type: s3, config: {bucket: x}}
-        environments: {dev: {backend: {type: gcs, config: {prefix: p}}}}
+        environments: {dev: {backend: {type: gcs, config: {bucket: b, prefix: p}}}}
         steps: {a: {module: ../modules/plain}}
         """
     )
-    assert project.load(environment="dev").steps["a"].backend.config.raw == {"prefix": "p"}
+    assert project.load(environment="dev").steps["a"].backend.config.raw == {
+        "bucket": "b",
+        "prefix": "p",
+    }
 
 
 def test_module_yaml_gives_defaults_that_the_step_overrides(project: ProjectOnDisk) -> None:
@@ -542,7 +545,7 @@ def test_the_outline_knows_the_inputs_that_place_the_store(project: ProjectOnDis
     project.blueprint(
         """
         inputs: {bucket: {type: string, default: acme}, other: {type: string, default: x}}
-        backend: {type: s3, config: {bucket: "${inputs.bucket}"}}
+        backend: {type: s3, config: {bucket: "${inputs.bucket}", key: k}}
         steps: {a: {module: ../modules/plain}}
         """
     )

@@ -130,3 +130,18 @@ def test_the_default_place_is_nobody_elses(project: ProjectOnDisk) -> None:
     project.blueprint(f"{rest}steps: {{one: {{module: ../modules/plain}}}}\n")
     project.blueprint(f"{rest}steps: {{one: {{module: ../modules/plain}}}}\n", name="other")
     assert project.problems(environment="prod") == []
+
+
+def test_no_secret_is_told(project: ProjectOnDisk) -> None:
+    """
+    The message names targets, never the place: settings may hold what nobody is to see.
+    """
+    rest = "inputs: {p: {type: string, sensitive: true}, q: {type: string}}\n"
+    blueprint(project, '{type: local, config: {path: "${inputs.p}/${inputs.q}"}}', rest=rest)
+    problems = project.problems(variables=["p=s3cret", "q=als0-s3cret"])
+    assert problems
+    assert "s3cret" not in str(problems)
+    blueprint(project, '{type: local, config: {path: "${inputs.q}"}}', rest=rest)
+    problems = project.problems(variables=["p=s3cret", "q=als0-s3cret"])
+    assert "would share" in problems[0]
+    assert "s3cret" not in str(problems)

@@ -36,6 +36,11 @@ def child_environment(
     notes = []
     if dropped:
         notes.append(f"not passed on to the engine: {', '.join(dropped)}")
+    if environ.get("TF_REATTACH_PROVIDERS"):
+        notes.append(
+            "TF_REATTACH_PROVIDERS is set: the providers that it names are the running processes, "
+            "whatever versions the modules and their lock files ask for"
+        )
     fixed = dict(_FIXED)
     config = environ.get("TF_CLI_CONFIG_FILE")
     if config and not Path(config).exists():

@@ -13,7 +13,7 @@ import re
 import stat
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,19 @@ def pack(module: Module) -> Snapshot:
     }
     digest = _digest(entries, facts)
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
+
+
+def pack_problems(modules: Iterable[Module]) -> list[Problem]:
+    """
+    What keeps modules from being packed, each directory looked at once.
+    """
+    problems: dict[Problem, None] = {}
+    for module in {(item.directory, item.package): item for item in modules}.values():
+        try:
+            pack(module)
+        except Invalid as exc:
+            problems |= dict.fromkeys(exc.problems)
+    return list(problems)
 
 
 def _name_problems(entries: list[Entry], path: str, directory: str) -> Iterator[Problem]:
@@ -247,7 +260,11 @@ class _Collector:
         for root in self._inside:
             if real.is_relative_to(root):
                 return not is_excluded(real.relative_to(root).as_posix())
-        self._note(link, f"a symlink out of the module, to {link.readlink()}")
+        self._note(
+            link,
+            f"a symlink out of the module, to {link.readlink()}",
+            "refer to the module as DIRECTORY//MODULE: what is before // is copied as a whole",
+        )
         return False
 
     def _take(self, path: Path, name: str) -> None:
@@ -262,8 +279,8 @@ class _Collector:
         if not is_plan(data[:36]):
             self.entries[name] = Entry(name, data, bool(found.st_mode & stat.S_IXUSR))
 
-    def _note(self, path: Path, message: str) -> None:
-        self.problems.append(Problem(message, Location(str(path))))
+    def _note(self, path: Path, message: str, hint: str = "") -> None:
+        self.problems.append(Problem(message, Location(str(path)), hint))
 
 
 def _digest(entries: list[Entry], facts: Mapping[str, Json]) -> str:

@@ -304,6 +304,12 @@ class _Layout:
         Put the module's own lock file where none is yet, or where it has changed since.
         """
         if lock is None:
+            # What the module brought and took away again must not live on here; what init has
+            # written since is its own choice.
+            path = self.directory / LOCK_FILE
+            own = placed is not None and path.is_file()
+            if own and hashlib.sha256(read_regular(path)).hexdigest() == placed:
+                path.unlink()
             return None
         digest = hashlib.sha256(lock.data).hexdigest()
         if digest != placed or not (self.directory / LOCK_FILE).is_file():
