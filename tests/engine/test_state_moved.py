@@ -196,17 +196,25 @@ def test_a_moved_serial_is_told_and_recorded(story: Story) -> None:
     [
         ("gone_back", "serial_back"),
         ("other_lineage", "lineage"),
-        ("no_state", "state_missing"),
         ("other_place", "backend_changed"),
         ("unrecorded", "unrecorded_state"),
     ],
 )
 def test_another_state_than_the_recorded_one_is_refused(story: Story, act: str, code: str) -> None:
     """
-    A serial that went back, another lineage, no state at all, another place, objects without a
-    record: refused by that name, with neither objects, state nor record touched.
+    A serial that went back, another lineage, another place, objects without a record: refused by that name, with neither objects, state nor record touched.
     """
     assert getattr(story, act).refusal == code
+
+
+def test_a_state_that_is_missing_is_a_doubt(story: Story) -> None:
+    """
+    An apply over no state at all ends 11 with neither objects nor record touched.
+    """
+    act = story.no_state
+
+    assert act.ended.code == 11
+    assert (act.deeds, act.after) == ([], act.before)
 
 
 def test_reconcile_takes_an_older_state_down(story: Story) -> None:

@@ -63,30 +63,77 @@ def doubts(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(d["address"], d["action"], d["id"]) for d in record["resources"]["in_doubt"]]
 
 
-def test_a_destroy_over_an_emptied_state_is_refused(project: Project) -> None:
+def lose_state(project: Project, how: str) -> None:
     """
-    Everything was taken out of the state by hand: exit 4, code `vanished`, the record as it was.
+    The provider state is gone, or holds nothing, without any object having been deleted.
     """
-    remove_from_state(project, LOST, KEPT)
-    before = project.entries("objects")
+    if how == "emptied":
+        remove_from_state(project, LOST, KEPT)
+        return
+    (file,) = (project.root / ".orchestrator/state").rglob("*.tfstate")
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(b"")
 
-    ended = project.run("destroy", "pair", "--yes", "--json")
 
-    assert ended.code == 4, ended.said
-    assert ended.events[-1]["steps"][0]["error"]["code"] == "vanished"
+@pytest.mark.parametrize("how", ["missing", "zero bytes", "emptied"])
+@pytest.mark.parametrize("flags", [(), GONE, (*GONE, "--verify", "provider")])
+def test_a_destroy_over_a_lost_state_leaves_every_recorded_object_in_doubt(
+    project: Project, how: str, flags: tuple[str, ...]
+) -> None:
+    """
+    That the state holds nothing says nothing of objects: `error`, exit 11, each of them in doubt
+    with its id, and no flag makes it `absent`.
+    """
+    known = ids(project.record("objects"))
+    lose_state(project, how)
+
+    ended = project.run("destroy", "pair", "--yes", *flags)
+
+    record = project.record("objects")
+    assert ended.code == 11, ended.said
+    assert record["status"] == "error"
+    assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
+    assert ids(record) == known
+
+
+@pytest.mark.parametrize("how", ["missing", "zero bytes", "emptied"])
+@pytest.mark.parametrize("flags", [(), GONE])
+def test_nothing_is_applied_over_a_lost_state(
+    project: Project, how: str, flags: tuple[str, ...]
+) -> None:
+    """
+    Everything would be made a second time: exit 11, every id is named, the record is as it was.
+    """
+    known, before = ids(project.record("objects")), project.entries("objects")
+    lose_state(project, how)
+
+    ended = project.run("apply", "pair", "--yes", *flags)
+
+    assert ended.code == 11, ended.said
+    assert all(object_id in ended.said for object_id in known.values()), ended.said
     assert project.entries("objects") == before
 
 
-def test_an_emptied_state_is_absent_once_accepted(project: Project) -> None:
+@pytest.mark.parametrize("how", ["missing", "emptied"])
+def test_reconcile_of_a_lost_state_keeps_every_object(project: Project, how: str) -> None:
     """
-    With a reason it is `absent`: what we did not destroy is never `destroyed`.
+    Reconcile makes doubts of all of it, with their ids, and stays at that: a destroy after it, with
+    a reason for what has vanished, does not call them gone either.
     """
-    remove_from_state(project, LOST, KEPT)
+    known = ids(project.record("objects"))
+    lose_state(project, how)
 
-    ended = project.run("destroy", "pair", "--yes", *GONE)
+    ended = project.run("reconcile", "pair")
+    reconciled = project.record("objects")
+    destroyed = project.run("destroy", "pair", "--yes", *GONE)
 
-    assert ended.code == 0, ended.said
-    assert project.record("objects")["status"] == "absent"
+    assert (ended.code, destroyed.code) == (11, 11), ended.said + destroyed.said
+    for record in (reconciled, project.record("objects")):
+        assert record["status"] == "error"
+        assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
+        assert ids(record) == known
 
 
 def test_a_destroy_does_not_call_gone_what_left_the_state(project: Project) -> None:
@@ -109,7 +156,7 @@ def test_a_destroy_does_not_call_gone_what_left_the_state(project: Project) -> N
 def test_an_apply_does_not_make_again_what_left_the_state(project: Project) -> None:
     """
     One of two was taken out of the state: an apply would make it twice, so it is refused with exit
-    11 and nothing is recorded; a reason accepts it.
+    11 and nothing is recorded; a reason for what has vanished is about other things.
     """
     known = ids(project.record("objects"))
     remove_from_state(project, LOST)
@@ -121,7 +168,7 @@ def test_an_apply_does_not_make_again_what_left_the_state(project: Project) -> N
 
     assert (refused.code, entries) == (11, before), refused.said
     assert known[LOST] in refused.said
-    assert accepted.code == 0, accepted.said
+    assert accepted.code == 11, accepted.said
 
 
 def test_reconcile_keeps_what_left_the_state_until_it_is_forgotten(project: Project) -> None:
@@ -145,22 +192,6 @@ def test_reconcile_keeps_what_left_the_state_until_it_is_forgotten(project: Proj
     assert [(s["how"], s["reason"]) for s in record["settled"]] == [
         ("forgotten", "deleted by hand")
     ]
-
-
-def test_reconcile_of_an_emptied_state_keeps_every_id(project: Project) -> None:
-    """
-    Reconcile over a state that was emptied by hand makes doubts of all of it, with their ids: it
-    neither forgets them nor calls them gone.
-    """
-    known = ids(project.record("objects"))
-    remove_from_state(project, LOST, KEPT)
-
-    ended = project.run("reconcile", "pair")
-
-    record = project.record("objects")
-    assert ended.code == 11, ended.said
-    assert record["status"] not in ("absent", "destroyed")
-    assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
 
 
 def test_a_check_that_holds_again_does_not_make_ok_what_left_the_state(project: Project) -> None:

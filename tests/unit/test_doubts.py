@@ -41,7 +41,7 @@ CASES = [
     ("forget", {"ids": {"s.a": "id-1"}}, "in_state", "it came back"),
     ("forget", {"ids": {"s.a": "id-9"}}, None, "another object took its address"),
     ("forget", {"refreshed": True}, None, "what left the state is not refreshed"),
-    ("forget", {"accepted": True, "reason": "r"}, "accepted", "a person says it is gone"),
+    ("forget", {"accepted": True, "reason": "r"}, None, "that is about what a refresh lost"),
     ("create", {"accepted": True, "reason": "r"}, None, "that says nothing of a lost create"),
     ("update", {"refreshed": True}, "refreshed", "the refresh tells"),
     ("delete", {"refreshed": True}, "refreshed", "the refresh tells"),

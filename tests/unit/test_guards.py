@@ -12,8 +12,8 @@ import pytest
 from orchestrator.app.steps.guards import (
     check_adopted,
     check_adopted_records,
-    check_created_again,
     check_doubts,
+    check_missing_objects,
     check_not_moved,
     check_state,
     check_vanished,
@@ -28,7 +28,6 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     ProviderState,
     Resources,
-    SavedState,
 )
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
@@ -45,18 +44,26 @@ KNOWN = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1
         (None, state(["s.a id-1"]), "unrecorded_state"),
         (entry(status="destroyed"), state(["s.a id-1"]), "unrecorded_state"),
         (KNOWN, state(["s.a id-1"], lineage="lin-2"), "lineage"),
-        (KNOWN, state(lineage=None, serial=0), "state_missing"),
         (KNOWN, state(["s.a id-1"], serial=2), "serial_back"),
     ],
 )
 def test_another_state_is_refused(record: object, found: object, reason: str) -> None:
     """
     Law: state moved without us.
-    State without a record, another lineage, a lost state and one gone back are refused.
+    State without a record, another lineage and one gone back are refused.
     """
     with pytest.raises(Refused) as caught:
         check_state("web/prod/network", record, found)  # type: ignore[arg-type]
     assert caught.value.reason == reason
+
+
+def test_a_missing_state_is_a_doubt_about_every_recorded_object() -> None:
+    """
+    Law: state moved without us.
+    That there is no provider state is no evidence about objects: each is named with its id.
+    """
+    with pytest.raises(InDoubt, match=r"the provider state is missing.*s\.a \(id-1\)"):
+        check_state("t", KNOWN, state(lineage=None, serial=0))
 
 
 def test_a_state_that_moved_on_is_told() -> None:
@@ -80,12 +87,9 @@ def vanishing(*addresses: str) -> Journal:
     return Journal.of([ResourceDrift(a, "delete", "s") for a in addresses], whole=True)
 
 
-def looked(
-    found: PulledState, journal: Journal, *, record: OperationRecord | None = None, **how: object
-) -> None:
+def looked(found: PulledState, journal: Journal, **how: object) -> None:
     check_vanished(
         "t",
-        record,
         found,
         refresh_result(journal, found, destroying=bool(how.get("destroying")), targeted=False),
         accepted=str(how["accepted"]) if "accepted" in how else None,
@@ -109,17 +113,6 @@ def test_what_a_destroy_would_not_delete_has_vanished() -> None:
         looked(state(["s.a 1"]), vanishing(), destroying=True)
 
 
-def test_an_emptied_state_is_refused() -> None:
-    """
-    Law: state moved without us.
-    A state from which everything was taken says nothing of the objects.
-    """
-    with pytest.raises(Refused, match=r"has left the provider state: s\.a") as refused:
-        looked(state(serial=9), vanishing(), record=KNOWN)
-
-    assert (refused.value.reason, refused.value.phase) == ("vanished", "surgery")
-
-
 def test_a_reason_accepts_that_everything_vanished() -> None:
     """
     Law: state moved without us.
@@ -134,16 +127,6 @@ def test_a_part_that_vanished_is_no_wrong_scope(lost: tuple[str, ...]) -> None:
     The same provider configuration saw others of the target.
     """
     looked(state(["s.a 1", "s.b 2"]), vanishing(*lost))
-
-
-def test_what_waits_for_the_provider_has_not_vanished() -> None:
-    """
-    The next destroy over an unconfirmed one asks the provider again instead of being refused.
-    """
-    kept = SavedState(run_id="r", host="workshop")
-    doubt = Doubt(address="s.a", action="forget", id="id-1", why="not confirmed", saved=kept)
-    resources = Resources(inventory=refs("s.a id-1"), in_doubt=(doubt,))
-    looked(state(serial=9), vanishing(), record=entry(status="error", resources=resources))
 
 
 def test_one_configuration_in_the_wrong_scope_is_refused() -> None:
@@ -169,29 +152,53 @@ ONE_LEFT = state(["s.b id-2"], serial=9)
 BOTH = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1", "s.b id-2")))
 
 
-def test_what_left_the_state_is_not_created_again() -> None:
+@pytest.mark.parametrize(
+    "found", [ONE_LEFT, state(serial=9), state(["s.a id-9", "s.b id-2"], serial=9)]
+)
+def test_nothing_is_applied_over_a_state_that_lost_a_recorded_object(found: PulledState) -> None:
     """
-    Law: no guessing.
-    The object may be alive; a second one would be made.
+    Law: state moved without us.
+    It may be alive: by type and id, whatever holds its address now.
     """
     with pytest.raises(InDoubt, match=r"s\.a \(id-1\)"):
-        check_created_again("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted=None)
+        check_missing_objects("t", BOTH, found, destroying=False)
 
 
-def test_what_left_the_state_and_the_module_is_nobodys_business() -> None:
+def test_an_object_that_took_the_address_of_another_is_not_destroyed_in_its_place() -> None:
     """
-    Law: state moved without us.
-    A state that moved on is recorded and shown; nothing would be made twice.
+    Law: not ours until proven.
+    The stranger would be deleted, and ours would live on unnamed.
     """
-    check_created_again("t", BOTH, ONE_LEFT, journal("plan create s.c"), accepted=None)
+    found = state(["s.a id-9", "s.b id-2"], serial=9)
+    with pytest.raises(InDoubt, match=r"s\.a is id-9 now"):
+        check_missing_objects("t", BOTH, found, destroying=True)
 
 
-def test_a_reason_accepts_that_it_is_created_again() -> None:
+def test_a_destroy_goes_on_beside_an_object_that_left_the_state() -> None:
     """
-    Law: state moved without us.
-    Only a person can say that it is gone.
+    Law: destroyed means confirmed.
+    It takes down the rest, and leaves that one in doubt.
     """
-    check_created_again("t", BOTH, ONE_LEFT, journal("plan create s.a"), accepted="gone")
+    check_missing_objects("t", BOTH, ONE_LEFT, destroying=True)
+
+
+def test_an_object_that_moved_to_another_address_is_not_missing() -> None:
+    """
+    A `moved` block keeps type and id.
+    """
+    found = state(["s.c id-1", "s.b id-2"], serial=9)
+    check_missing_objects("t", BOTH, found, destroying=False)
+
+
+def test_what_is_in_doubt_already_does_not_stop_a_destroy_again() -> None:
+    """
+    Law: destroyed means confirmed.
+    The destroy over it ends in error, and names it.
+    """
+    doubt = Doubt(address="s.a", action="forget", id="id-1", why="it left")
+    held = Resources(inventory=refs("s.a id-1"), in_doubt=(doubt,))
+    record = entry(status="error", provider_state=BOUND, resources=held)
+    check_missing_objects("t", record, state(["s.a id-9"], serial=9), destroying=True)
 
 
 def doubting(action: str) -> OperationRecord:

@@ -18,6 +18,7 @@ from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
@@ -214,6 +215,7 @@ class _Planner:
             target=str(self.deployment.target(name)),
             direction=verb,
             evidence=steps.evidence(name),
+            check=partial(check_state, may_be_missing=verb == "destroy"),
         )
         moving = [up for up in steps.referred_steps(prepared.step) if self._moves(up)]
         return self._row(

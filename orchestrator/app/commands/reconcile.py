@@ -169,8 +169,10 @@ def _evidence(
     runner.check_saved(name)
     state = pull(services, prepared.work_dir, evidence, "pull")
     target = str(runner.deployment.target(name))
-    hold = partial(check_state, serial_may_fall=True)
-    hold(target, record, state)
+    hold = partial(check_state, serial_may_fall=True, may_be_missing=True)
+    moved = hold(target, record, state)
+    if moved is not None and not state.objects:  # else the plan says it
+        services.note(moved, level="warning", step=name)
     proposal, checks, inputs, vanished = None, None, None, False
     answered = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
@@ -189,6 +191,7 @@ def _evidence(
                 direction="apply",
                 evidence=evidence,
                 check=hold,
+                missing_objects="doubted",
             )
         except EngineFailed as exc:
             services.note(f"no plan could be made: {exc.message}", level="warning", step=name)

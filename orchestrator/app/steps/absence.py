@@ -71,7 +71,7 @@ def check_objects_visible(
     there = [item for item in remote if states[item].state == "remaining"]
     target = f"{record.target.target}" if record else step.name
     seen = RefreshResult(gone, unexplained(gone, there))
-    check_vanished(target, record, before, seen, accepted=wishes.accept_vanished)
+    check_vanished(target, before, seen, accepted=wishes.accept_vanished)
     if absence_method(wishes.verify_absence, step.verify_absence, record) != "provider":
         return proposal
     unsure = unexplained([item for item in remote if states[item].state == "unknown"], there)

@@ -17,7 +17,7 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.refresh import RefreshResult
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import AdoptedObject, Doubt, OperationRecord
+from orchestrator.domain.record.record import AdoptedObject, Doubt, ObjectRef, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.domain.target import Target
@@ -30,9 +30,13 @@ def check_state(
     state: PulledState,
     *,
     serial_may_fall: bool = False,
+    may_be_missing: bool = False,
 ) -> str | None:
     """
     Refused where provider state is not the one that the record knows; a note where it has moved.
+
+    InDoubt where there is none and the record knows objects: that is no evidence about them. What
+    takes that down, or goes on with it, says that it ``may_be_missing``.
     """
     if record is None or record.status in NOTHING_THERE:
         if state.objects:
@@ -51,12 +55,17 @@ def check_state(
     if not state.lineage:
         if not record.resources.inventory:
             return None
-        raise Refused(
-            "state_missing",
-            f"{target}: the provider state is empty, but the record knows lineage {bound.lineage}, "
-            f"serial {bound.serial}, with {len(record.resources.inventory)} objects",
-            hint="is this the right backend, workspace and account? "
-            "The objects may be alive; restore the state before anything else",
+        missing = (
+            f"the provider state is missing, but the record knows lineage {bound.lineage}, serial "
+            f"{bound.serial}, with {len(record.resources.inventory)} objects: "
+            f"{_named(record.resources.inventory)}"
+        )
+        if may_be_missing:
+            return missing
+        raise InDoubt(
+            f"{target}: {missing}",
+            hint="is this the right backend, workspace and account? The objects may be alive: "
+            f"restore the state; if it is lost, `{_reconcile(record)}` records each as in doubt",
         )
     if state.lineage != bound.lineage:
         raise Refused(
@@ -72,8 +81,7 @@ def check_state(
             f"{target}: the provider state has gone back from serial {bound.serial} to "
             f"{state.serial}",
             hint="was an older state restored? If that is meant, "
-            f"`orchestrator reconcile {record.target.blueprint} -e {record.target.environment} "
-            f"--step {record.target.step}` records it",
+            f"`{_reconcile(record)}` records it",
         )
     gone = _some(ref.address for ref in missing_from_state(record, state))
     return (
@@ -172,40 +180,23 @@ def shared_state_error(step: Step, other: str, location: str) -> Invalid:
 
 
 def check_vanished(
-    target: str,
-    record: OperationRecord | None,
-    state: PulledState,
-    seen: RefreshResult,
-    *,
-    accepted: str | None,
+    target: str, state: PulledState, seen: RefreshResult, *, accepted: str | None
 ) -> None:
     """
-    Refused where every object that the record or the state knows has left the state or was not
-    found by the refresh, or a provider configuration found none of its objects, unless a reason
-    accepts it.
+    Refused where the refresh found none of the objects that the state knows, or a provider
+    configuration found none of its own, unless a reason accepts it.
     """
     if accepted is not None:
         return
-    awaited = {(d.address, d.id) for d in record.resources.in_doubt if d.saved} if record else ()
-    left = [
-        r.address for r in missing_from_state(record, state) if (r.address, r.id) not in awaited
-    ]
-    known = {*left, *(item.address for item in state.objects)}
     hint = (
         "wrong region, account or credentials? If they are really gone, say so: apply and destroy "
         "take --accept-vanished REASON"
     )
-    if left and not state.objects:
+    if state.objects and len(seen.missing) == len(state.objects):
+        vanished = _some({item.address for item in state.objects})
         raise Refused(
             "vanished",
-            f"{target}: every recorded object has left the provider state: {_some(known)}",
-            hint="they may exist: reconcile looks for them",
-            phase="surgery",
-        )
-    if known and len(seen.missing) == len(state.objects):
-        raise Refused(
-            "vanished",
-            f"{target}: every recorded object has vanished: {_some(known)}",
+            f"{target}: every recorded object has vanished: {vanished}",
             hint=hint,
             phase="readback",
         )
@@ -220,27 +211,32 @@ def check_vanished(
         )
 
 
-def check_created_again(
-    target: str,
-    record: OperationRecord | None,
-    state: PulledState,
-    journal: Journal,
-    *,
-    accepted: str | None,
+def check_missing_objects(
+    target: str, record: OperationRecord | None, state: PulledState, *, destroying: bool
 ) -> None:
     """
-    InDoubt where a plan would create an object again that the record knows and that has left the
-    provider state, unless a reason accepts that it is gone or no longer ours.
+    InDoubt where the record knows objects that have left the provider state, each by type and id:
+    an apply could make them twice. A destroy goes on and leaves them in doubt, unless another
+    object has taken the address of one: that one would be deleted in its place.
     """
-    created = {item.address for item in journal.planned if item.action == "create"}
-    again = [ref for ref in missing_from_state(record, state) if ref.address in created]
-    if not again or accepted is not None:
+    doubted = {(d.address, d.id) for d in record.resources.in_doubt} if record else set()
+    missing = [
+        ref for ref in missing_from_state(record, state) if (ref.address, ref.id) not in doubted
+    ]
+    if destroying:
+        missing = [ref for ref in missing if ref.address in state.addresses and not ref.deposed]
+    if not missing:
         return
-    known = ", ".join(f"{ref.address} ({ref.id})" if ref.id else ref.address for ref in again)
+    others = [
+        f"{ref.address} is {state.ids[ref.address]} now"
+        for ref in missing
+        if not ref.deposed and ref.address in state.addresses
+    ]
     raise InDoubt(
-        f"{target}: the plan would create again what has left the provider state: {known}",
-        hint="import it back, or say with --accept-vanished REASON that it is gone or no longer "
-        "this step's",
+        f"{target}: the provider state does not hold what the record knows: {_named(missing)}"
+        + (f"; {', '.join(others)}" if others else ""),
+        hint="they may be alive: restore the state, or record them as in doubt with `orchestrator "
+        "reconcile`, which also says how to take them back",
     )
 
 
@@ -400,6 +396,15 @@ def check_children(
             f"{', '.join(left)}",
             hint=f"finish the destroy first: {command_line(deployment, 'destroy', *steps)}",
         )
+
+
+def _reconcile(record: OperationRecord) -> str:
+    target = record.target
+    return f"orchestrator reconcile {target.blueprint} -e {target.environment} --step {target.step}"
+
+
+def _named(objects: Iterable[ObjectRef]) -> str:
+    return ", ".join(f"{ref.address} ({ref.id})" if ref.id else ref.address for ref in objects)
 
 
 def _some(names: Iterable[str]) -> str:

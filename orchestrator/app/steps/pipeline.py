@@ -21,7 +21,7 @@ from orchestrator.app.steps.absence import (
     recheck_absence,
 )
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.guards import check_adopted, check_created_again, check_state
+from orchestrator.app.steps.guards import check_adopted, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
     StepResult,
@@ -31,6 +31,7 @@ from orchestrator.app.steps.mutation import (
 )
 from orchestrator.app.steps.planned_step import (
     Direction,
+    MissingObjects,
     PlanOptions,
     StateCheck,
     StepPlan,
@@ -125,19 +126,12 @@ class StepPipeline:
         """
         The plan to carry out, checked and approved; nobody is asked about an empty one.
         """
-        with self._planned(check_state) as plan:
+        check = partial(check_state, may_be_missing=self.verb == "destroy")
+        with self._planned(check, "refused") as plan:
             if not plan.empty:
                 # Without a refresh nobody has noticed yet that the provider may be a wrong one.
                 if not self.options.refresh:
                     plan = check_objects_visible(self._query, plan, self.options)
-                if self.verb == "apply":
-                    check_created_again(
-                        self.target,
-                        self.prepared.record,
-                        plan.before,
-                        plan.journal,
-                        accepted=self.options.accept_vanished,
-                    )
                 check_adopted(
                     self.target,
                     self.prepared.record,
@@ -155,7 +149,7 @@ class StepPipeline:
         Record a provider state that somebody else made: as ``ok`` if a plan on it is empty, else as
         ``error`` if a reason accepts what an apply would change.
         """
-        with self._planned(lambda *_: None) as plan:
+        with self._planned(lambda *_: None, "doubted") as plan:
             if not plan.before.objects:
                 raise Refused(
                     "nothing_to_adopt",
@@ -206,7 +200,7 @@ class StepPipeline:
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
-    def _planned(self, hold: StateCheck) -> Iterator[StepPlan]:
+    def _planned(self, check: StateCheck, missing_objects: MissingObjects) -> Iterator[StepPlan]:
         """
         The plan to carry out; its file and the variable file are gone at the end.
         """
@@ -222,7 +216,8 @@ class StepPipeline:
                 direction=self.verb,
                 evidence=self.evidence,
                 run_id=self.session.run_id,
-                check=hold,
+                check=check,
+                missing_objects=missing_objects,
             )
         finally:
             for secret in (self.evidence / "plan.tfplan", self.var_file):
@@ -397,6 +392,7 @@ class StepPipeline:
                 direction="apply",
                 evidence=place,
                 check=lambda *_: None,
+                missing_objects="doubted",
             )
         except OrchestratorError as exc:
             return (

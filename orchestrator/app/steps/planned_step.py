@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_state, check_vanished
+from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
 from orchestrator.app.steps.preparation import (
     PreparedStep,
     call,
@@ -39,10 +39,14 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     SettledDoubt,
 )
-from orchestrator.errors import OrchestratorError, Refused
+from orchestrator.errors import OrchestratorError
 from orchestrator.ports.engine import CallResult, Plan
 
 Direction = Literal["apply", "destroy"]
+
+#: What becomes of a plan where recorded objects have left the provider state: it is refused, or
+#: made all the same by a command that records them as in doubt.
+MissingObjects = Literal["refused", "doubted"]
 
 #: Holds a provider state against a record: Refused, or a note, or None.
 StateCheck = Callable[[str, OperationRecord | None, PulledState], str | None]
@@ -121,6 +125,7 @@ def plan_step(
     evidence: Path,
     run_id: str = "",
     check: StateCheck = check_state,
+    missing_objects: MissingObjects = "refused",
 ) -> StepPlan:
     """
     Plan a step to ``evidence``/plan.tfplan, and hold it against the record.
@@ -128,7 +133,8 @@ def plan_step(
     Law: state moved without us.
 
     EngineFailed(phase="plan") or Busy where it cannot be planned, Refused where the provider state
-    is not the one that the record knows (``hold`` decides) or all of it has vanished.
+    is not the one that the record knows (``check`` decides) or all of it has vanished, InDoubt
+    where recorded objects have left it and ``missing_objects`` are refused.
     """
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
     request = Plan(
@@ -165,6 +171,7 @@ def plan_step(
             options,
             _UnjudgedPlan(direction, target, file, journal, before, run_id),
             check,
+            missing_objects,
         )
     except OrchestratorError:
         file.unlink(missing_ok=True)
@@ -192,6 +199,7 @@ def _checked_plan(
     wishes: PlanOptions,
     made: _UnjudgedPlan,
     check: StateCheck,
+    missing_objects: MissingObjects,
 ) -> StepPlan:
     """
     The plan held against the record: refused, or shown with the doubts that stay open.
@@ -201,16 +209,13 @@ def _checked_plan(
     accepted = wishes.accept_vanished
     destroying = made.direction == "destroy"
     prepared.bindings.check_lineage(made.target, before)
-    try:
-        moved = check(made.target, record, before)
-    except Refused as exc:
-        if accepted is None or exc.reason != "state_missing":
-            raise
-        moved = exc.message
+    moved = check(made.target, record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)
     seen = refresh_result(journal, before, destroying=destroying, targeted=bool(wishes.targets))
-    check_vanished(made.target, record, before, seen, accepted=accepted)
+    check_vanished(made.target, before, seen, accepted=accepted)
+    if missing_objects == "refused":
+        check_missing_objects(made.target, record, before, destroying=destroying)
     look = StateObservation(
         at=services.clock.now(),
         run_id=made.run_id,
@@ -221,10 +226,10 @@ def _checked_plan(
         reason=accepted,
     )
     doubts = open_doubts(record, look)
-    if destroying and accepted is None:
-        known = {doubt.address for doubt in doubts}
+    if destroying:
+        known = {(doubt.address, doubt.id) for doubt in doubts}
         fresh = vanished_doubts(missing_from_state(record, before))
-        doubts = (*doubts, *(doubt for doubt in fresh if doubt.address not in known))
+        doubts = (*doubts, *(doubt for doubt in fresh if (doubt.address, doubt.id) not in known))
     shown = PlanReady(
         at=services.clock.now(),
         step=step,

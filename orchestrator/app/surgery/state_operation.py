@@ -157,6 +157,7 @@ def _checked_state(
         prepared.record,
         state,
         serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
+        may_be_missing=operation.command in ("import", "push", "unlock"),
     )
     if moved is not None:
         services.note(moved, level="warning", step=name)

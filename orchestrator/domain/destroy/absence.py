@@ -213,9 +213,9 @@ def unconfirmed_objects(
     record: OperationRecord | None, doubts: Iterable[Doubt]
 ) -> tuple[ObjectRef, ...]:
     """
-    The objects of a record that a destroy removed from provider state and that the provider has not
-    confirmed: the record must not lose sight of them.
+    The objects of a record that left the provider state and that nobody has confirmed to be gone:
+    the record must not lose sight of them.
     """
-    known = {(doubt.address, doubt.id) for doubt in doubts if doubt.saved is not None}
+    known = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
     inventory = record.resources.inventory if record else ()
     return tuple(ref for ref in inventory if (ref.address, ref.id) in known)

@@ -188,7 +188,7 @@ class _Assessment:
 
     def _doubt(self, item: PlannedAction, part: Action) -> None:
         address, key = item.address, (item.address, part)
-        if self._done(item, part):
+        if self.state is not None and self._done(item, part):
             return
         why = self._doubtful_create(address) if part == "create" else self._doubtful(address, part)
         if why is None:
@@ -246,6 +246,8 @@ class _Assessment:
         return None
 
     def _doubtful(self, address: str, part: Action) -> str | None:
+        if self.state is None and (address, part) in self.journal.completed:
+            return f"its {part} was reported, and the provider state could not be read"
         if self.ended_well or self.orderly:
             return None
         if (address, part) in self.journal.unfinished:

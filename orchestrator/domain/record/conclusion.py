@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.domain.destroy.absence import absence, update_doubts
+from orchestrator.domain.destroy.absence import absence, unconfirmed_objects, update_doubts
 from orchestrator.domain.record.assessment import assess, not_deleted
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import (
@@ -202,9 +202,12 @@ def _end_destroy(
         remaining = not_deleted(remaining, evidence.journal, ended_well=ended_well)
     doubts, settled = update_doubts(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
     held = {(ref.address, ref.id) for ref in remaining}
-    unconfirmed = (f.ref for f in findings if f.state != "gone" and f.key not in held)
+    unseen = [f.ref for f in findings if f.state != "gone"] + list(
+        unconfirmed_objects(marker, doubts)
+    )
+    unconfirmed = {key: ref for ref in unseen if (key := (ref.address, ref.id)) not in held}
     resources = resources.model_copy(
-        update={"inventory": (*remaining, *unconfirmed), "in_doubt": doubts}
+        update={"inventory": (*remaining, *unconfirmed.values()), "in_doubt": doubts}
     )
     changes: EntryChanges = {
         "resources": resources,

@@ -26,9 +26,9 @@ class StateObservation:
     objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead
     engine may still be under way.
 
-    ``held`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
-    person says for ``reason``: these objects do not matter, or whatever has left the provider state
-    is gone.
+    ``ids`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
+    person says for ``reason``: these objects do not matter, or what the provider was asked for and
+    did not find is gone. A provider state that lacks an object is never accepted as evidence.
     """
 
     at: datetime
@@ -79,7 +79,7 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
     """
     if doubt.address in look.forgotten:
         return "forgotten"
-    if doubt.action == "forget" and look.accepted:
+    if doubt.action == "forget" and doubt.saved is not None and look.accepted:
         return "accepted"
     held = look.ids.get(doubt.address)
     adopted = any(item.address == doubt.address and item.id == held for item in record.adopted)
@@ -133,7 +133,9 @@ def settling_seconds_left(
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
     """
-    The objects that the record knows and the provider state no longer holds, under no address.
+    The objects that the record knows and the provider state no longer holds, under no address: by
+    type and id, because another object may have taken the address. One without an id is known by
+    its address alone.
     """
     if record is None or record.status in NOTHING_THERE:
         return ()
@@ -141,9 +143,7 @@ def missing_from_state(record: OperationRecord | None, state: PulledState) -> tu
     return tuple(
         ref
         for ref in record.resources.inventory
-        if ref.deposed is None
-        and ref.address not in state.addresses
-        and (ref.type, ref.id) not in ids
+        if ((ref.type, ref.id) not in ids if ref.id else ref.address not in state.addresses)
     )
 
 

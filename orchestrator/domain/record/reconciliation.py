@@ -63,14 +63,14 @@ def reconciled(
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
     findings = [item for item in findings if (item.ref.address, "forget") not in answered]
     before = _with_findings(before, findings, stamp, run_id=run_id)
-    known = {doubt.address for doubt in before.resources.in_doubt}
-    left = [ref for ref in missing_from_state(before, state) if ref.address not in known]
+    known = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
+    left = [ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in known]
     kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
     fresh = tuple(d for d in vanished_doubts(left) if (d.address, d.action) not in answered)
     doubts = (*kept, *fresh)
     resources = before.resources.model_copy(
         update={
-            "inventory": (*inventory(state), *unconfirmed_objects(before, kept)),
+            "inventory": (*inventory(state), *unconfirmed_objects(before, doubts)),
             "tainted": tainted(state),
             "in_doubt": doubts,
         }
