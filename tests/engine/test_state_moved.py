@@ -202,7 +202,8 @@ def test_a_moved_serial_is_told_and_recorded(story: Story) -> None:
 )
 def test_another_state_than_the_recorded_one_is_refused(story: Story, act: str, code: str) -> None:
     """
-    A serial that went back, another lineage, another place, objects without a record: refused by that name, with neither objects, state nor record touched.
+    A serial that went back, another lineage, another place, objects without a record: refused by
+    that name, with neither objects, state nor record touched.
     """
     assert getattr(story, act).refusal == code
 

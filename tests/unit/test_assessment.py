@@ -198,8 +198,8 @@ CASES = [
     Case(
         "without a provider state all that the journal tells is in doubt",
         ["create s.a", "create s.b", "update s.c", "delete s.d", "create s.e"],
-        [BEGAN, DONE, "began create s.b", "failed create s.b", "began update s.c", "done update s.c",
-         "began delete s.d", "done delete s.d"], None,
+        [BEGAN, DONE, "began create s.b", "failed create s.b", "began update s.c",
+         "done update s.c", "began delete s.d", "done delete s.d"], None,
         before=["s.c id-3", "s.d id-4"], doubt=["s.a", "s.b", "s.c", "s.d"],
         sorted_as={"created": ["s.a"], "failed": ["s.b"], "updated": ["s.c"], "deleted": ["s.d"],
                    "not_attempted": ["s.e"]},
