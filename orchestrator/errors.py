@@ -191,10 +191,15 @@ class EngineFailed(OrchestratorError):
 
 class InDoubt(OrchestratorError):
     """
-    Objects may exist of which we cannot tell; ``recover`` says what is safe.
+    Objects may exist of which we cannot tell; ``recover`` says what is safe. ``phase`` is
+    ``surgery`` where the provider state no longer holds what the record knows.
     """
 
     exit_code, code = 11, "in_doubt"
+
+    def __init__(self, message: str, *, hint: str = "", phase: str = "readback") -> None:
+        super().__init__(message, hint=hint)
+        self.phase = phase
 
 
 class CheckFailed(OrchestratorError):

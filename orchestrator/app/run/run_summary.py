@@ -89,7 +89,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
         case StoreUnavailable() | Spooled() | Fenced():
             phase = "record"
         case InDoubt():
-            phase = "readback"
+            phase = cast(Phase, exc.phase)
         case Invalid():
             phase = "blueprint"
         case _:

@@ -66,6 +66,7 @@ def check_state(
             f"{target}: {missing}",
             hint="is this the right backend, workspace and account? The objects may be alive: "
             f"restore the state; if it is lost, `{_reconcile(record)}` records each as in doubt",
+            phase="surgery",
         )
     if state.lineage != bound.lineage:
         raise Refused(
@@ -237,6 +238,7 @@ def check_missing_objects(
         + (f"; {', '.join(others)}" if others else ""),
         hint="they may be alive: restore the state, or record them as in doubt with `orchestrator "
         "reconcile`, which also says how to take them back",
+        phase="surgery",
     )
 
 
