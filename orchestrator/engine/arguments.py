@@ -20,6 +20,7 @@ from orchestrator.ports.engine import (
     Pull,
     Push,
     Request,
+    ShowPlan,
     Unlock,
     Untaint,
 )
@@ -34,6 +35,8 @@ def verb(request: Request) -> str:
             return "init"
         case Plan():
             return "plan"
+        case ShowPlan():
+            return "show"
         case Apply():
             return "apply"
         case Pull():
@@ -92,7 +95,12 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
                 "parallelism": request.parallelism,
                 "lock_timeout": request.lock_timeout,
                 "var_file": _text(request.var_file),
+                "detailed_exitcode": flag(request.detailed),
             }
+        case ShowPlan():
+            command = "show"
+            positional = (str(request.plan),)
+            options |= {"json": IsFlagged}
         case Apply():
             command = "apply"
             positional = (str(request.plan),)

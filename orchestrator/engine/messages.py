@@ -47,6 +47,7 @@ ACTIONS: Mapping[str, Action] = {
 }
 _MUTATIONS = ("create", "update", "delete")
 _UI_MAJOR = "1"
+_COUNTED = ("operation", "add", "change", "remove", "forget", "import")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,16 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
         return []
     reason = "move" if word == "move" else change.get("reason")
     importing = (change.get("importing") or {}).get("id")
+    action = ACTIONS.get(word, "unknown")
     return [
         PlannedChange(
             resource["addr"],
-            ACTIONS[word],
+            action,
             resource["resource_type"],
             reason,
             importing,
             (change.get("previous_resource") or {}).get("addr"),
+            word if action == "unknown" else None,
         )
     ]
 
@@ -184,7 +187,9 @@ def _provisioning(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 def _summarised(data: dict[str, Any], mask: Mask) -> list[Message]:
     count = data["changes"]
-    return [ChangeSummary(count["operation"], count["add"], count["change"], count["remove"])]
+    other = sum(n for name, n in count.items() if name not in _COUNTED and isinstance(n, int))
+    known = (count["add"], count["change"], count["remove"], count.get("forget", 0))
+    return [ChangeSummary(count["operation"], *known, other)]
 
 
 def _version(data: dict[str, Any], mask: Mask) -> list[Message]:

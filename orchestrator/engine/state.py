@@ -73,6 +73,17 @@ def state_in_plan(plan: Path) -> PulledState | None:
         return None
 
 
+def refreshed_state_in_plan(plan: Path) -> PulledState | None:
+    """
+    The provider state as the refresh of a saved plan left it; None where the file does not tell.
+    """
+    try:
+        with zipfile.ZipFile(plan) as archive:
+            return parse_state(archive.read("tfstate"))
+    except (OSError, zipfile.BadZipFile, RuntimeError, KeyError, TypeError, ValueError):
+        return None
+
+
 def emptied_state(state: PulledState) -> str:
     """
     The text of the state with the same lineage and the next serial that holds nothing.

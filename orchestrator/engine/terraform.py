@@ -16,6 +16,7 @@ from orchestrator.domain.events.engine_messages import (
     DiagnosticMessage,
     LogLine,
     Message,
+    PlanContent,
     PulledState,
     StateObject,
 )
@@ -23,6 +24,7 @@ from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.arguments import argument_vector, verb
 from orchestrator.engine.diagnostics import lock_holder
+from orchestrator.engine.plan_content import parse_plan
 from orchestrator.engine.plugin_cache import PluginCache
 from orchestrator.engine.process.call_files import (
     AnswerFile,
@@ -42,7 +44,13 @@ from orchestrator.engine.process.wrapper import (
     providers_left,
     session_members,
 )
-from orchestrator.engine.state import emptied_state, isolated_state, parse_state, state_in_plan
+from orchestrator.engine.state import (
+    emptied_state,
+    isolated_state,
+    parse_state,
+    refreshed_state_in_plan,
+    state_in_plan,
+)
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (
     Apply,
@@ -222,6 +230,23 @@ class TerraformEngine:
         the plan file does not tell.
         """
         return state_in_plan(plan)
+
+    def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
+        """
+        The same provider state after the refresh of the plan.
+        """
+        return refreshed_state_in_plan(plan)
+
+    def plan_content(self, result: CallResult) -> PlanContent:
+        """
+        What the call of a `ShowPlan` printed; EngineFailed where it cannot be read.
+        """
+        if result.exit_code != 0 or result.stdout is None:
+            raise EngineFailed("plan", _reason(result))
+        try:
+            return parse_plan(result.stdout.read_text())
+        except (OSError, ValueError) as exc:
+            raise EngineFailed("plan", f"the plan cannot be read: {exc}") from exc
 
     def emptied_state(self, state: PulledState) -> str:
         """

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.events.engine_messages import Message, PulledState, StateObject
+    from orchestrator.domain.events.engine_messages import (
+        Message,
+        PlanContent,
+        PulledState,
+        StateObject,
+    )
     from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.record.states import Liveness
     from orchestrator.ports.system import StopToken
@@ -41,7 +46,8 @@ class Init:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    ``plan -json -out``.
+    ``plan -json -out``. With ``detailed`` the exit code is 2 where the engine says that the plan
+    changes something (``-detailed-exitcode``).
     """
 
     out: Path
@@ -52,6 +58,16 @@ class Plan:
     targets: tuple[str, ...] = ()
     parallelism: int | None = None
     lock_timeout: str | None = None
+    detailed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPlan:
+    """
+    ``show -json`` of a plan file: what it holds, beside which the event stream is a summary.
+    """
+
+    plan: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +151,7 @@ class Program:
 
 
 Surgery = Import | Untaint | Push | Unlock | Exec
-Request = Init | Plan | Apply | Pull | Surgery | Program
+Request = Init | Plan | ShowPlan | Apply | Pull | Surgery | Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +259,16 @@ class Engine(Protocol):
         """
         The provider state that a saved plan was made on, as it was before the refresh; None where
         the plan file does not tell.
+        """
+
+    def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
+        """
+        The same provider state after the refresh of the plan.
+        """
+
+    def plan_content(self, result: CallResult) -> PlanContent:
+        """
+        What the call of a ``ShowPlan`` printed; EngineFailed where it cannot be read.
         """
 
     def emptied_state(self, state: PulledState) -> str:

@@ -20,6 +20,7 @@ SYMBOLS: dict[Action, str] = {
     "forget": ".",
     "import": "<-",
     "noop": " ",
+    "unknown": "?",
 }
 DOING: dict[Action, str] = {
     "create": "creating",
@@ -30,6 +31,7 @@ DOING: dict[Action, str] = {
     "forget": "forgetting",
     "import": "importing",
     "noop": "leaving",
+    "unknown": "changing",
 }
 DONE: dict[Action, str] = {
     "create": "created",
@@ -40,6 +42,7 @@ DONE: dict[Action, str] = {
     "forget": "forgotten",
     "import": "imported",
     "noop": "unchanged",
+    "unknown": "changed",
 }
 PHASES = {
     "prepare": "preparing",
@@ -66,6 +69,7 @@ ACTION_STYLE: dict[Action, str] = {
     "forget": "warn",
     "import": "good",
     "noop": "dim",
+    "unknown": "bad",
 }
 STATUS_STYLE: dict[str, str] = {
     StepStatus.RUNNING: "cyan",

@@ -105,5 +105,6 @@ def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> No
     for item in actions:
         symbol = SYMBOLS[item.action]
         moved = f" (moved from {item.previous_address})" if item.previous_address else ""
+        word = f" ({item.engine_word})" if item.engine_word else ""
         mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
-        page.line(mark, f"{item.address}{moved}", indent=indent, hang=6)
+        page.line(mark, f"{item.address}{moved}{word}", indent=indent, hang=6)

@@ -26,13 +26,14 @@ from orchestrator.domain.events.engine_messages import (
     LogLine,
     Message,
     OutputChange,
+    PlanContent,
     PlannedChange,
     PulledState,
     ResourceDrift,
     StateObject,
     StateOutput,
 )
-from orchestrator.domain.record.record import Action, Diagnostic
+from orchestrator.domain.record.record import Action, Diagnostic, PlannedAction
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.workdir.generated import BACKEND_FILE
@@ -51,6 +52,7 @@ from orchestrator.ports.engine import (
     Push,
     RecoveredCall,
     Request,
+    ShowPlan,
     Surgery,
     Unlock,
     Untaint,
@@ -211,6 +213,8 @@ class FakeEngine:
                     code = call.init()
                 case Plan():
                     code = call.plan(request)
+                case ShowPlan():
+                    code = call.show(request)
                 case Apply():
                     code = call.apply(request)
                 case Pull():
@@ -264,6 +268,24 @@ class FakeEngine:
             return _parsed(json.loads(plan.read_text())["state"])
         except (OSError, ValueError, KeyError):
             return None
+
+    def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
+        try:
+            data = json.loads(plan.read_text())
+            state = json.loads(data["state"])
+        except (OSError, ValueError, KeyError):
+            return None
+        for address in data.get("dropped", ()):
+            state["things"].pop(address, None)
+        return _parsed(json.dumps(state))
+
+    def plan_content(self, result: CallResult) -> PlanContent:
+        assert result.stdout is not None, "a plan that is shown prints"
+        data = json.loads(result.stdout.read_text())
+        return PlanContent(
+            tuple(PlannedAction(address=a, action=b) for a, b in data["actions"] if b != "noop"),
+            outputs=tuple(data["outputs"]),
+        )
 
     def emptied_state(self, state: PulledState) -> str:
         return json.dumps(
@@ -417,9 +439,26 @@ class _Call:
         self._say(ChangeSummary("plan", add, change, remove))
         for name, action in outputs:
             self._say(OutputChange(name, action))
+        dropped = sorted(root.vanished & set(root.things)) if request.refresh else []
         request.out.write_text(
-            json.dumps({"state": before, "actions": actions, "mode": request.mode})
+            json.dumps(
+                {
+                    "state": before,
+                    "actions": actions,
+                    "mode": request.mode,
+                    "dropped": dropped,
+                    "outputs": [name for name, _ in outputs],
+                }
+            )
         )
+        changed = outputs or any(action not in ("noop", "read") for _, action in actions)
+        return 2 if request.detailed and changed else 0
+
+    def show(self, request: ShowPlan) -> int:
+        path = self._spec.evidence / "raw" / f"{self._spec.name}.stdout"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(request.plan.read_text())
+        self._evidence.stdout = path
         return 0
 
     def apply(self, request: Apply) -> int | None:

@@ -17,11 +17,12 @@ from orchestrator.app.steps.preparation import (
     call,
     call_spec,
     failure,
+    ignore_message,
     patiently,
     pull,
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.provider_query.refresh import refresh_result
 from orchestrator.domain.record.doubts import (
@@ -31,7 +32,7 @@ from orchestrator.domain.record.doubts import (
     settle_doubts,
     vanished_doubts,
 )
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.journal import Journal, adds_up
 from orchestrator.domain.record.record import (
     AbsenceMethod,
     Doubt,
@@ -40,9 +41,12 @@ from orchestrator.domain.record.record import (
     SettledDoubt,
 )
 from orchestrator.errors import OrchestratorError
-from orchestrator.ports.engine import CallResult, Plan
+from orchestrator.ports.engine import CallResult, Plan, ShowPlan
 
 Direction = Literal["apply", "destroy"]
+
+#: Exit codes of a detailed plan.
+NO_CHANGES, CHANGES = 0, 2
 
 #: What becomes of a plan where recorded objects have left the provider state: it is refused, or
 #: made all the same by a command that records them as in doubt.
@@ -83,7 +87,8 @@ class PlanOptions:
 class StepPlan:
     """
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
-    open when it is carried out, ``settled`` those that its refresh has answered.
+    open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
+    engine says that it changes something; ``dropped`` are objects that its refresh did not find.
     """
 
     direction: Direction
@@ -93,15 +98,19 @@ class StepPlan:
     shown: PlanReady
     doubts: tuple[Doubt, ...] = ()
     settled: tuple[SettledDoubt, ...] = ()
+    changed: bool = False
+    dropped: tuple[StateObject, ...] = ()
 
     @property
     def empty(self) -> bool:
         """
-        Whether carrying it out would change nothing. A destroy of what has vanished still has its
-        provider state to empty.
+        Whether carrying it out would change nothing, provider state included: a destroy of what has
+        vanished still has that to empty, and what the refresh dropped is in it until an apply.
         """
         forgets = self.direction == "destroy" and self.before.objects
-        return not self.journal.changes and not self.journal.outputs and not forgets
+        return not (
+            self.changed or self.journal.changes or self.journal.outputs or self.dropped or forgets
+        )
 
 
 def write_variables(
@@ -146,6 +155,7 @@ def plan_step(
         targets=options.targets,
         parallelism=options.parallelism,
         lock_timeout=options.lock_timeout,
+        detailed=True,
     )
 
     def attempt(number: int) -> CallResult:
@@ -157,10 +167,15 @@ def plan_step(
 
     step = prepared.step.name
     result = patiently(services, step, "plan", attempt)
-    if result.exit_code != 0 or services.stop.stopping:
+    if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
         raise failure(result, "plan", services.stop)
     try:
         journal = Journal.of(result.messages, whole=result.complete)
+        # The event stream is a summary. Where it does not add up to what the engine says of the
+        # plan, the plan itself is asked; what is not understood even then counts as a change.
+        changed = result.exit_code == CHANGES
+        if not adds_up(result.messages, changed=changed):
+            journal = journal.with_content(_content(services, prepared, evidence, file))
         before = services.engine.state_in_plan(file)
         if before is None:
             before = pull(services, prepared.work_dir, evidence, "pull-before")
@@ -169,7 +184,7 @@ def plan_step(
             prepared,
             inputs,
             options,
-            _UnjudgedPlan(direction, target, file, journal, before, run_id),
+            _UnjudgedPlan(direction, target, file, journal, before, run_id, changed),
             check,
             missing_objects,
         )
@@ -190,6 +205,7 @@ class _UnjudgedPlan:
     journal: Journal
     before: PulledState
     run_id: str
+    changed: bool
 
 
 def _checked_plan(
@@ -247,4 +263,34 @@ def _checked_plan(
         shown=shown,
         doubts=doubts,
         settled=settle_doubts(record, look),
+        changed=made.changed,
+        dropped=_dropped(services, made),
+    )
+
+
+def _content(services: Services, prepared: PreparedStep, evidence: Path, file: Path) -> PlanContent:
+    """
+    What the plan file holds.
+    """
+    spec = call_spec(services, prepared.work_dir, evidence, "show-plan")
+    try:
+        result = services.engine.call(
+            ShowPlan(file), spec, stop=services.stop, observe=ignore_message
+        )
+        return services.engine.plan_content(result)
+    finally:
+        services.engine.discard(spec)
+
+
+def _dropped(services: Services, made: _UnjudgedPlan) -> tuple[StateObject, ...]:
+    """
+    The objects that the refresh of the plan took out of the provider state, deposed ones too.
+    """
+    refreshed = services.engine.refreshed_state_in_plan(made.file)
+    if refreshed is None:
+        lost = {item.address for item in made.journal.drifted if item.action == "delete"}
+        return tuple(o for o in made.before.objects if o.address in lost and o.deposed is None)
+    kept = {(item.address, item.id, item.deposed) for item in refreshed.objects}
+    return tuple(
+        item for item in made.before.objects if (item.address, item.id, item.deposed) not in kept
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from orchestrator.domain.record.record import Action, Diagnostic, Json
+from orchestrator.domain.record.record import Action, Diagnostic, Json, PlannedAction
 from orchestrator.domain.secret_leaves import (
     NO_SHAPE,
     LeafPath,
@@ -25,7 +25,8 @@ from orchestrator.domain.secret_leaves import (
 class PlannedChange:
     """
     The plan holds this action. Reads and no-ops are not reported. ``importing`` is the import id
-    where the object is taken into the provider state first, ``previous_address`` where it was.
+    where the object is taken into the provider state first, ``previous_address`` where it was;
+    ``engine_word`` an action that is not known.
     """
 
     address: str
@@ -34,6 +35,19 @@ class PlannedChange:
     reason: str | None = None
     importing: str | None = None
     previous_address: str | None = None
+    engine_word: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContent:
+    """
+    What a saved plan holds: its actions, the addresses that it only moves, and the outputs that it
+    changes.
+    """
+
+    actions: tuple[PlannedAction, ...]
+    moved: frozenset[str] = frozenset()
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +139,15 @@ class ProvisionProgress:
 class ChangeSummary:
     """
     The engine's own count; only ``apply`` and ``destroy`` of a finished call are trustworthy.
+    ``other`` are the changes that it counts under names that are not known.
     """
 
     operation: str
     add: int
     change: int
     remove: int
+    forget: int = 0
+    other: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ from orchestrator.domain.events.engine_messages import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,
+    ChangeSummary,
     DiagnosticMessage,
     Message,
     OutputChange,
+    PlanContent,
     PlannedChange,
     RefreshComplete,
     ResourceDrift,
@@ -35,6 +37,31 @@ ENGINE_ACTIONS: Mapping[Action, tuple[Action, ...]] = {
 }
 
 ObjectAction = tuple[str, Action]
+
+
+def adds_up(messages: Iterable[Message], *, changed: bool) -> bool:
+    """
+    Whether the event stream of a plan explains it: its planned changes are all known, as many as
+    the engine counts, and there are any where it says that the plan changes something.
+    """
+    said = list(messages)
+    planned = [item for item in said if isinstance(item, PlannedChange)]
+    counts = Counter(item.action for item in planned)
+    if counts["unknown"]:
+        return False
+    seen = (
+        counts["create"] + counts["replace"],
+        counts["update"],
+        counts["delete"] + counts["replace"],
+        counts["forget"],
+    )
+    for item in said:
+        if not isinstance(item, ChangeSummary) or item.operation != "plan":
+            continue
+        if item.other or seen != (item.add, item.change, item.remove, item.forget):
+            return False
+    outputs = any(isinstance(item, OutputChange) and item.action != "noop" for item in said)
+    return bool(planned or outputs) == changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +100,7 @@ class Journal:
         """
         The planned actions that change remote objects or what provider state knows of them.
         """
-        changing = MUTATIONS | {"forget", "import"}
+        changing = MUTATIONS | {"forget", "import", "unknown"}
         return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
     def with_in_flight(self, flights: Iterable[InFlight]) -> Journal:
@@ -83,6 +110,12 @@ class Journal:
         heard = {(item.address, item.action): item.started_at for item in flights}
         unheard = heard.keys() - self.began.keys()
         return replace(self, began={**heard, **self.began}, unfinished=self.unfinished | unheard)
+
+    def with_content(self, content: PlanContent) -> Journal:
+        """
+        The same with what the plan file holds in place of what the event stream tells of it.
+        """
+        return replace(self, planned=content.actions, moved=content.moved, outputs=content.outputs)
 
     @classmethod
     def of(cls, messages: Iterable[Message], *, whole: bool) -> Journal:
@@ -107,7 +140,10 @@ class Journal:
                     if reason == "move":
                         moved.add(address)
                     planned[address, action] = PlannedAction(
-                        address=address, action=action, previous_address=message.previous_address
+                        address=address,
+                        action=action,
+                        previous_address=message.previous_address,
+                        engine_word=message.engine_word,
                     )
                 case RefreshComplete(address):
                     refreshed.add(address)

@@ -40,7 +40,11 @@ Settlement = Literal["forgotten", "accepted", "in_state", "refreshed", "absent",
 
 #: Whose an object is: ours is proven; found exists, by whom is not known; foreign is disproven.
 Ownership = Literal["ours", "found", "foreign"]
-Action = Literal["create", "update", "delete", "replace", "read", "forget", "import", "noop"]
+
+#: ``unknown`` is an action of the engine that this version does not know: it counts as a change.
+Action = Literal[
+    "create", "update", "delete", "replace", "read", "forget", "import", "noop", "unknown"
+]
 
 
 class RecordModel(BaseModel):
@@ -140,12 +144,13 @@ class ProviderState(RecordModel):
 class PlannedAction(RecordModel):
     """
     A planned action of the engine; an object that only moves is a ``noop`` with its
-    ``previous_address``.
+    ``previous_address``. ``engine_word`` is the engine's own for an unknown action.
     """
 
     address: Word
     action: Action
     previous_address: Word | None = None
+    engine_word: Word | None = None
 
 
 class ObjectRef(RecordModel):
