@@ -117,7 +117,26 @@ def counts_text(step: StepRun) -> str:
         (step.in_doubt, "in doubt"),
         (step.not_attempted, "not attempted"),
     )
-    return ", ".join(f"{len(items)} {word}" for items, word in numbers if items)
+    counted = [f"{len(items)} {word}" for items, word in numbers if items]
+    return ", ".join([*counted, *_released(step)])
+
+
+def _released(step: StepRun) -> list[str]:
+    """
+    What the run let go, last in the count because each object is named: "1 forgotten: a.b (id-1)
+    lives on".
+    """
+    endings = {"forgotten": "lives on", "vanished": "was not found any more"}
+    found = []
+    for how, ending in endings.items():
+        names = [
+            f"{item.address} ({item.id})" if item.id else item.address
+            for item in step.released
+            if item.how == how
+        ]
+        if names:
+            found.append(f"{len(names)} {how}: {', '.join(names)} {ending}")
+    return found
 
 
 def outcome_text(step: StepRun) -> str:

@@ -307,6 +307,7 @@ class StepRunner:
             verification=record.verification,
             retained=record.retained,
             in_doubt=found.in_doubt,
+            released=tuple(item for item in found.released if item.run_id == self.session.run_id),
             **(_fates(found, self.request.verb) if result.mutated else {}),
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)

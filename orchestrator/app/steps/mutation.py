@@ -178,9 +178,10 @@ def gather(
     write_events(services, spec.evidence, result.messages)
     if state is not None:
         keep_inventory(services, spec.evidence, state)
+    journal = Journal.of(result.messages, whole=result.complete)
     return MutationEvidence(
-        exit_code=result.exit_code,
-        journal=Journal.of(result.messages, whole=result.complete),
+        exit_code=0 if journal.only_forgot else result.exit_code,
+        journal=journal,
         state=state,
         stopped=result.stopped,
         timed_out=result.timed_out,

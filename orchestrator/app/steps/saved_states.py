@@ -17,6 +17,7 @@ from orchestrator.domain.provider_query.query import ObjectKey
 from orchestrator.domain.record.assessment import not_deleted
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import Doubt, ObjectRef, OperationRecord, SavedState
+from orchestrator.domain.record.released import forgotten_refs
 
 #: The file in the directory of the destroy's attempt. It holds secrets.
 STATE_BEFORE = "before.tfstate"
@@ -79,6 +80,7 @@ def removed_objects(
         left = not_deleted(known, evidence.journal, ended_well=ended_well)
         held = {(ref.address, ref.id) for ref in left}
     held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
+    held |= {(ref.address, ref.id) for ref in forgotten_refs(marker)}  # they live on
     removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
     return SavedObjects(saved, _read(services, marker.target.step, saved), removed)
 

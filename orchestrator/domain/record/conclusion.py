@@ -35,6 +35,7 @@ from orchestrator.domain.record.record import (
     Resources,
     Verification,
 )
+from orchestrator.domain.record.released import forgotten_refs, released_objects
 from orchestrator.domain.record.transitions import (
     WITH_PARENT,
     failed,
@@ -86,6 +87,8 @@ def conclude(
     carried = _carried_doubts(marker.resources.in_doubt, found)
     fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in found.in_doubt)
     resources = found.model_copy(update={"in_doubt": (*carried, *fresh)})
+    let_go = released_objects(marker, evidence.state, resources, stamp.at)
+    resources = resources.model_copy(update={"released": let_go})
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
     made = {address for address, action in evidence.journal.completed if action == "create"}
@@ -220,8 +223,8 @@ def _end_destroy(
     if findings or marker.verify_absence == "provider":
         found = absence(findings, remaining, stamp.at, earlier=earlier)
     if evidence.clean and not remaining and not doubts:
-        found = found or confirmed("state", marker, stamp.at, earlier=earlier)
-        ours = bool(resources.deleted) or deleted_before(before)
+        found = found or confirmed("state", _without_released(marker), stamp.at, earlier=earlier)
+        ours = bool(resources.deleted or resources.released) or deleted_before(before)
         return gone(marker, found, changes, stamp, destroyed=ours)
     if found is not None:
         changes["absence"] = found
@@ -236,6 +239,17 @@ def _end_destroy(
             update={"code": code, "summary": f"the engine ended well, but {said}"}
         )
     return failed(marker, fault, changes, stamp, command="destroy")
+
+
+def _without_released(marker: OperationRecord) -> OperationRecord:
+    """
+    The marker without the objects that its plan forgets: nothing confirms their absence.
+    """
+    let_go = set(forgotten_refs(marker))
+    left = tuple(ref for ref in marker.resources.inventory if ref not in let_go)
+    return marker.model_copy(
+        update={"resources": marker.resources.model_copy(update={"inventory": left})}
+    )
 
 
 def _merged_outputs(

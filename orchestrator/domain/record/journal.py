@@ -36,6 +36,8 @@ ENGINE_ACTIONS: Mapping[Action, tuple[Action, ...]] = {
     "replace": ("delete", "create"),
 }
 
+_FORGOT = "Destroy was successful but left behind forgotten instances"
+
 ObjectAction = tuple[str, Action]
 
 
@@ -94,6 +96,14 @@ class Journal:
         The diagnostics that are errors, in order, each once.
         """
         return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "error"))
+
+    @property
+    def only_forgot(self) -> bool:
+        """
+        Whether the one error is that a destroy has forgotten what it was told to: it did all of it
+        (OpenTofu 1.12, without -suppress-forget-errors).
+        """
+        return [error.summary for error in self.errors] == [_FORGOT]
 
     @property
     def changes(self) -> tuple[PlannedAction, ...]:

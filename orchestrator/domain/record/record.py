@@ -273,9 +273,29 @@ class SettledDoubt(RecordModel):
     at: datetime
 
 
+ReleaseReason = Literal["forgotten", "vanished"]
+
+
+class ReleasedObject(RecordModel):
+    """
+    An object that we no longer manage and that nobody has proven gone: one that a plan forgot, or
+    that its refresh did not find, in the run ``run_id``.
+    """
+
+    address: Word
+    type: Word
+    provider: Word
+    id: str | None = None
+    how: ReleaseReason
+    reason: str | None = None
+    run_id: Word
+    at: datetime
+
+
 class Resources(RecordModel):
     """
-    What the last mutation planned, what its journal proves, and what the provider state holds.
+    What the last mutation planned, what its journal proves, what the provider state holds, and what
+    of it was ``released`` at any time.
     """
 
     planned: tuple[PlannedAction, ...] = ()
@@ -289,6 +309,7 @@ class Resources(RecordModel):
     tainted: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
     inventory: tuple[ObjectRef, ...] = ()
+    released: tuple[ReleasedObject, ...] = ()
 
 
 class Retention(RecordModel):
@@ -520,7 +541,8 @@ class StepRun(RecordModel):
 
     ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
     from; a step that was skipped as ok has them only if it was done from this very deployment.
-    ``remaining`` are, after a destroy, the objects of a target that is not gone. ``hint`` says what
+    ``remaining`` are, after a destroy, the objects of a target that is not gone; ``released`` those
+    that this run let go. ``hint`` says what
     to do about ``error``, where the error brought a hint of its own.
     """
 
@@ -547,6 +569,7 @@ class StepRun(RecordModel):
     lock_digest: Word | None = None
     retained: Retention | None = None
     remaining: tuple[ObjectRef, ...] = ()
+    released: tuple[ReleasedObject, ...] = ()
 
 
 class RunRecord(RecordModel):

@@ -39,6 +39,7 @@ from orchestrator.domain.record.record import (
     SettledDoubt,
     Verification,
 )
+from orchestrator.domain.record.released import with_released
 from orchestrator.domain.record.states import Status, Trigger, advance
 from orchestrator.domain.target import HookKind
 
@@ -95,7 +96,12 @@ def _next(
     base = content or previous
     if base is None:
         return OperationRecord.model_validate(updates)
-    return base.model_copy(update=dict(updates))
+    entry = base.model_copy(update=dict(updates))
+    if previous is None or not previous.resources.released:
+        return entry
+    # In one place for all transitions: what was released stays in sight.
+    resources = with_released(entry.resources, previous.resources)
+    return entry.model_copy(update={"resources": resources})
 
 
 def _with_fault(command: Command, fault: Fault) -> EntryChanges:

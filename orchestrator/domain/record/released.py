@@ -1,0 +1,77 @@
+"""
+What we made or managed and no longer manage (law: nothing drops out of sight): what a plan forgot,
+and what its refresh did not find. It stays in the record, and is never called absent or destroyed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.record import (
+    ObjectRef,
+    OperationRecord,
+    ReleasedObject,
+    ReleaseReason,
+    Resources,
+)
+
+_REMOVING = frozenset({"delete", "replace", "update"})
+
+
+def forgotten_refs(marker: OperationRecord) -> tuple[ObjectRef, ...]:
+    """
+    The objects of a marker that its plan forgets: they leave provider state and live on.
+    """
+    addresses = {item.address for item in marker.resources.planned if item.action == "forget"}
+    return tuple(ref for ref in marker.resources.inventory if ref.address in addresses)
+
+
+def released_objects(
+    marker: OperationRecord, state: PulledState | None, resources: Resources, at: datetime
+) -> tuple[ReleasedObject, ...]:
+    """
+    What the mutation of ``marker`` let go: objects of its inventory that ``state`` no longer holds
+    and that it neither deleted nor left in doubt.
+    """
+    if state is None:
+        return ()
+    ids = {(item.type, item.id) for item in state.objects}
+    doubted = {(doubt.address, doubt.id) for doubt in resources.in_doubt}
+    forgotten = {(ref.address, ref.id) for ref in forgotten_refs(marker)}
+    removed = {item.address for item in marker.resources.planned if item.action in _REMOVING}
+    found = []
+    for ref in marker.resources.inventory:
+        key = (ref.address, ref.id)
+        if (ref.type, ref.id) in ids or key in doubted:
+            continue
+        if ref.id is None and ref.address in state.addresses:
+            continue
+        how: ReleaseReason = "forgotten" if key in forgotten else "vanished"
+        if how == "vanished" and ref.address in removed:
+            continue
+        found.append(
+            ReleasedObject(
+                address=ref.address,
+                type=ref.type,
+                provider=ref.provider,
+                id=ref.id,
+                how=how,
+                run_id=marker.run_id,
+                at=at,
+            )
+        )
+    return tuple(found)
+
+
+def with_released(resources: Resources, earlier: Resources) -> Resources:
+    """
+    The resources of a next entry with all that was released before.
+    """
+    known = {(item.type, item.id, item.address) for item in resources.released}
+    kept = tuple(
+        item for item in earlier.released if (item.type, item.id, item.address) not in known
+    )
+    if not kept:
+        return resources
+    return resources.model_copy(update={"released": (*kept, *resources.released)})
