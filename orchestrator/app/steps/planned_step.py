@@ -158,36 +158,41 @@ def plan_step(
         detailed=True,
     )
 
-    def attempt(number: int) -> CallResult:
-        write_variables(services, var_file, inputs, prepared.work_dir.variables)
-        spec = call_spec(
-            services, prepared.work_dir, evidence, f"plan-{number}", delete_after=(var_file,)
-        )
-        return call(services, request, spec, stop=services.stop)
-
     step = prepared.step.name
-    result = patiently(services, step, "plan", attempt)
-    if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
-        raise failure(result, "plan", services.stop)
-    try:
+
+    def make(name: str) -> _UnjudgedPlan:
+        def attempt(number: int) -> CallResult:
+            write_variables(services, var_file, inputs, prepared.work_dir.variables)
+            spec = call_spec(
+                services, prepared.work_dir, evidence, f"{name}-{number}", delete_after=(var_file,)
+            )
+            return call(services, request, spec, stop=services.stop)
+
+        result = patiently(services, step, "plan", attempt)
+        if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
+            raise failure(result, "plan", services.stop)
         journal = Journal.of(result.messages, whole=result.complete)
         # The event stream is a summary. Where it does not add up to what the engine says of the
         # plan, the plan itself is asked; what is not understood even then counts as a change.
         changed = result.exit_code == CHANGES
         if not adds_up(result.messages, changed=changed):
-            journal = journal.with_content(_content(services, prepared, evidence, file))
+            content = _content(services, prepared, evidence, file, name)
+            journal = journal.with_content(content)
         before = services.engine.state_in_plan(file)
         if before is None:
-            before = pull(services, prepared.work_dir, evidence, "pull-before")
-        return _checked_plan(
-            services,
-            prepared,
-            inputs,
-            options,
-            _UnjudgedPlan(direction, target, file, journal, before, run_id, changed),
-            check,
-            missing_objects,
-        )
+            before = pull(services, prepared.work_dir, evidence, f"pull-before-{name}")
+        return _UnjudgedPlan(direction, target, file, journal, before, run_id, changed)
+
+    try:
+        made = make("plan")
+        # A provider may answer "not found" once about what is there: before anything is made again
+        # or left out of a destroy, it is read a second time. If all is lost nothing goes on anyway.
+        lost = _dropped(services, made)
+        if lost and len(lost) < len(made.before.objects) and options.accept_vanished is None:
+            named = ", ".join(f"{item.address} ({item.id})" for item in lost)
+            services.note(f"not found, read a second time: {named}", level="warning", step=step)
+            made = make("plan-again")
+        return _checked_plan(services, prepared, inputs, options, made, check, missing_objects)
     except OrchestratorError:
         file.unlink(missing_ok=True)
         raise
@@ -272,7 +277,7 @@ def _content(services: Services, prepared: PreparedStep, evidence: Path, file: P
     """
     What the plan file holds.
     """
-    spec = call_spec(services, prepared.work_dir, evidence, "show-plan")
+    spec = call_spec(services, prepared.work_dir, evidence, f"show-{name}")
     try:
         result = services.engine.call(
             ShowPlan(file), spec, stop=services.stop, observe=ignore_message
