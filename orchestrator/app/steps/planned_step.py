@@ -273,7 +273,9 @@ def _checked_plan(
     )
 
 
-def _content(services: Services, prepared: PreparedStep, evidence: Path, file: Path) -> PlanContent:
+def _content(
+    services: Services, prepared: PreparedStep, evidence: Path, file: Path, name: str
+) -> PlanContent:
     """
     What the plan file holds.
     """
