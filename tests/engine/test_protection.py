@@ -88,6 +88,22 @@ def test_what_the_recorded_module_protects_counts(project: Project) -> None:
     assert (ended.code, project.record("kept")["status"]) == (0, "destroyed"), ended.said
 
 
+def test_protection_that_was_added_since_the_apply_counts_at_once(project: Project) -> None:
+    """
+    Nothing has applied it: the objects are protected all the same, by the module as it is now.
+    """
+    project.write("modules/kept/main.tf", KEPT.replace("true", "false"))
+    project.ok("apply", "guarded", "--step", "kept", "--yes")
+    before = project.entries("kept")
+    project.write("modules/kept/main.tf", KEPT)
+
+    ended = project.run("destroy", "guarded", "--step", "kept", "--yes")
+
+    assert ended.code == 4, ended.said
+    assert "prevent_destroy" in ended.said
+    assert project.entries("kept") == before
+
+
 def test_a_protected_environment_is_told_together_with_it(project: Project) -> None:
     """
     Both reasons at once: nobody confirms the environment only to learn of the next obstacle.

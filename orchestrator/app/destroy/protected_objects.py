@@ -5,13 +5,14 @@ What a destroy may not take down: found before anything is destroyed, all of it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.errors import Refused
+from orchestrator.errors import Location, OrchestratorError, Refused
 
 _KEYS = re.compile(r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]')
 
@@ -20,8 +21,9 @@ def check_protected(
     services: Services, deployment: Deployment, steps: Iterable[str], *, confirmed: str | None
 ) -> None:
     """
-    Refused, with every object and the place that protects it, where a recorded module says
-    ``prevent_destroy`` of objects that the records know; together with the environment where that
+    Refused, with every object and the place that protects it, where the recorded module or the one
+    of now says ``prevent_destroy`` of objects that the records know: what was added counts at once,
+    and only an apply takes it away. Together with the environment where that
     is protected and was not ``confirmed`` by its name.
     """
     records = services.store.records(deployment.blueprint, deployment.environment)
@@ -30,7 +32,7 @@ def check_protected(
         line
         for record in records
         if record.target.step in chosen and record.status not in NOTHING_THERE
-        for line in _held(services, record)
+        for line in _held(services, deployment, record)
     ]
     if not held:
         return
@@ -46,19 +48,34 @@ def check_protected(
     )
 
 
-def _held(services: Services, record: OperationRecord) -> list[str]:
+def _held(services: Services, deployment: Deployment, record: OperationRecord) -> list[str]:
     """
     One line for each object of a target that its module protects. Modules from a registry are not
     in the snapshot: the plan of their step finds what they protect.
     """
-    digest = record.module_digest
-    archive = services.store.blob(f"snapshots/{digest}") if digest else None
-    if archive is None:
-        return []
-    places = {item.address: item.at for item in services.workdirs.unpack(archive).protected}
+    places = _places(services, deployment, record)
     step, module = record.target.step, record.module_ref
     return [
         f"{step}: {ref.address}, by {module}: {places[address]}"
         for ref in record.resources.inventory
         if (address := _KEYS.sub("", ref.address)) in places
     ]
+
+
+def _places(
+    services: Services, deployment: Deployment, record: OperationRecord
+) -> Mapping[str, Location]:
+    """
+    The protected addresses of a target's module, as it was applied and as it is now, and where each
+    is protected. A module that cannot be read now protects nothing more.
+    """
+    snapshots = []
+    step = deployment.steps.get(record.target.step)
+    if step is not None and record.target.step not in deployment.orphans:
+        with suppress(OrchestratorError):
+            snapshots.append(services.workdirs.snapshot(step.module))
+    digest = record.module_digest
+    archive = services.store.blob(f"snapshots/{digest}") if digest else None
+    if archive is not None:
+        snapshots.append(services.workdirs.unpack(archive))
+    return {item.address: item.at for snapshot in snapshots for item in snapshot.protected}
