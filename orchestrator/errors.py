@@ -59,6 +59,7 @@ Reason = Literal[
     "other_command",
     "prevent_destroy",
     "reason_missing",
+    "retained",
     "secret_needed",
     "serial_back",
     "settling",

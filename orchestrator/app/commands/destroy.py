@@ -38,6 +38,7 @@ from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.record.transitions import observed
 from orchestrator.domain.record.verdicts import is_unmade
+from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
@@ -62,6 +63,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     skipped = request.skip_before_destroy is not None
     plan = teardown(deployment, steps.records, selected, skip_before_destroy=skipped)
     kept = plan.skipped
+    _check_not_retained(runner, request)
     statuses = {name: known.status for name, known in steps.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
@@ -89,6 +91,13 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
         return
     for step, exc in unfit.items():
         runner.end_with_error(step, exc, attempts=0)
+    # Where a state turns out to hold what nobody recorded, nothing is destroyed: the step may need
+    # what would go before it.
+    found = {step: _confirm_absent(runner, step) for step in fresh}
+    foreign = {step: error for step, error in found.items() if error is not None}
+    if foreign:
+        runner.end_before_work([*plan.todo, *foreign], foreign)
+        return
     _note_retained(runner, kept)
     retain_declared(runner, kept)
     left = [step for step in plan.todo if not _settled_away(runner, step)]
@@ -100,9 +109,21 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     _note_owned_steps(runner, plan)
     note_before_destroy(request, runner, _by_engine(plan))
     runner.work_on(plan.order, partial(_destroy_step, request, runner, plan, inputs))
-    for step in fresh:
-        _confirm_absent(runner, step)
     note_orphans(runner)
+
+
+def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
+    """
+    Refused where a step that is retained was asked for by its name.
+    """
+    held = [name for name in request.options.steps if runner.steps.status(name) is Status.RETAINED]
+    if held:
+        options = [word for name in held for word in ("--step", name)]
+        raise Refused(
+            "retained",
+            f"retained, and so not destroyed: {', '.join(held)}",
+            hint=f"release it first: {command_line(runner.deployment, 'release', *options)}",
+        )
 
 
 def _by_engine(plan: Teardown) -> list[str]:
@@ -190,15 +211,15 @@ def _note_retained(runner: StepRunner, kept: Mapping[str, str]) -> None:
     note_overdue_reviews(runner, kept)
 
 
-def _confirm_absent(runner: StepRunner, name: str) -> None:
+def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
     """
     Look whether a step that was never applied is really not there: the records may be those of
     another store. Then the blueprint can be called destroyed as a whole. Where that cannot be told
-    it stays pending.
+    it stays pending; the error where its state holds something, or no entry can be written.
     """
     if runner.services.stop.stopping:
         runner.end_skipped(name, "never applied")
-        return
+        return None
     try:
         runner.steps.prepare(name, backend_only)
         done = StepPipeline(
@@ -210,7 +231,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
             attempt=1,
         ).confirm_absent()
     except (Refused, StoreUnavailable, Fenced) as exc:
-        runner.end_with_error(name, exc, attempts=0)
+        return exc
     except OrchestratorError as exc:
         why = runner.services.masker.mask(exc.message.splitlines()[0])
         runner.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
@@ -223,6 +244,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> None:
             absence=done.record.absence,
             reason="never applied",
         )
+    return None
 
 
 def _report_skipped(

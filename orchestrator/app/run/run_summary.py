@@ -44,6 +44,7 @@ from orchestrator.errors import (
     InDoubt,
     Invalid,
     OrchestratorError,
+    PlanChanged,
     Reason,
     Refused,
     Spooled,
@@ -58,6 +59,7 @@ EXIT_BY_CODE = {
     "deadline": DeadlinePassed.exit_code,
     "targeted": Refused.exit_code,
     "unapplied": 0,
+    "stale_plan": PlanChanged.exit_code,
 }
 
 

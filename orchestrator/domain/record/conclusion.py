@@ -224,7 +224,8 @@ def _end_destroy(
         found = absence(findings, remaining, stamp.at, earlier=earlier)
     if evidence.clean and not remaining and not doubts:
         found = found or confirmed("state", _without_released(marker), stamp.at, earlier=earlier)
-        ours = bool(resources.deleted or resources.released) or deleted_before(before)
+        forgotten = any(item.how == "forgotten" for item in resources.released)
+        ours = bool(resources.deleted) or forgotten or deleted_before(before)
         return gone(marker, found, changes, stamp, destroyed=ours)
     if found is not None:
         changes["absence"] = found

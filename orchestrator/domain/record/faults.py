@@ -31,6 +31,10 @@ STOPPED_CHECKS = Fault(
 )
 
 
+#: What the engine says where a plan was made on an older provider state; nothing has begun then.
+_STALE = "Saved plan is stale"
+
+
 @dataclass(frozen=True, slots=True)
 class MutationEvidence:
     """
@@ -120,6 +124,8 @@ def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[
     if errors and code == "engine_failed":
         first = errors[0]
         said = f"{first.address}: {first.summary}" if first.address else first.summary
+        if first.summary == _STALE:
+            code, said = "stale_plan", "the provider state has moved since it was planned"
     return Fault(
         code=code,
         phase=phase,
