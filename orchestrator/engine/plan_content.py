@@ -30,16 +30,20 @@ def parse_plan(text: str) -> PlanContent:
     try:
         data = json.loads(text[text.index("{") :])
         actions: list[PlannedAction] = []
-        moved: set[str] = set()
+        moved: dict[str, str] = {}
         for change in data.get("resource_changes") or ():
             if change.get("mode", "managed") != "managed":
                 continue
             address = change["address"]
             actions += _actions(address, change["change"])
             if change.get("previous_address") not in (None, address):
-                moved.add(address)
+                moved[address] = change["previous_address"]
         known = {item.address for item in actions}
-        actions += [PlannedAction(address=item, action="noop") for item in sorted(moved - known)]
+        actions += [
+            PlannedAction(address=new, action="noop", previous_address=old)
+            for new, old in sorted(moved.items())
+            if new not in known
+        ]
         outputs = tuple(
             name
             for name, change in (data.get("output_changes") or {}).items()
