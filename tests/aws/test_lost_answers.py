@@ -96,6 +96,7 @@ class Lost:
         ids = {address: found["ids"] for address, found in self.found.items() if found["ids"]}
         ids[OTHER] = self.there[OTHER]
         wanted = [f"--adopt={address}={id_}" for address, (id_,) in ids.items()]
+        wanted += [f"--forget={address}" for address in ids]
         return ["reconcile", "shop", *wanted, "--reason", "the answers were lost", "--yes"]
 
 

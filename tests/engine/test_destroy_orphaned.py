@@ -279,6 +279,6 @@ def test_what_is_in_doubt_of_an_orphan_can_be_settled(project: Project, cloud: C
     adopted = project.run(*offered(found, "--adopt"), "--yes", "--json")
 
     assert (found.code, adopted.code) == (11, 0)
-    project.ok("destroy", "left", "--orphaned", "--yes")
+    project.ok("destroy", "left", "--orphaned", "--yes", "--accept-adopted", "it is ours")
     project.ok("destroy", "left", "--yes")
     assert cloud.objects() == ()

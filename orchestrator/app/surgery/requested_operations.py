@@ -59,7 +59,10 @@ def check_requested_operations(
         raise Invalid(problems)
     services = runner.services
     check_settled(
-        records.values(), request.forget, at=services.clock.now(), settle=services.limits.settle
+        records.values(),
+        _said_missing(request),
+        at=services.clock.now(),
+        settle=services.limits.settle,
     )
     if request.unlock and len(steps) != 1:
         named = ", ".join(steps) or "none"
@@ -74,6 +77,15 @@ def check_requested_operations(
             "no_errored_state",
             "no provider state waits to be saved: there is no errored.tfstate",
         )
+
+
+def _said_missing(request: ReconcileRequest) -> tuple[str, ...]:
+    """
+    The addresses whose object does not exist or does not matter by the word of a person: not those
+    that are adopted in the same command, of which they say that this is the one.
+    """
+    adopted = {item.address for item in request.adopt}
+    return tuple(address for address in request.forget if address not in adopted)
 
 
 def check_settled(
@@ -124,7 +136,7 @@ def _requested_operations(
     record = runner.steps.records.get(name)
     found: list[Callable[[], StateOperationResult | None]] = []
     doubted = _addresses_in_doubt(record) if record else ()
-    if not request.unlock and any(address in doubted for address in request.forget):
+    if not request.unlock and any(address in doubted for address in _said_missing(request)):
         found.append(partial(_check_unlocked, runner, name))
     if request.unlock:
         found.append(partial(_unlock, runner, name, request.unlock))

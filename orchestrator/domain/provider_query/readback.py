@@ -24,7 +24,6 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     Ownership,
     Readback,
-    SettledDoubt,
 )
 
 Method = Literal["identity", "id", "search", "none"]
@@ -69,7 +68,7 @@ def known_objects(
     return KnownObjects(
         managed,
         {resource: frozenset(ids) for resource, ids in held.items()},
-        frozenset(_adoptions(own.settled)),
+        frozenset(_adoptions(own)),
         state.addresses,
     )
 
@@ -228,11 +227,19 @@ def _combined(
     return _Conclusion("unknown", method, "; ".join(reasons), candidates)
 
 
-def _adoptions(settled: Iterable[SettledDoubt]) -> Iterable[tuple[str, str]]:
-    for item in settled:
-        readback = item.doubt.readback
-        if item.how == "adopted" and readback is not None and readback.ids:
-            yield parse_address(item.doubt.address).resource, readback.method
+def _adoptions(record: OperationRecord) -> Iterable[tuple[str, str]]:
+    """
+    Resources and the methods by which an object of theirs was found that was then taken over: as
+    proven ours, or by a person who said that it is the one in doubt.
+    """
+    taken = {(item.address, item.id) for item in record.adopted}
+    for item in record.settled:
+        doubt, readback = item.doubt, item.doubt.readback
+        if readback is None or not readback.ids:
+            continue
+        by_word = any((doubt.address, id_) in taken for id_ in readback.ids)
+        if item.how == "adopted" or (item.how == "forgotten" and by_word):
+            yield parse_address(doubt.address).resource, readback.method
 
 
 def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
