@@ -4,8 +4,11 @@ The composition root: the only file that names concrete classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.domain.record.record import Claim, OperationRecord
     from orchestrator.ports.engine import EngineInfo
     from orchestrator.ports.run_files import RunFiles
-    from orchestrator.ports.store import OperationStore
     from orchestrator.ports.system import Approver, Sink, StopToken
+    from orchestrator.stores.sequence_memory import WatchedStore
 
 SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
 
@@ -29,12 +32,15 @@ def _open_store(
     project: ProjectContext,
     blueprint: BlueprintSummary | Deployment | None,
     url: str | None = None,
-) -> tuple[OperationStore, str | None]:
+    *,
+    tell: Callable[[str], None] | None = None,
+) -> tuple[WatchedStore, str | None]:
     """
     The store that ``url`` names, else that of a blueprint, else the project's own; and a warning
-    where it is not beside the provider state.
+    where it is not beside the provider state. ``tell`` is told once where the store has gone back.
     """
     from orchestrator.stores import store_urls
+    from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 
     url, warning = store_urls.store_url(
         blueprint.backend_type if blueprint else "local",
@@ -47,7 +53,15 @@ def _open_store(
         project=project.settings.project,
         environ=project.environ,
     )
-    return store, warning
+    # A store in memory begins anew with every process.
+    place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
+    memory = SequenceMemory(place, store.url)
+    return WatchedStore(store, memory, tell or _say), warning
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):
+        sys.stderr.write(f"warning: {message}\n")
 
 
 @contextmanager
@@ -56,7 +70,7 @@ def open_store(
     blueprint: BlueprintSummary | Deployment | None = None,
     *,
     url: str | None = None,
-) -> Iterator[OperationStore]:
+) -> Iterator[WatchedStore]:
     """
     The store that ``url`` names, else that of a blueprint, else the project's own.
     """
@@ -109,6 +123,7 @@ def open_read_context(
             silence=SILENCE,
             work=project.own_dir / "work",
             today=SystemClock().now().date(),
+            gone_back=store.gone_back,
         )
 
 

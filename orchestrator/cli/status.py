@@ -85,6 +85,8 @@ def command(
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
     with composition.open_read_context(project, outline) as reader:
         document = status_of(reader, outline, selected)
+        if expect is not None:
+            reader.check_not_gone_back()
     click.echo(document.to_json() if as_json else status_text(document, shown))
     check_expectation(document, expect, allow_retained=allow_retained)
     return 0

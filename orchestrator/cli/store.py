@@ -17,8 +17,8 @@ from orchestrator.cli.invocation import Invocation, paper
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.store import StoreCopyDocument
-    from orchestrator.ports.store import OperationStore
     from orchestrator.project import ProjectContext
+    from orchestrator.stores.sequence_memory import WatchedStore
 
 _of_blueprint = click.option(
     "--blueprint",
@@ -32,7 +32,7 @@ _url = click.option("--url", metavar="URL", help="This store, whatever the proje
 @contextmanager
 def _open(
     project: ProjectContext, url: str | None, blueprint: str | None, environment: str | None
-) -> Iterator[OperationStore]:
+) -> Iterator[WatchedStore]:
     from orchestrator import composition
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
@@ -182,4 +182,39 @@ def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
     from orchestrator.views.store import copy_text
 
     click.echo(document.to_json() if as_json else copy_text(document, paper(sys.stdout)))
+    return 0
+
+
+@command.command("accept-restored")
+@click.argument("reason", metavar="REASON", type=options.NON_EMPTY)
+@_of_blueprint
+@options.environment
+@_url
+@click.pass_obj
+def accept_restored(
+    invocation: Invocation,
+    reason: str,
+    blueprint: str | None,
+    environment: str | None,
+    url: str | None,
+) -> int:
+    """
+    Believe a store that is older than this machine has seen it, after a restore from a backup.
+
+    Reconcile what it holds next: objects may exist that it does not know.
+
+    \b
+    Example:
+      orchestrator store accept-restored "disk lost, backup of last night"
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.store_restored import accept_restored
+
+    project = invocation.project()
+    with _open(project, url, blueprint, environment) as store:
+        older = accept_restored(store, composition.scratch_claim(project), reason)
+    for message in older:
+        click.echo(message)
+    done = "its records are believed: run `reconcile` before anything else"
+    click.echo(f"{done}" if older else "the store is not older than this machine has seen it")
     return 0

@@ -190,7 +190,7 @@ def test_an_empty_run_is_no_run(
 @pytest.mark.parametrize(
     ("path", "option"),
     [
-        (path, option.opts[0])
+        (path, "" if isinstance(option, click.Argument) else option.opts[0])
         for path, command in COMMANDS.items()
         for option in command.params
         if option.metavar == "REASON" or {"--reason", "--owner"} & set(option.opts)
@@ -202,10 +202,11 @@ def test_a_reason_says_something(
     """
     What a person must give a reason for is not done for none: exit 64, and no traceback.
     """
-    code = main([*path, option, " "])
+    code = main([*path, *filter(None, [option]), " "])
 
     assert code == 64
-    assert f"Invalid value for '{option}': it must not be empty" in capsys.readouterr().err
+    name = option or "REASON"
+    assert f"Invalid value for '{name}': it must not be empty" in capsys.readouterr().err
 
 
 def test_a_wrong_call_under_json_is_one_document(

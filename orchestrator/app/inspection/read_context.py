@@ -4,7 +4,7 @@ What reading commands read with. It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,6 +16,7 @@ from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import step_of
+from orchestrator.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from orchestrator.ports.run_files import RunFiles
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class ReadContext:
     """
     The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
-    the date in UTC.
+    the date in UTC; ``gone_back`` says which records are older than this machine has seen them.
     """
 
     project: str
@@ -38,6 +39,18 @@ class ReadContext:
     silence: float
     work: Path
     today: date
+    gone_back: Callable[[], Sequence[str]] = tuple
+
+    def check_not_gone_back(self) -> None:
+        """
+        StoreUnavailable where what has been read is older than what this machine saw before.
+        """
+        older = self.gone_back()
+        if older:
+            raise StoreUnavailable(
+                f"{self.store.url}: the operation store has gone back: {'; '.join(older)}",
+                hint="nothing is expected of an old record: restore the newest copy of the store",
+            )
 
     def liveness_probe(self) -> LivenessProbe:
         """

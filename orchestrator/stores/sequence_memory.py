@@ -1,0 +1,238 @@
+"""
+What this machine has seen of an operation store, and a store that notices when it has gone back.
+
+Law: a record that has gone back is noticed. A store that was restored from a backup, or started
+afresh, is older than what a machine has seen of it; to believe it would double or forget objects.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.record.record import Claim, Lease, OperationRecord
+from orchestrator.domain.target import Target
+from orchestrator.errors import StoreUnavailable
+from orchestrator.ports.store import OperationStore
+from orchestrator.stores.private_files import make_private, write_durably
+
+_SCHEMA = "orchestrator.sequence_memory/1"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenEntry:
+    """
+    The newest entry of a target that was seen.
+    """
+
+    sequence: int
+    entry_id: str
+
+
+class SequenceMemory:
+    """
+    The newest entries of a store that this machine saw, in a file below ``directory``.
+
+    Other processes may write the same file. A file that cannot be read or written is no memory: it
+    must not keep anyone from working.
+    """
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self._file = directory / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json"
+        self._url = url
+
+    def seen(self) -> dict[str, SeenEntry]:
+        """
+        The newest entry that was seen, by target.
+        """
+        try:
+            document = json.loads(self._file.read_bytes())
+            return {
+                target: SeenEntry(int(item["sequence"]), str(item["entry_id"]))
+                for target, item in document["targets"].items()
+            }
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return {}
+
+    def add(self, records: Iterable[OperationRecord]) -> None:
+        """
+        Remember these entries where they are newer than what was seen.
+        """
+        new = {str(record.target.target): _seen(record) for record in records}
+        known = self.seen()
+        if all(_is_known(known.get(target), item) for target, item in new.items()):
+            return
+        with suppress(OSError), self._locked():
+            known = self.seen()
+            newer = {t: item for t, item in new.items() if not _is_known(known.get(t), item)}
+            self._write({**known, **newer})
+
+    def replace(self, records: Iterable[OperationRecord]) -> None:
+        """
+        Forget what was seen, and take these entries for the newest.
+        """
+        make_private(self._file.parent)
+        with self._locked():
+            self._write({str(record.target.target): _seen(record) for record in records})
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        make_private(self._file.parent)
+        with self._file.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, entries: Mapping[str, SeenEntry]) -> None:
+        targets = {
+            target: {"sequence": item.sequence, "entry_id": item.entry_id}
+            for target, item in sorted(entries.items())
+        }
+        document = {"schema": _SCHEMA, "store": self._url, "targets": targets}
+        write_durably(self._file, json.dumps(document, indent=2).encode())
+
+
+def _seen(record: OperationRecord) -> SeenEntry:
+    return SeenEntry(record.sequence, record.entry_id)
+
+
+def _is_known(known: SeenEntry | None, item: SeenEntry) -> bool:
+    return known is not None and known.sequence >= item.sequence
+
+
+class WatchedStore:
+    """
+    A store of which every newest entry is held against what this machine saw of it.
+
+    Where it has gone back ``tell`` is called once, and nobody gets a claim: mutating commands end
+    before they do anything. Only they remember what they see: reading leaves no file.
+    """
+
+    def __init__(
+        self, store: OperationStore, memory: SequenceMemory, tell: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._memory = memory
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._gone_back: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    def gone_back(self) -> tuple[str, ...]:
+        """
+        For each target that was seen to be newer than it is now, what was seen and what is.
+        """
+        return tuple(self._gone_back.values())
+
+    def accept(self) -> list[OperationRecord]:
+        """
+        Take the store for the truth as it is; its newest entries.
+        """
+        records = self._store.records()
+        self._memory.replace(records)
+        self._gone_back.clear()
+        return records
+
+    def newest(self, target: Target) -> OperationRecord | None:
+        record = self._store.newest(target)
+        self._check({target: record})
+        return record
+
+    def history(self, target: Target) -> list[OperationRecord]:
+        entries = self._store.history(target)
+        self._check({target: entries[0] if entries else None})
+        return entries
+
+    def records(
+        self, blueprint: str | None = None, environment: str | None = None
+    ) -> list[OperationRecord]:
+        records = self._store.records(blueprint, environment)
+        expected: dict[Target, OperationRecord | None] = {}
+        for name in self._memory.seen():
+            with suppress(ValueError):
+                target = Target.parse(name)
+                if blueprint in (None, target.blueprint) and environment in (
+                    None,
+                    target.environment,
+                ):
+                    expected[target] = None
+        self._check({**expected, **{record.target.target: record for record in records}})
+        return records
+
+    def append(self, record: OperationRecord) -> None:
+        self._store.append(record)
+        self._memory.add([record])
+
+    def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
+        records = self.records(claim.blueprint, claim.environment)
+        if self._gone_back:
+            raise StoreUnavailable(
+                f"{self.url}: the operation store has gone back: {'; '.join(self.gone_back())}",
+                hint="restore its newest copy; if this one is to be believed: `orchestrator store "
+                "accept-restored REASON`, then `reconcile`",
+            )
+        self._memory.add(records)
+        return self._store.take_claim(claim, replaces=replaces)
+
+    def _check(self, found: Mapping[Target, OperationRecord | None]) -> None:
+        seen = self._memory.seen()
+        for target, record in found.items():
+            known = seen.get(str(target))
+            if known is None or not _is_older(record, known):
+                continue
+            now = f"entry {record.sequence}" if record else "none"
+            message = f"{target}: this machine saw entry {known.sequence}, the store has {now}"
+            if record is not None and record.sequence == known.sequence:
+                message = f"{target}: entry {known.sequence} is another than this machine saw"
+            with self._lock:
+                is_first = not self._gone_back
+                self._gone_back[str(target)] = message
+            if is_first:
+                self._tell(f"the operation store {self.url} has gone back: {message}")
+
+    def probe(self) -> None:
+        self._store.probe()
+
+    def drop_claim(self, claim: Claim) -> None:
+        self._store.drop_claim(claim)
+
+    def claim(self, blueprint: str, environment: str) -> Claim | None:
+        return self._store.claim(blueprint, environment)
+
+    def put_lease(self, lease: Lease) -> None:
+        self._store.put_lease(lease)
+
+    def lease(self, run_id: str) -> Lease | None:
+        return self._store.lease(run_id)
+
+    def drop_lease(self, run_id: str) -> None:
+        self._store.drop_lease(run_id)
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        self._store.put_blob(name, data)
+
+    def blob(self, name: str) -> bytes | None:
+        return self._store.blob(name)
+
+    def blobs(self, prefix: str) -> list[str]:
+        return self._store.blobs(prefix)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _is_older(record: OperationRecord | None, known: SeenEntry) -> bool:
+    """
+    Whether the newest entry is older than one that was seen, or another one in its place.
+    """
+    if record is None or record.sequence < known.sequence:
+        return True
+    return record.sequence == known.sequence and record.entry_id != known.entry_id

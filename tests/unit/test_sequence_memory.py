@@ -1,0 +1,135 @@
+"""
+Law: a record that has gone back is noticed.
+A store that was restored, or started afresh, is older than what this machine saw of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app.commands.store_restored import accept_restored
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
+from orchestrator.stores.sqlite import SqliteStore
+from tests.fakes.entries import NETWORK, claim, entry
+
+
+class Machine:
+    """
+    A machine with a store of its own and what it saw of it.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.file = place / "o.db"
+        self.seen = place / "seen"
+        self.told: list[str] = []
+
+    def open(self) -> WatchedStore:
+        store = SqliteStore(self.file)
+        return WatchedStore(store, SequenceMemory(self.seen, store.url), self.told.append)
+
+    def write(self, *sequences: int, run: str = "r") -> None:
+        store = self.open()
+        for sequence in sequences:
+            store.append(entry(sequence=sequence, entry_id=f"{run}-{sequence}"))
+        store.close()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def refusal(machine: Machine) -> str:
+    with pytest.raises(StoreUnavailable, match="has gone back") as raised:
+        machine.open().take_claim(claim("late"))
+    return raised.value.message
+
+
+def test_a_store_that_was_restored_gives_no_claim(machine: Machine) -> None:
+    """
+    Yesterday's copy over today's: mutating commands end, reading ones are told once.
+    """
+    machine.write(1, 2)
+    shutil.copy(machine.file, backup := machine.file.with_suffix(".bak"))
+    machine.write(3)
+    shutil.copy(backup, machine.file)
+
+    assert "saw entry 3, the store has entry 2" in refusal(machine)
+    reading = machine.open()
+    machine.told.clear()
+    assert [record.sequence for record in reading.records()] == [2]
+    assert reading.newest(NETWORK) is not None
+    assert len(machine.told) == 1
+    assert reading.gone_back() != ()
+
+
+def test_a_store_that_was_removed_is_not_a_new_one(machine: Machine) -> None:
+    """
+    "Never run" is not believed of a target that was seen.
+    """
+    machine.write(1)
+    machine.file.unlink()
+
+    assert "the store has none" in refusal(machine)
+
+
+def test_another_entry_in_the_place_of_one_that_was_seen_is_noticed(machine: Machine) -> None:
+    """
+    The same number is not the same entry.
+    """
+    machine.write(1, 2)
+    machine.file.unlink()
+    other = SqliteStore(machine.file)
+    other.append(entry(sequence=1, entry_id="x-1"))
+    other.append(entry(sequence=2, entry_id="x-2"))
+    other.close()
+
+    assert "entry 2 is another" in refusal(machine)
+
+
+def test_a_restored_store_can_be_believed_for_a_reason(machine: Machine) -> None:
+    """
+    What was older is told, the reason is kept in the store, and claims are given again.
+    """
+    machine.write(1)
+    machine.file.unlink()
+
+    older = accept_restored(machine.open(), claim("by"), "disk lost")
+
+    store = machine.open()
+    assert len(older) == 1
+    assert b"disk lost" in (store.blob("restored/by.json") or b"")
+    assert store.take_claim(claim("after")) is None
+    assert accept_restored(machine.open(), claim("again"), "once more") == []
+
+
+def test_what_other_machines_wrote_since_is_no_reason_to_stop(machine: Machine) -> None:
+    """
+    A store that is newer than what was seen is the usual case.
+    """
+    machine.write(1)
+    elsewhere = SqliteStore(machine.file)
+    elsewhere.append(entry(sequence=2, entry_id="else"))
+    elsewhere.close()
+
+    assert machine.open().take_claim(claim("mine")) is None
+
+
+def test_reading_leaves_no_memory_and_a_memory_that_cannot_be_read_is_none(
+    machine: Machine,
+) -> None:
+    """
+    Only who writes or is about to remembers; a broken file keeps nobody from working.
+    """
+    SqliteStore(machine.file).append(entry(sequence=1))
+    machine.open().records()
+    assert not machine.seen.exists()
+
+    machine.write(2)
+    (file,) = machine.seen.glob("*.json")
+    file.write_text('{"targets": 7')
+    assert machine.open().take_claim(claim("mine")) is None
