@@ -43,7 +43,7 @@ def command(call: RunCall, /, *, accept_changes: str | None) -> int:
     """
     from orchestrator.app.commands.adopt import adopt
     from orchestrator.app.run.request import AdoptRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = AdoptRequest(options=call.options, accept_changes=accept_changes)
     return load_and_run(call, request, adopt, need=InputPolicy.REQUIRED)

@@ -63,7 +63,7 @@ def command(call: RunCall, /, *, from_run: str | None, unfinished: bool) -> int:
     """
     from orchestrator.app.commands.apply import apply
     from orchestrator.app.run.request import ApplyRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = ApplyRequest(options=call.options, unfinished=unfinished, from_run=from_run)
     if from_run is not None:

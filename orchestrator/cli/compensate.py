@@ -54,7 +54,7 @@ def command(call: RunCall, /, *, repeat: str | None) -> int:
     """
     from orchestrator.app.commands.compensate import compensate
     from orchestrator.app.run.request import CompensateRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = CompensateRequest(options=call.options, repeat=repeat)
     return load_and_run(call, request, compensate, need=InputPolicy.AVAILABLE)

@@ -86,7 +86,7 @@ def command(call: RunCall, /, *, skip_before_destroy: str | None, repeat: str | 
     """
     from orchestrator.app.commands.destroy import destroy
     from orchestrator.app.run.request import DestroyRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = DestroyRequest(
         options=call.options, skip_before_destroy=skip_before_destroy, repeat=repeat

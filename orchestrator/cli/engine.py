@@ -47,7 +47,7 @@ def info(
     from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
     from orchestrator.loading.deployment import load_deployment
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.engine import engine_text
 

@@ -49,7 +49,7 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     from orchestrator.app.run.request import ExecRequest
     from orchestrator.domain.engine_commands import EngineCommand
     from orchestrator.errors import Usage
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     wanted = EngineCommand.parse(words)
     if wanted.mutates:
@@ -66,7 +66,7 @@ def _look(call: RunCall, wanted: EngineCommand) -> int:
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.deployment import load_deployment
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     deployment = load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
     (step,) = deployment.graph.select(call.options.steps, ())

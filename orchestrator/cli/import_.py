@@ -41,7 +41,7 @@ def command(call: RunCall, /, *, address: str, object_id: str) -> int:
     from orchestrator.app.commands.import_ import import_one
     from orchestrator.app.run.request import ImportRequest, ImportSpec
     from orchestrator.errors import Usage
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     if not (address and object_id):
         raise Usage("ADDRESS and ID cannot be empty", hint="is a variable of the shell not set?")

@@ -51,8 +51,8 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
     from orchestrator.loading.deployment import load_deployment
-    from orchestrator.loading.orphans import deployment_with_orphans
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
+    from orchestrator.loading.restore import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
     if call.options.orphaned and not destroy:

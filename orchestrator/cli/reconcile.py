@@ -123,7 +123,7 @@ def command(
     """
     from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.app.run.request import ReconcileRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = ReconcileRequest(
         options=call.options,

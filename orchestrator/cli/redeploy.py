@@ -34,7 +34,7 @@ def command(call: RunCall, /, *, from_run: str | None) -> int:
     """
     from orchestrator.app.commands.rerun import redeploy
     from orchestrator.app.run.request import RedeployRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = RedeployRequest(options=call.options, from_run=from_run)
     return load_and_run(call, request, redeploy, need=InputPolicy.REQUIRED)

@@ -38,7 +38,7 @@ def command(call: RunCall) -> int:
     """
     from orchestrator.app.commands.retain import release
     from orchestrator.app.run.request import ReleaseRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = ReleaseRequest(options=call.options)
     return load_and_run(call, request, release, need=InputPolicy.AVAILABLE)

@@ -53,7 +53,7 @@ def command(call: RunCall, /, *, owner: str, review_by: str) -> int:
     """
     from orchestrator.app.commands.retain import retain
     from orchestrator.app.run.request import RetainRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = RetainRequest(options=call.options, owner=owner, review_by=review_by)
     return load_and_run(call, request, retain, need=InputPolicy.AVAILABLE)

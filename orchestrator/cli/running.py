@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import RunOptions, RunRequest
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection, ProjectContext
 
 Request = TypeVar("Request", bound="RunRequest")
@@ -126,10 +126,10 @@ def load_and_run(
     """
     from orchestrator import composition
     from orchestrator.loading.deployment import load_deployment
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     if call.options.orphaned:
-        from orchestrator.loading.orphans import deployment_with_orphans
+        from orchestrator.loading.restore import deployment_with_orphans
 
         deployment = deployment_with_orphans(
             call.project,

@@ -41,10 +41,10 @@ def command(
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.catalog import blueprint_names
     from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.inputs import InputPolicy
     from orchestrator.loading.project import project_files
     from orchestrator.loading.summary import environment_names
     from orchestrator.loading.unread_files import unread_files
-    from orchestrator.loading.values import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
 

@@ -34,7 +34,7 @@ def command(call: RunCall) -> int:
     """
     from orchestrator.app.commands.verify import verify
     from orchestrator.app.run.request import VerifyRequest
-    from orchestrator.loading.values import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy
 
     request = VerifyRequest(options=call.options)
     return load_and_run(call, request, verify, need=InputPolicy.AVAILABLE)

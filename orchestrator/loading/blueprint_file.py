@@ -1,5 +1,5 @@
 """
-A blueprint file read in one environment: what `load` and `outline` have in common.
+A blueprint file read in one environment: what a summary and a deployment have in common.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.loading.environments import (
     effective_blueprint,
 )
 from orchestrator.loading.files import read_text
-from orchestrator.loading.input_precedence import CommandInputs, strongest_sources
+from orchestrator.loading.inputs import CommandInputs, InputPolicy, InputResolver, strongest_sources
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
 from orchestrator.loading.project import ProjectFiles, project_files
 from orchestrator.loading.raw_steps import (
@@ -31,7 +31,6 @@ from orchestrator.loading.raw_steps import (
     parse_step,
 )
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
-from orchestrator.loading.values import InputPolicy, InputResolver
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 _URL_RULES = ReferenceRules("operations.url", step_names=False)
@@ -79,12 +78,12 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
             check_shape(node, problems, what=f"step {step!r}")
         if item.settings.backend is not None:
             parse_backend(effective_blueprint(blueprint, item.name).settings.backend, problems)
-    drafts = {
+    raw_steps = {
         step: parse_step(step, node, blueprint.step_at[step], seen, problems)
         for step, node in seen.steps.items()
     }
     backend = parse_backend(seen.settings.backend, problems)
-    return ReadBlueprint(files, path, blueprint, seen, drafts, backend, problems, chosen)
+    return ReadBlueprint(files, path, blueprint, seen, raw_steps, backend, problems, chosen)
 
 
 def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:

@@ -30,13 +30,12 @@ from orchestrator.loading.blueprint_file import (
 )
 from orchestrator.loading.environments import merge_step
 from orchestrator.loading.hooks import parse_hooks
-from orchestrator.loading.input_precedence import CommandInputs
+from orchestrator.loading.inputs import CommandInputs, InputPolicy, check_written
 from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
 from orchestrator.loading.schema import without_nulls
 from orchestrator.loading.state_locations import check_state_locations
-from orchestrator.loading.values import InputPolicy, check_written
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -62,9 +61,11 @@ def load_deployment(
     for item in blueprint.environments.values():
         for name, node in item.steps.items():
             merged = merge_step(blueprint.steps[name], node)
-            draft = parse_step(name, merged, blueprint.step_at[name], reading.effective, problems)
-            parse_behaviour(draft.fields, {}, problems)
-            parse_hooks(draft, problems)
+            raw_step = parse_step(
+                name, merged, blueprint.step_at[name], reading.effective, problems
+            )
+            parse_behaviour(raw_step.fields, {}, problems)
+            parse_hooks(raw_step, problems)
     check_written(blueprint, problems)
     engine = _engine(reading.effective.settings.engine, problems)
     linker = StepLinker(

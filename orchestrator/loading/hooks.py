@@ -33,7 +33,7 @@ _OURS = "ORCHESTRATOR_"
 @dataclass(frozen=True, slots=True)
 class RawHook:
     """
-    An action as written: ``root`` is the draft of its module's root, else ``argv`` and
+    An action as written: ``root`` is the raw_step of its module's root, else ``argv`` and
     ``environment`` are those of its command. ``after`` are the steps that it names, and where; None
     where it says nothing.
     """
@@ -63,23 +63,25 @@ class RawHook:
         return CommandHook(self.argv.template, self.environment.template, self.timeout)
 
 
-def parse_hooks(draft: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
+def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
     """
     The actions of a step; what is wrong with their shape is added to ``problems``.
     """
     declared = without_nulls(
-        {kind: draft.fields[kind] for kind in HOOK_KINDS if kind in draft.fields}
+        {kind: raw_step.fields[kind] for kind in HOOK_KINDS if kind in raw_step.fields}
     )
     found: dict[HookKind, RawHook] = {}
     for kind in HOOK_KINDS:
-        action = _parse_hook(draft, kind, declared[kind], problems) if kind in declared else None
+        action = _parse_hook(raw_step, kind, declared[kind], problems) if kind in declared else None
         if action is not None:
             found[kind] = action
     return found
 
 
-def _parse_hook(draft: RawStep, kind: HookKind, node: Node, problems: Problems) -> RawHook | None:
-    what = f"{kind} of step {draft.name!r}"
+def _parse_hook(
+    raw_step: RawStep, kind: HookKind, node: Node, problems: Problems
+) -> RawHook | None:
+    what = f"{kind} of step {raw_step.name!r}"
     keys = (*_KEYS, "after") if kind == "compensate" else _KEYS
     fields = without_nulls(problems.fields(node, keys, what=what))
     timeout = parse_timeout(fields.get("timeout"), problems)
@@ -92,7 +94,7 @@ def _parse_hook(draft: RawStep, kind: HookKind, node: Node, problems: Problems) 
         if key in fields and other not in fields:
             problems.add(f"{what}: `{key}` goes with `{other}`", node.key_at[key])
     if "module" in fields:
-        root = _hook_step(draft, kind, node, fields, problems)
+        root = _hook_step(raw_step, kind, node, fields, problems)
         return RawHook(kind, node.at, step=root, timeout=timeout, after=after)
     return RawHook(
         kind,
@@ -105,7 +107,7 @@ def _parse_hook(draft: RawStep, kind: HookKind, node: Node, problems: Problems) 
 
 
 def _hook_step(
-    draft: RawStep, kind: HookKind, node: Node, fields: Mapping[str, Node], problems: Problems
+    raw_step: RawStep, kind: HookKind, node: Node, fields: Mapping[str, Node], problems: Problems
 ) -> RawStep:
     """
     The root of a module as a step of its own: with the providers of the step, and its backend but
@@ -115,25 +117,25 @@ def _hook_step(
     inputs = fields.get("inputs", Node("map", node.at))
     if inputs.kind != "map":
         problems.add(f"inputs must be a map, not {inputs.shape}", inputs.at)
-    backend = draft.backend
+    backend = raw_step.backend
     config = derived_backend(backend.type, backend.config.template.raw or {}, kind)
     if config is None and not backend.config.broken:
         problems.add(
-            f"{kind} of step {draft.name!r}: a module needs a state of its own, and it is not "
+            f"{kind} of step {raw_step.name!r}: a module needs a state of its own, and it is not "
             f"known how those of backend {backend.type!r} are told apart",
             node.at,
             "use a `command` here",
         )
     own = Node("map", backend.config.node.at)
     return RawStep(
-        name=hook_step_name(draft.name, kind),
+        name=hook_step_name(raw_step.name, kind),
         at=node.at,
         fields={key: fields[key] for key in ("timeout",) if key in fields},
         module=module if problems.text(module, what="module") else None,
         inputs={key: locate(item, problems) for key, item in inputs.fields.items()},
         input_at=inputs.key_at,
         backend=RawBackend(backend.type, LocatedTemplate(Template(config or {}), own)),
-        providers=draft.providers,
+        providers=raw_step.providers,
     )
 
 
@@ -166,7 +168,7 @@ def _after(node: Node | None, problems: Problems) -> Mapping[str, Location] | No
 
 
 def check_references(
-    draft: RawStep,
+    raw_step: RawStep,
     action: RawHook,
     modules: Mapping[str, Module | None],
     graph: Graph,
@@ -176,24 +178,24 @@ def check_references(
     Add a problem for each reference in an action to what its step does not know: its inputs, its
     outputs, and the outputs of the steps that it needs, because no other is sure to be there.
     """
-    module = modules[draft.name]
+    module = modules[raw_step.name]
     if module is None:
         return
-    what = f"{action.kind} of step {draft.name!r}"
+    what = f"{action.kind} of step {raw_step.name!r}"
     rules = ReferenceRules(
         what,
         inputs=module.variables,
         outputs=module.outputs,
         steps=modules,
-        itself=draft.name,
+        itself=raw_step.name,
         run_id=True,
     )
     for value in action.values():
         rules.check(value, problems)
         for use in value.template.uses:
-            other = use.reference.names[0] if use.reference.kind == "step_output" else draft.name
-            if other in modules and other not in {draft.name, *graph.upstreams(draft.name)}:
-                message = f"{what} refers to {other!r}, which {draft.name!r} does not need"
+            other = use.reference.names[0] if use.reference.kind == "step_output" else raw_step.name
+            if other in modules and other not in {raw_step.name, *graph.upstreams(raw_step.name)}:
+                message = f"{what} refers to {other!r}, which {raw_step.name!r} does not need"
                 problems.add(message, value.location(use), f"add `needs: [{other}]`")
 
 

@@ -27,7 +27,6 @@ from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import HookKind, shown_step
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
-from orchestrator.loading.dependencies import backend_rules, step_graph
 from orchestrator.loading.hooks import (
     RawHook,
     check_order,
@@ -37,7 +36,7 @@ from orchestrator.loading.hooks import (
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import ProjectFiles
-from orchestrator.loading.raw_steps import RawStep
+from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import RawBlueprint
 from orchestrator.loading.types import ANY, Type, convert, parse_type
 
@@ -93,32 +92,36 @@ class StepLinker:
     stored_modules: Mapping[str, StoredModule] = field(default_factory=dict)
     engine: EngineKind = "terraform"
 
-    def link(self, drafts: Mapping[str, RawStep]) -> LinkedSteps:
+    def link(self, raw_steps: Mapping[str, RawStep]) -> LinkedSteps:
         """
-        The drafts with their modules; what is wrong is added to the problems.
+        The raw_steps with their modules; what is wrong is added to the problems.
         """
         cache: dict[tuple[Path, str | None], Module | None] = {}
-        modules = {name: self._module(draft, cache) for name, draft in drafts.items()}
-        behaviours = {name: self._behaviour(draft, modules[name]) for name, draft in drafts.items()}
-        actions = {name: parse_hooks(draft, self.problems) for name, draft in drafts.items()}
+        modules = {name: self._module(raw_step, cache) for name, raw_step in raw_steps.items()}
+        behaviours = {
+            name: self._behaviour(raw_step, modules[name]) for name, raw_step in raw_steps.items()
+        }
+        actions = {
+            name: parse_hooks(raw_step, self.problems) for name, raw_step in raw_steps.items()
+        }
         roots = {
             action.step.name: self._hook_module(action.step, cache)
             for own in actions.values()
             for action in own.values()
             if action.step is not None
         }
-        for name, draft in drafts.items():
+        for name, raw_step in raw_steps.items():
             if self.modules_from == "recorded":
                 continue
             module = modules[name]
-            self._check_references(draft, behaviours[name], modules)
+            self._check_references(raw_step, behaviours[name], modules)
             if module is not None:
-                self._check_variables(draft, module)
-        graph = step_graph(drafts, self.problems)
+                self._check_variables(raw_step, module)
+        graph = step_graph(raw_steps, self.problems)
         if self.modules_from == "present" and len(graph):
-            self._check_hooks(drafts, actions, roots, modules, graph)
+            self._check_hooks(raw_steps, actions, roots, modules, graph)
         check_order(actions, graph, self.problems)
-        return LinkedSteps(self.blueprint, drafts, modules, behaviours, actions, roots, graph)
+        return LinkedSteps(self.blueprint, raw_steps, modules, behaviours, actions, roots, graph)
 
     def _hook_module(
         self, root: RawStep, cache: dict[tuple[Path, str | None], Module | None]
@@ -128,7 +131,7 @@ class StepLinker:
 
     def _check_hooks(
         self,
-        drafts: Mapping[str, RawStep],
+        raw_steps: Mapping[str, RawStep],
         actions: Mapping[str, Mapping[HookKind, RawHook]],
         roots: Mapping[str, tuple[Module | None, Behaviour]],
         modules: Mapping[str, Module | None],
@@ -136,22 +139,22 @@ class StepLinker:
     ) -> None:
         for name, own in actions.items():
             for action in own.values():
-                check_references(drafts[name], action, modules, graph, self.problems)
+                check_references(raw_steps[name], action, modules, graph, self.problems)
                 module = roots[action.step.name][0] if action.step is not None else None
                 if action.step is not None and module is not None:
                     self._check_variables(action.step, module)
 
     def _module(
-        self, draft: RawStep, cache: dict[tuple[Path, str | None], Module | None]
+        self, raw_step: RawStep, cache: dict[tuple[Path, str | None], Module | None]
     ) -> Module | None:
-        if draft.module is None:
+        if raw_step.module is None:
             return None
-        if draft.name in self.stored_modules:
-            return self.stored_modules[draft.name].module
+        if raw_step.name in self.stored_modules:
+            return self.stored_modules[raw_step.name].module
         if self.modules_from == "recorded":
-            return self._module_or_stub(draft.module.text, draft.module.at)
-        at = draft.module.at
-        name, package = split_reference(draft.module.text)
+            return self._module_or_stub(raw_step.module.text, raw_step.module.at)
+        at = raw_step.module.at
+        name, package = split_reference(raw_step.module.text)
         directory = self._directory(name, at)
         around = self._directory(package, at) if package else None
         if directory is None or (package and around is None):
@@ -187,27 +190,27 @@ class StepLinker:
             self.problems.extend(exc.problems)
             return None
 
-    def _behaviour(self, draft: RawStep, module: Module | None) -> Behaviour:
+    def _behaviour(self, raw_step: RawStep, module: Module | None) -> Behaviour:
         if module is None:
-            return parse_behaviour(draft.fields, {}, self.problems)
+            return parse_behaviour(raw_step.fields, {}, self.problems)
         directory = Path(module.directory)
         shown = self.project.show(directory)
-        kept = self.stored_modules.get(draft.name)
+        kept = self.stored_modules.get(raw_step.name)
         if kept is not None:
             defaults = parse_defaults(kept.defaults, shown=shown, problems=self.problems)
         else:
             defaults = read_defaults(directory, shown=shown, problems=self.problems)
-        return parse_behaviour(draft.fields, defaults, self.problems)
+        return parse_behaviour(raw_step.fields, defaults, self.problems)
 
     def _check_references(
-        self, draft: RawStep, behaviour: Behaviour, modules: Mapping[str, Module | None]
+        self, raw_step: RawStep, behaviour: Behaviour, modules: Mapping[str, Module | None]
     ) -> None:
         declared = self.blueprint.inputs
-        general = ReferenceRules("a step", inputs=declared, steps=modules, itself=draft.name)
-        for value in (*draft.inputs.values(), *draft.providers.values()):
+        general = ReferenceRules("a step", inputs=declared, steps=modules, itself=raw_step.name)
+        for value in (*raw_step.inputs.values(), *raw_step.providers.values()):
             general.check(value, self.problems)
-        module = modules[draft.name]
-        variables = module.variables if module else draft.inputs
+        module = modules[raw_step.name]
+        variables = module.variables if module else raw_step.inputs
         for value in behaviour.identity.values():
             ReferenceRules("identity", inputs=variables, each_key=True).check(value, self.problems)
         for value in behaviour.search.values():
@@ -222,23 +225,23 @@ class StepLinker:
                 for message in self.validate_check(spec.kind, settings):
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
-    def _check_variables(self, draft: RawStep, module: Module) -> None:
-        written = draft.fields.get("inputs")
+    def _check_variables(self, raw_step: RawStep, module: Module) -> None:
+        written = raw_step.fields.get("inputs")
         if written is not None and written.kind != "map" and written.value is not None:
             return  # it is told by itself: which inputs are meant is not known
-        what = f"the module of {shown_step(draft.name)}"
-        for name, value in draft.inputs.items():
+        what = f"the module of {shown_step(raw_step.name)}"
+        for name, value in raw_step.inputs.items():
             variable = module.variables.get(name)
             if variable is None:
                 hint = did_you_mean(name, module.variables)
-                at = draft.input_at[name]
+                at = raw_step.input_at[name]
                 self.problems.add(f"{what} has no variable {name!r}", at, hint)
             elif value.literal:
                 convert(_type_of(variable), value.node, self.problems, what=f"variable {name!r}")
         for variable in module.variables.values():
-            if variable.required and variable.name not in draft.inputs:
-                at = draft.module.at if draft.module else draft.at
-                message = f"{shown_step(draft.name)} does not set {variable.name!r}"
+            if variable.required and variable.name not in raw_step.inputs:
+                at = raw_step.module.at if raw_step.module else raw_step.at
+                message = f"{shown_step(raw_step.name)} does not set {variable.name!r}"
                 hint = f"the module requires it: {variable.at}" if variable.at else ""
                 self.problems.add(message, at, hint)
 
@@ -263,11 +266,11 @@ class LinkedSteps:
         All templates of all steps.
         """
         found: list[LocatedTemplate] = []
-        for name, draft in self.raw_steps.items():
+        for name, raw_step in self.raw_steps.items():
             behaviour = self.behaviours[name]
-            found.extend(draft.inputs.values())
-            found.extend(draft.providers.values())
-            found.append(draft.backend.config)
+            found.extend(raw_step.inputs.values())
+            found.extend(raw_step.providers.values())
+            found.append(raw_step.backend.config)
             found.extend(behaviour.identity.values())
             found.extend(behaviour.search.values())
             found.extend(value for _, value in behaviour.checks)
@@ -277,15 +280,15 @@ class LinkedSteps:
         """
         The templates that are given to sensitive variables, of steps and of their actions.
         """
-        drafts = [(draft, self.modules[name]) for name, draft in self.raw_steps.items()]
+        raw_steps = [(raw_step, self.modules[name]) for name, raw_step in self.raw_steps.items()]
         for own in self.hooks.values():
             roots = [action.step for action in own.values() if action.step is not None]
-            drafts += [(root, self.hook_modules[root.name][0]) for root in roots]
+            raw_steps += [(root, self.hook_modules[root.name][0]) for root in roots]
         return [
             value
-            for draft, module in drafts
+            for raw_step, module in raw_steps
             if module is not None
-            for name, value in draft.inputs.items()
+            for name, value in raw_step.inputs.items()
             if name in module.variables and module.variables[name].sensitive
         ]
 
@@ -302,10 +305,10 @@ class LinkedSteps:
         backend's configuration may not refer to what it does.
         """
         rules = backend_rules(self.blueprint, inputs)
-        for name, draft in self.raw_steps.items():
+        for name, raw_step in self.raw_steps.items():
             module = self.modules[name]
-            rules.check(draft.backend.config, problems)
-            for variable_name, item in draft.inputs.items():
+            rules.check(raw_step.backend.config, problems)
+            for variable_name, item in raw_step.inputs.items():
                 variable = module.variables.get(variable_name) if module else None
                 if variable is not None:
                     _check_fit(variable, item, inputs, problems)
@@ -314,15 +317,17 @@ class LinkedSteps:
         """
         The steps, in the order they are declared. Only for a blueprint without problems.
         """
-        return {name: self._step(draft) for name, draft in self.raw_steps.items()}
+        return {name: self._step(raw_step) for name, raw_step in self.raw_steps.items()}
 
-    def _step(self, draft: RawStep) -> Step:
-        actions = self.hooks[draft.name]
+    def _step(self, raw_step: RawStep) -> Step:
+        actions = self.hooks[raw_step.name]
         compensate = actions.get("compensate")
         after = compensate.after if compensate is not None else None
         return replace(
-            _step_without_needs(draft, self.modules[draft.name], self.behaviours[draft.name]),
-            needs=self.graph.needs(draft.name),
+            _step_without_needs(
+                raw_step, self.modules[raw_step.name], self.behaviours[raw_step.name]
+            ),
+            needs=self.graph.needs(raw_step.name),
             compensate=self._hook(compensate),
             compensate_after=None if after is None else tuple(after),
             before_destroy=self._hook(actions.get("before_destroy")),
@@ -334,31 +339,33 @@ class LinkedSteps:
         return ModuleHook(_step_without_needs(action.step, *self.hook_modules[action.step.name]))
 
 
-def _step_without_needs(draft: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
+def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
     """
-    A draft with its module as a step that needs nothing yet.
+    A raw_step with its module as a step that needs nothing yet.
     """
-    if module is None or draft.module is None:
-        raise ValueError(f"{shown_step(draft.name)} has no module")
+    if module is None or raw_step.module is None:
+        raise ValueError(f"{shown_step(raw_step.name)} has no module")
     return Step(
-        name=draft.name,
-        module_ref=draft.module.text,
+        name=raw_step.name,
+        module_ref=raw_step.module.text,
         module=module,
-        inputs={key: _typed(item, module.variables.get(key)) for key, item in draft.inputs.items()},
+        inputs={
+            key: _typed(item, module.variables.get(key)) for key, item in raw_step.inputs.items()
+        },
         needs=frozenset(),
-        backend=Backend(draft.backend.type, draft.backend.config.template),
-        providers={key: item.template for key, item in draft.providers.items()},
+        backend=Backend(raw_step.backend.type, raw_step.backend.config.template),
+        providers={key: item.template for key, item in raw_step.providers.items()},
         verify=tuple(spec for spec, _ in behaviour.checks),
         retry=behaviour.retry,
         refused_on=behaviour.refused_on,
         timeout=behaviour.timeout,
         identity={key: item.template for key, item in behaviour.identity.items()},
         search={key: item.template for key, item in behaviour.search.items()},
-        owned_by=draft.owned_by.text if draft.owned_by else None,
-        retain=draft.retain,
-        verify_absence=behaviour.verify_absence or draft.verify_absence,
-        absence_timeout=behaviour.absence_timeout or draft.absence_timeout,
-        at=draft.at,
+        owned_by=raw_step.owned_by.text if raw_step.owned_by else None,
+        retain=raw_step.retain,
+        verify_absence=behaviour.verify_absence or raw_step.verify_absence,
+        absence_timeout=behaviour.absence_timeout or raw_step.absence_timeout,
+        at=raw_step.at,
     )
 
 

@@ -1,5 +1,5 @@
 """
-Steps as written, with their references still unchecked.
+Steps as written, with their references still unchecked, and which of them needs which.
 """
 
 from __future__ import annotations
@@ -7,16 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.blueprint.blueprint import Retain
+from orchestrator.domain.blueprint.blueprint import InputValue, Retain
+from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of
 from orchestrator.domain.record.record import AbsenceMethod
 from orchestrator.domain.record.retention import is_date
+from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
 from orchestrator.loading.environments import EffectiveBlueprint, merge_backend, merge_deep
-from orchestrator.loading.located_templates import LocatedTemplate, locate
-from orchestrator.loading.schema import check_providers, without_nulls
+from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.schema import RawBlueprint, check_providers, without_nulls
 
 _KEYS = (
     "description",
@@ -167,3 +169,46 @@ def _retain(node: Node | None, problems: Problems) -> Retain | None:
         at = fields["review_by"].at
         problems.add("retain.review_by must be a date such as 2027-06-30", at)
     return Retain(**texts)
+
+
+def backend_rules(blueprint: RawBlueprint, values: Mapping[str, InputValue]) -> ReferenceRules:
+    """
+    What a backend's configuration may refer to: no environment variable, whose value counts as
+    sensitive, and no input that is sensitive by itself or its value.
+    """
+    sensitive = {item.name for item in blueprint.inputs.values() if item.sensitive}
+    sensitive.update(name for name, value in values.items() if value.sensitive)
+    return ReferenceRules("a backend", inputs=blueprint.inputs, env=False, sensitive=sensitive)
+
+
+def step_graph(raw_steps: Mapping[str, RawStep], problems: Problems) -> Graph:
+    """
+    The graph of the steps by explicit and implied needs; an empty one where they form a circle.
+    """
+    needs: dict[str, dict[str, Location]] = {}
+    for name, raw_step in raw_steps.items():
+        for upstream, at in raw_step.needs.items():
+            if upstream == name:
+                problems.add(f"step {name!r} needs itself", at)
+            elif upstream not in raw_steps:
+                problems.add(
+                    f"there is no step {upstream!r}", at, did_you_mean(upstream, raw_steps)
+                )
+        everything = {**raw_step.implied_needs, **raw_step.needs}
+        needs[name] = {s: at for s, at in everything.items() if s in raw_steps and s != name}
+    try:
+        graph = Graph(needs)
+    except CycleFound as exc:
+        problems.add(str(exc), needs[exc.path[0]][exc.path[1]])
+        return Graph({})
+    for name, raw_step in raw_steps.items():
+        owner = raw_step.owned_by
+        if owner is None:
+            continue
+        if owner.text not in raw_steps:
+            hint = did_you_mean(owner.text, raw_steps)
+            problems.add(f"there is no step {owner.text!r}", owner.at, hint)
+        elif owner.text not in graph.upstreams(name):
+            message = f"step {name!r} is owned by {owner.text!r} but does not need it"
+            problems.add(message, owner.at, f"add `needs: [{owner.text}]`")
+    return graph

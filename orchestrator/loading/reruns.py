@@ -21,11 +21,11 @@ from orchestrator.domain.target import is_name
 from orchestrator.errors import Invalid, Problem
 from orchestrator.loading.behaviour import FILE
 from orchestrator.loading.deployment import load_deployment
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.linking import StoredModule
 from orchestrator.loading.restore import CurrentSources, restore_deployment, stored_module
 from orchestrator.loading.sources import run_command
 from orchestrator.loading.summary import load_summary
-from orchestrator.loading.values import InputPolicy
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext

@@ -1,32 +1,58 @@
 """
-From a kept deployment back to one that can be run, with the secrets of today.
+From a stored deployment back to one that can be run, with current secrets; so are steps that left
+the blueprint restored, beside those that are still in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from orchestrator.domain.blueprint.blueprint import Deployment, InputValue, Module, Step
-from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.app.inspection.orphans import find_orphans, gone_blueprint, without_steps
+from orchestrator.domain.blueprint.blueprint import (
+    CommandHook,
+    Deployment,
+    InputValue,
+    Module,
+    ModuleHook,
+    Step,
+)
+from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.stored_deployment import StoredDeployment, with_hook_steps
+from orchestrator.domain.blueprint.stored_deployment import (
+    Orphan,
+    StoredDeployment,
+    with_hook_steps,
+)
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
-from orchestrator.errors import Location
-from orchestrator.loading.input_precedence import CommandInputs, InputSource, add_text_sources
+from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.loading.deployment import load_deployment
+from orchestrator.loading.inputs import (
+    CommandInputs,
+    InputPolicy,
+    InputResolver,
+    InputSource,
+    add_text_sources,
+)
 from orchestrator.loading.modules import split_reference
+from orchestrator.loading.project import project_files
 from orchestrator.loading.schema import Declaration
+from orchestrator.loading.sources import run_command
+from orchestrator.loading.summary import environment_names, load_summary
 from orchestrator.loading.types import parse_type
-from orchestrator.loading.values import InputPolicy, InputResolver
+from orchestrator.ports.store import OperationStore
+from orchestrator.project import BlueprintSelection, ProjectContext
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentSources:
     """
-    What a kept deployment takes from today: the process environment, the blueprint as far as it can
-    still be read, and the roots whose inputs hold secrets that only the blueprint has.
+    What a stored deployment takes from the present: the process environment, the blueprint as far
+    as it can still be read, and the steps whose inputs hold secrets that only the blueprint has.
     """
 
     project_dir: Path
@@ -77,7 +103,7 @@ def restore_deployment(
 
 def stored_module(stored: StoredDeployment, step: Step, project_dir: Path) -> Module:
     """
-    What the module of a kept step said of itself, and where it lies in the project if at all.
+    What the module of a stored step said of itself, and where it lies in the project if at all.
     """
     name, package = split_reference(step.module_ref)
     base = (project_dir / stored.path).parent
@@ -87,14 +113,14 @@ def stored_module(stored: StoredDeployment, step: Step, project_dir: Path) -> Mo
 
 
 def _step(
-    step: Step, frozen: StoredDeployment, present: CurrentSources, at: Location, problems: Problems
+    step: Step, stored: StoredDeployment, current: CurrentSources, at: Location, problems: Problems
 ) -> Step:
     """
     The step and the roots of its actions, with what was withheld of them.
     """
-    known = (present.steps or {}).get(step.name)
+    known = (current.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
-    for name in frozen.withheld.get(step.name, ()):
+    for name in stored.withheld.get(step.name, ()):
         if known is not None and name in known.inputs:
             inputs[name] = known.inputs[name]
         else:
@@ -104,13 +130,13 @@ def _step(
                 at,
                 "put it back, or let it come from an input or a variable: `orchestrator redeploy`",
             )
-    whole = replace(step, inputs=inputs, module=stored_module(frozen, step, present.project_dir))
-    return with_hook_steps(whole, lambda root: _step(root, frozen, present, at, problems))
+    whole = replace(step, inputs=inputs, module=stored_module(stored, step, current.project_dir))
+    return with_hook_steps(whole, lambda root: _step(root, stored, current, at, problems))
 
 
 def _inputs(
-    frozen: StoredDeployment,
-    present: CurrentSources,
+    stored: StoredDeployment,
+    current: CurrentSources,
     at: Location,
     need: InputPolicy,
     problems: Problems,
@@ -123,23 +149,23 @@ def _inputs(
         name: Declaration(
             name=name, at=at, type=parse_type(item.type), type_text=item.type, sensitive=True
         )
-        for name, item in frozen.inputs.items()
+        for name, item in stored.inputs.items()
         if item.sensitive and item.value is not None
     }
     found = {
         name: InputSource(
-            node_of(frozen.inputs[name].value, at), at, str(at), "file", present.project_dir
+            node_of(stored.inputs[name].value, at), at, str(at), "file", current.project_dir
         )
         for name in secrets
     }
     add_text_sources(
-        secrets, CommandInputs((), (), present.environ, present.project_dir), found, problems
+        secrets, CommandInputs((), (), current.environ, current.project_dir), found, problems
     )
     resolver = InputResolver(
-        blueprint=frozen.blueprint,
-        environment=frozen.environment,
-        environ=present.environ,
-        run_command=present.run_command,
+        blueprint=stored.blueprint,
+        environment=stored.environment,
+        environ=current.environ,
+        run_command=current.run_command,
         policy=need,
         used=frozenset(secrets),
         problems=problems,
@@ -149,15 +175,15 @@ def _inputs(
         name: replace(today[name], digest=None)  # which of them differ is judged for all at once
         if name in today
         else InputValue(item.value, item.sensitive, str(at), type=item.type)
-        for name, item in frozen.inputs.items()
+        for name, item in stored.inputs.items()
         if name in today or name not in secrets
     }
 
 
 def _environment(
-    frozen: StoredDeployment,
+    stored: StoredDeployment,
     steps: Mapping[str, Step],
-    present: CurrentSources,
+    current: CurrentSources,
     at: Location,
     problems: Problems,
 ) -> dict[str, str]:
@@ -171,9 +197,9 @@ def _environment(
         for reference in template.references
         if reference.kind == "env"
     }
-    for name in sorted(needed - present.environ.keys()):
+    for name in sorted(needed - current.environ.keys()):
         problems.add(f"the environment variable {name} is not set", at)
-    return {name: present.environ[name] for name in frozen.env if name in present.environ}
+    return {name: current.environ[name] for name in stored.env if name in current.environ}
 
 
 def _templates(step: Step) -> Iterator[Template]:
@@ -188,10 +214,166 @@ def _templates(step: Step) -> Iterator[Template]:
     yield from (check.settings for check in step.verify)
 
 
-def _former_paths(frozen: StoredDeployment, outline: BlueprintSummary | None) -> tuple[str, ...]:
+def _former_paths(stored: StoredDeployment, outline: BlueprintSummary | None) -> tuple[str, ...]:
     """
     All files whose records are those of this blueprint, beside the one it is in now.
     """
-    now = outline.path if outline else frozen.path
-    known = (frozen.path, *frozen.moved_from, *(outline.moved_from if outline else ()))
+    now = outline.path if outline else stored.path
+    known = (stored.path, *stored.moved_from, *(outline.moved_from if outline else ()))
     return tuple(dict.fromkeys(path for path in known if path != now))
+
+
+StoreOpener = Callable[
+    [BlueprintSummary | Deployment | None], AbstractContextManager[OperationStore]
+]
+
+
+def deployment_with_orphans(
+    project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener, *, whole: bool
+) -> Deployment:
+    """
+    The blueprint as far as it is still there, and the steps that left it as they were applied:
+    ``whole``, or only as far as a destroy needs them. ``open_store`` opens the operation store of a
+    blueprint, for None the project's own.
+
+    A blueprint or an environment that is gone altogether is known by its records in the project's
+    own operation store.
+    """
+    base = _remaining_deployment(project, selection, open_store)
+    with open_store(base) as store:
+        orphans = find_orphans(store, base)
+    current = CurrentSources(
+        project_dir=project.project_dir,
+        environ=project.environ,
+        run_command=partial(run_command, directory=project.project_dir),
+    )
+    return with_orphans(base, orphans, current, whole=whole)
+
+
+def _remaining_deployment(
+    project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
+) -> Deployment:
+    try:
+        project_files(project).find(selection.blueprint, directory=project.directory)
+    except Invalid:
+        with open_store(None) as store:
+            gone = gone_blueprint(
+                store, project.settings.project, selection.blueprint, selection.environment
+            )
+        if gone is None:
+            raise
+        _check_file_gone(project, gone)
+        return gone
+    declared = environment_names(project, selection.blueprint)
+    if selection.environment is None or selection.environment in declared:
+        return load_deployment(project, selection, InputPolicy.AVAILABLE)
+    summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
+    with open_store(summary) as store:
+        if not store.records(summary.blueprint, selection.environment):
+            # Loading says what is wrong with the name.
+            return load_deployment(project, selection, InputPolicy.AVAILABLE)
+    return without_steps(
+        project.settings.project,
+        summary.blueprint,
+        selection.environment,
+        summary.path,
+        moved_from=summary.moved_from,
+        operations_url=summary.operations_url,
+    )
+
+
+def _check_file_gone(project: ProjectContext, gone: Deployment) -> None:
+    """
+    Invalid where the blueprint's file is there under another name than was asked for: what it still
+    has is no orphan.
+    """
+    if not (project.project_dir / gone.path).is_file():
+        return
+    declared = environment_names(project, gone.path)
+    summary = load_summary(project, BlueprintSelection(gone.path, declared[0]))
+    if summary.blueprint == gone.blueprint:
+        hint = f"name the file: {gone.path}"
+        raise Invalid([Problem(f"the blueprint {gone.blueprint} is not gone", hint=hint)])
+
+
+def with_orphans(
+    base: Deployment, orphans: Mapping[str, Orphan], current: CurrentSources, *, whole: bool
+) -> Deployment:
+    """
+    The deployment with its orphans, each with the inputs that it was applied with and the secrets
+    of today, as far as there are any; they need what they needed and what is still there. Those
+    that are not ``whole`` can be destroyed, and neither asked for nor checked.
+
+    Invalid where they need each other: they were applied at different times.
+    """
+    names = {*base.steps, *orphans}
+    steps, env = dict(base.steps), dict(base.env)
+    for name, orphan in orphans.items():
+        # What the blueprint retained it no longer does: only what is recorded as retained is.
+        step = replace(orphan.stored.steps[name], retain=None)
+        step = step if whole else _bare(step)
+        alone = _alone(orphan.stored, step)
+        restored = restore_deployment(
+            alone, current, run_id=orphan.run_id, input_policy=InputPolicy.AVAILABLE
+        )
+        made = replace(restored.steps[name], needs=step.needs & names, given=restored.inputs)
+        steps[name] = with_hook_steps(made, partial(_given, restored.inputs))
+        env = {**restored.env, **env}
+    try:
+        graph = Graph({name: step.needs for name, step in steps.items()})
+    except CycleFound as exc:
+        hint = "they were applied at different times; put one of them back into the blueprint"
+        raise Invalid([Problem(str(exc), hint=hint)]) from exc
+    return replace(
+        base,
+        steps=steps,
+        graph=graph,
+        env=env,
+        protected=base.protected or any(o.stored.protected for o in orphans.values()),
+        orphans=frozenset(orphans),
+    )
+
+
+def _given(inputs: Mapping[str, InputValue], root: Step) -> Step:
+    return replace(root, given=inputs)
+
+
+def _bare(step: Step) -> Step:
+    """
+    The step as far as a destroy needs it. Of its compensation only a module has something to take
+    down.
+    """
+    made = step.compensate if isinstance(step.compensate, ModuleHook) else None
+    return replace(step, verify=(), identity={}, search={}, compensate=made)
+
+
+def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
+    """
+    The deployment with one step only, and with what that step refers to: nobody is asked for the
+    secrets of the others.
+    """
+    used = {
+        (ref.kind, ref.names) for template in _all_templates(step) for ref in template.references
+    }
+    return stored.model_copy(
+        update={
+            "steps": {step.name: replace(step, needs=frozenset())},
+            "inputs": {n: item for n, item in stored.inputs.items() if ("input", (n,)) in used},
+            "env": {n: item for n, item in stored.env.items() if ("env", (n,)) in used},
+        }
+    )
+
+
+def _all_templates(step: Step) -> Iterator[Template]:
+    """
+    What is resolved when the step is applied, and what its hooks are made from.
+    """
+    yield from _templates(step)
+    for hook in (step.compensate, step.before_destroy):
+        match hook:
+            case ModuleHook(hook_step):
+                yield from _all_templates(hook_step)
+            case CommandHook(argv, environment):
+                yield from (argv, environment)
+            case None:
+                pass

@@ -19,10 +19,9 @@ from orchestrator.loading.blueprint_file import ReadBlueprint, resolve_inputs, u
 from orchestrator.loading.environments import DEFAULT, effective_blueprint
 from orchestrator.loading.files import read_text
 from orchestrator.loading.hooks import parse_hooks
-from orchestrator.loading.input_precedence import CommandInputs
+from orchestrator.loading.inputs import CommandInputs, InputPolicy
 from orchestrator.loading.raw_steps import RawStep, parse_backend, parse_step
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint
-from orchestrator.loading.values import InputPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """
-From a blueprint's name to its `Outline`, quickly: for commands that only read.
+From a blueprint's name to its `BlueprintSummary`, quickly: for commands that only read.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from orchestrator.loading.blueprint_file import (
     resolve_inputs,
     used_inputs,
 )
-from orchestrator.loading.dependencies import backend_rules, step_graph
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
-from orchestrator.loading.input_precedence import CommandInputs
+from orchestrator.loading.inputs import CommandInputs, InputPolicy
 from orchestrator.loading.project import project_files
-from orchestrator.loading.raw_steps import RawStep
+from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import parse_blueprint, without_nulls
 from orchestrator.loading.sources import run_command
-from orchestrator.loading.values import InputPolicy
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -72,8 +70,8 @@ def load_summary(
         project_dir=str(reading.project.project_dir),
         path=reading.project.show(reading.path),
         steps={
-            name: _step_summary(draft, graph.needs(name))
-            for name, draft in reading.raw_steps.items()
+            name: _step_summary(raw_step, graph.needs(name))
+            for name, raw_step in reading.raw_steps.items()
         },
         graph=graph,
         backend=Backend(backend.type, backend.config.template),
@@ -96,16 +94,16 @@ def environment_names(project: ProjectContext, blueprint: str) -> tuple[str, ...
     return tuple(parse_blueprint(tree, problems).environments) or (DEFAULT,)
 
 
-def _step_summary(draft: RawStep, needs: frozenset[str]) -> StepSummary:
-    declared = without_nulls(draft.fields)
+def _step_summary(raw_step: RawStep, needs: frozenset[str]) -> StepSummary:
+    declared = without_nulls(raw_step.fields)
     return StepSummary(
-        name=draft.name,
-        module_ref=draft.module.text if draft.module else "",
+        name=raw_step.name,
+        module_ref=raw_step.module.text if raw_step.module else "",
         needs=needs,
-        owned_by=draft.owned_by.text if draft.owned_by else None,
-        retain=draft.retain,
+        owned_by=raw_step.owned_by.text if raw_step.owned_by else None,
+        retain=raw_step.retain,
         compensate="compensate" in declared,
         before_destroy="before_destroy" in declared,
-        providers={name: item.template for name, item in draft.providers.items()},
-        at=draft.at,
+        providers={name: item.template for name, item in raw_step.providers.items()},
+        at=raw_step.at,
     )

@@ -52,7 +52,7 @@ from orchestrator.cli.signals import StopSignals
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
 from orchestrator.loading.deployment import load_deployment
-from orchestrator.loading.values import InputPolicy
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.project import BlueprintSelection, project_context
 from orchestrator.views.jsonl import JsonLinesView
 

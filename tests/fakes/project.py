@@ -12,8 +12,8 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Module, Output, 
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.summary import load_summary
-from orchestrator.loading.values import InputPolicy
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import Settings
 

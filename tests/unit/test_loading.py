@@ -12,7 +12,7 @@ from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
-from orchestrator.loading.values import InputPolicy
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import Settings
 from tests.fakes.project import ProjectOnDisk

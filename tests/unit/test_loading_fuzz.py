@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import Invalid
-from orchestrator.loading.values import InputPolicy
+from orchestrator.loading.inputs import InputPolicy
 from tests.fakes.project import ProjectOnDisk
 
 WHOLE = {

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.loading.values import InputPolicy
+from orchestrator.loading.inputs import InputPolicy
 from tests.fakes.project import ProjectOnDisk
 
 

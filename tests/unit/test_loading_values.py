@@ -12,9 +12,9 @@ import pytest
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_values
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.sources import CommandFailed, run_command
 from orchestrator.loading.types import convert, parse_type
-from orchestrator.loading.values import InputPolicy
 from tests.fakes.project import ProjectOnDisk
 
 STEPS = 'steps: {a: {module: ../modules/plain, inputs: {x: "${inputs.a}"}}}\n'

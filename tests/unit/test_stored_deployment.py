@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook
 from orchestrator.domain.blueprint.stored_deployment import (
     StoredDeployment,
     UnreadableDeployment,
@@ -19,6 +20,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     stored_form,
 )
+from orchestrator.engine.workdir.snapshot import unpack
 from tests.fakes.project import ProjectOnDisk
 
 KEY = b"k" * 32
@@ -238,3 +240,30 @@ def test_what_was_meant_is_what_was_kept(project: ProjectOnDisk) -> None:
     assert other != text
     with pytest.raises(UnreadableDeployment, match="digest"):
         parse_deployment(other.encode(), content_digest(text.encode()))
+
+
+STORED = Path(__file__).parent / "stored"
+
+
+def test_what_an_earlier_version_stored_is_read() -> None:
+    """
+    A deployment that the first version wrote is read whole, and has the same text again: it keeps
+    the digest that records know it by.
+    """
+    text = (STORED / "deployment-1.json").read_text()
+    deployment = read(text)
+    assert deployment.to_json() == text
+    step = deployment.steps["server"]
+    assert isinstance(step.compensate, ModuleHook)
+    assert isinstance(step.before_destroy, CommandHook)
+    assert step.compensate.root.name == 'server["@compensate"]'
+    assert step.module.variables["given"].sensitive
+
+
+def test_a_snapshot_that_an_earlier_version_stored_is_unpacked() -> None:
+    """
+    So is a module's archive, with what it says of the module.
+    """
+    snapshot = unpack((STORED / "snapshot-1.tar.gz").read_bytes())
+    assert sorted(snapshot.variables) == ["given", "plain", "token", "written"]
+    assert snapshot.provider_reach == {}

@@ -1,7 +1,7 @@
 """
-What an applying run meant to do, kept in the operation store: a deployment without its secrets.
+A deployment as it is stored: as JSON, without its secrets.
 
-A later run makes the same deployment from it again, whatever has become of blueprint and modules
+A later run restores the same deployment from it, whatever has become of blueprint and modules
 since. Equal deployments have equal texts, so one text serves every run that meant the same.
 """
 
@@ -32,8 +32,7 @@ SCHEMA = "orchestrator.deployment/1"
 
 class _StoredModel(BaseModel):
     """
-    A value that is kept. What a version does not know it does not read: to do a part of what was
-    meant would be to guess.
+    A part of it. An unknown field is an error: to do a part of what was meant would be to guess.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
@@ -145,9 +144,9 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
 
 def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
     """
-    The deployment in ``text``, kept under its digest; UnreadableDeployment where it is damaged, of
-    another version, or says more than this version of the tool understands: nothing of it may be
-    left out.
+    The deployment in ``text``, stored under its digest; UnreadableDeployment where it is damaged,
+    of another version, or says more than this version of the tool understands: nothing of it may
+    be left out.
     """
     if content_digest(text) != digest:
         raise UnreadableDeployment("its content does not have the digest that it is named by")
