@@ -146,11 +146,11 @@ class Place:
         text = BLUEPRINT.format(inputs=inputs, name=name)
         self.project.write("blueprints/asked.yaml", text)
 
-    def apply(self) -> Ended:
+    def apply(self, *options: str) -> Ended:
         """
         Apply it, as a pipeline does.
         """
-        return self.project.run("apply", "asked", "--json", "--yes")
+        return self.project.run("apply", "asked", "--json", "--yes", *options)
 
     def destroy(self) -> Ended:
         """
