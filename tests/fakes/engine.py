@@ -60,6 +60,8 @@ from orchestrator.ports.engine import (
 from orchestrator.ports.system import StopToken
 
 PROVIDER = "terraform.io/builtin/terraform"
+#: Of objects in a `Cloud`: it can be asked for them.
+REMOTE_PROVIDER = "registry.terraform.io/test/fake"
 NEVER_STARTED = CallResult(exit_code=None, messages=(), complete=True, stopped=True)
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -76,6 +78,7 @@ class Fault(Enum):
     KILL_ENGINE = auto()  # the engine gets SIGKILL
     KILL_BOTH = auto()  # this program and the engine get SIGKILL
     KILL_US = auto()  # this program gets SIGKILL; the engine finishes by itself
+    LIE = auto()  # the provider says that it deleted the object, and did not
 
 
 class Killed(BaseException):
@@ -93,6 +96,33 @@ class Thing:
     value: Any
     id: str
     tainted: bool = False
+
+
+@dataclass
+class Cloud:
+    """
+    The provider's side of a root: objects by id that lead a life of their own. ``made`` are those
+    that the engine created, ``deleted`` those that it deleted.
+    """
+
+    alive: dict[str, str] = field(default_factory=dict)  # id -> address
+    made: dict[str, str] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+
+    def create(self, address: str) -> str:
+        """
+        A new object that the engine made; its id.
+        """
+        identifier = f"id-{address}-{len(self.made)}"
+        self.alive[identifier] = self.made[identifier] = address
+        return identifier
+
+    def delete(self, identifier: str) -> None:
+        """
+        Remove an object, as the engine asks for it.
+        """
+        if self.alive.pop(identifier, None) is not None:
+            self.deleted.append(identifier)
 
 
 @dataclass
@@ -119,9 +149,23 @@ class FakeRoot:
 
     things: dict[str, Thing] = field(default_factory=dict)
     remote: dict[str, str] = field(default_factory=dict)  # address -> id, whatever state says
+    cloud: Cloud | None = None  # where a test counts objects; else what state holds is there
     lineage: str | None = None
     serial: int = 0
+    unreadable_after_apply: bool = False  # the backend goes away while the engine applies
     state_outputs: dict[str, StateOutput] = field(default_factory=dict)
+
+    @property
+    def unseen(self) -> set[str]:
+        """
+        Addresses in state whose objects a refresh does not find.
+        """
+        gone = (
+            set()
+            if self.cloud is None
+            else {a for a, thing in self.things.items() if thing.id not in self.cloud.alive}
+        )
+        return self.vanished | gone
 
 
 @dataclass
@@ -151,6 +195,13 @@ class FakeWorld:
         """
         with self.lock:
             return self.roots.setdefault(directory, FakeRoot())
+
+    def clouds(self) -> list[Cloud]:
+        """
+        The clouds in which a test counts objects.
+        """
+        with self.lock:
+            return [root.cloud for root in self.roots.values() if root.cloud is not None]
 
     def now(self) -> datetime:
         """
@@ -383,7 +434,8 @@ class _Call:
             case Import(address, object_id):
                 if address in root.things:
                     return self._fails("Resource already managed by Terraform")
-                if object_id not in root.remote.values():
+                known = root.remote.values() if root.cloud is None else root.cloud.alive
+                if object_id not in known:
                     return self._fails("Cannot import non-existent remote object")
                 root.things[address] = Thing(root.desired.get(address), object_id)
                 self._write_state()
@@ -422,14 +474,16 @@ class _Call:
             return self._is_locked(root.locked_by)
         if root.plan_error is not None:
             return self._fails(root.plan_error)
+        if request.mode == "refresh-only":
+            self._read_private_state()
         before = _dumped(root)
         if request.refresh and request.mode != "destroy":  # its plan tells of no drift
-            for address in sorted(root.vanished & set(root.things)):
+            for address in sorted(root.unseen & set(root.things)):
                 self._say(ResourceDrift(address, "delete", _type(address)))
         present = {
             address: thing
             for address, thing in root.things.items()
-            if address not in root.vanished or not request.refresh
+            if address not in root.unseen or not request.refresh
         }
         actions = [] if request.mode == "refresh-only" else list(_actions(root, present, request))
         outputs = _output_actions(root, request)
@@ -468,8 +522,10 @@ class _Call:
         plan = json.loads(request.plan.read_text())
         if plan["state"] != _dumped(root):
             return self._fails("Saved plan is stale")
-        for address in root.vanished:
+        for address in root.unseen:
             root.things.pop(address, None)
+        if root.unreadable_after_apply:
+            root.pull_error = "the backend cannot be reached"
         if root.wait is not None:
             root.wait.wait()
         failed: list[str] = []
@@ -529,11 +585,15 @@ class _Call:
                 return self._errors(address, part, "AccessDenied: not allowed")
             case Fault.LOSE:
                 if part == "create":
-                    root.remote[address] = f"id-{address}"
+                    root.remote[address] = self._create(address)
                 elif part == "delete":
-                    root.remote.pop(address, None)
+                    self._delete(address)
                 return self._errors(address, part, "connection reset")
-            case None | Fault.KILL_US:
+            case Fault.LIE if part == "delete":
+                root.things.pop(address, None)
+                self._say(ApplyComplete(address, part, self._world.now(), None))
+                return True
+            case None | Fault.KILL_US | Fault.LIE:
                 if fault is Fault.KILL_US:
                     self._observe, self.orphaned = _nobody, True
                 identifier = self._make(address, part, tainted=False)
@@ -547,14 +607,37 @@ class _Call:
         if part == "delete":
             if tainted:
                 return None
+            self._delete(address)
             root.things.pop(address, None)
-            root.remote.pop(address, None)
             return None
         known = root.things.get(address)
-        identifier = known.id if known and part == "update" else f"id-{address}"
+        identifier = known.id if known and part == "update" else self._create(address)
         root.things[address] = Thing(root.desired.get(address), identifier, tainted)
         root.remote[address] = identifier
         return identifier
+
+    def _read_private_state(self) -> None:
+        """
+        In a scratch root: the state put there, over the objects that all clouds have.
+        """
+        root, clouds = self._root, self._world.clouds()
+        near = (self._spec.directory, *self._spec.directory.parents[:3])
+        private = next((p for p in (d / "private.tfstate" for d in near) if p.exists()), None)
+        if private is None or not clouds:
+            return
+        rows = json.loads(private.read_text())["things"].items()
+        root.things = {address: Thing(*row) for address, row in rows}
+        root.cloud = Cloud({id_: name for cloud in clouds for id_, name in cloud.alive.items()})
+
+    def _create(self, address: str) -> str:
+        cloud = self._root.cloud
+        return f"id-{address}" if cloud is None else cloud.create(address)
+
+    def _delete(self, address: str) -> None:
+        root = self._root
+        root.remote.pop(address, None)
+        if root.cloud is not None and address in root.things:
+            root.cloud.delete(root.things[address].id)
 
     def _hang(self) -> bool:
         """
@@ -654,6 +737,7 @@ def _dumped(root: FakeRoot) -> str:
         {
             "lineage": root.lineage,
             "serial": root.serial,
+            "provider": PROVIDER if root.cloud is None else REMOTE_PROVIDER,
             "things": {a: [t.value, t.id, t.tainted] for a, t in sorted(root.things.items())},
             "outputs": {n: [o.value, o.sensitive] for n, o in sorted(root.state_outputs.items())},
         }
@@ -668,7 +752,9 @@ def _parsed(text: str) -> PulledState:
         lineage=data["lineage"],
         serial=data["serial"],
         objects=tuple(
-            StateObject(address, _type(address), PROVIDER, identifier, tainted)
+            StateObject(
+                address, _type(address), data.get("provider", PROVIDER), identifier, tainted
+            )
             for address, (_, identifier, tainted) in data["things"].items()
         ),
         outputs={name: StateOutput(*pair) for name, pair in data["outputs"].items()},
