@@ -1,5 +1,5 @@
 """
-Law: a record that has gone back, or was changed, is noticed.
+Law: a record that has gone back is noticed. So is one that was changed.
 An entry carries a checksum over what it says and that of the entry before it.
 """
 
