@@ -169,7 +169,8 @@ def _operations(node: Node | None, problems: Problems) -> str | None:
     if node is None:
         return None
     fields = problems.fields(node, ("url",), what="operations")
-    return _text(fields.get("url"), problems, what="operations.url")
+    url = fields.get("url")
+    return None if url is None else problems.url(url, what="operations.url") or None
 
 
 def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:

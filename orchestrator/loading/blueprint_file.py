@@ -170,7 +170,7 @@ def operations_url(
     if node is None:
         return None
     fields = without_nulls(problems.fields(node, ("url",), what="operations"))
-    if "url" not in fields or not problems.text(fields["url"], what="operations.url"):
+    if "url" not in fields or not problems.url(fields["url"], what="operations.url"):
         return None
     value = locate(fields["url"], problems)
     before = len(list(problems))

@@ -146,3 +146,12 @@ def test_a_damaged_key_is_an_error_and_stays(tmp_path: Path, content: str) -> No
     with pytest.raises(Invalid, match="damaged"):
         project_key(tmp_path)
     assert path.read_text() == content
+
+
+def test_a_url_with_a_control_character_is_refused(tmp_path: Path) -> None:
+    """
+    No file and no host can have such a name.
+    """
+    (tmp_path / "orchestrator.yaml").write_text('operations: {url: "sqlite:a\\0b"}\n')
+    with pytest.raises(Invalid, match="control character"):
+        read_settings(tmp_path)

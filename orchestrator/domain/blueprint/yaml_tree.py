@@ -339,6 +339,16 @@ class Problems:
         self.add(f"{what} must be text, not {node.shape}", node.at, hint)
         return ""
 
+    def url(self, node: Node, *, what: str) -> str:
+        """
+        The text of a URL or a path, which no control character can stand in; "" where it is none.
+        """
+        text = self.text(node, what=what)
+        if text.isprintable():
+            return text
+        self.add(f"{what} holds a control character", node.at)
+        return ""
+
     def entries(self, node: Node, *, what: str) -> list[tuple[str, Node]]:
         """
         The texts of a list that must hold only text, each with its node.
