@@ -5,6 +5,7 @@ What a step's module is given, and how it is shown.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,18 @@ def test_values_and_the_secrets_in_them(deployment: Deployment) -> None:
         ("d",): "env.REGION",
         ("f",): "variable f",
     }
+
+
+def test_what_an_ephemeral_variable_is_given_is_a_secret(deployment: Deployment) -> None:
+    """
+    What the engine itself keeps nowhere is recorded nowhere.
+    """
+    step = deployment.steps["app"]
+    variables = {**step.module.variables}
+    variables["a"] = replace(variables["a"], ephemeral=True)
+    step = replace(step, module=replace(step.module, variables=variables))
+
+    assert step_inputs(deployment, step, upstream).secrets[("a",)] == "variable a"
 
 
 def test_what_is_shown_holds_no_secret(deployment: Deployment) -> None:

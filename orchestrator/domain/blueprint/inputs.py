@@ -238,7 +238,8 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
     The values for a root's module by what ``look_up`` gives. Invalid, with all problems, where one
     cannot be had.
 
-    What a variable that the module calls sensitive is given is a secret, wherever it came from.
+    What a variable that the module calls sensitive or ephemeral is given is a secret, wherever it
+    came from.
     """
     values: dict[str, Json] = {}
     secrets: dict[Path, str] = {}
@@ -252,7 +253,8 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
         values[name] = resolved.value
         found = dict(resolved.secrets)
         variable = step.module.variables.get(name)
-        if variable is not None and variable.sensitive and resolved.value is not None:
+        is_secret = variable is not None and (variable.sensitive or variable.ephemeral)
+        if is_secret and resolved.value is not None:
             whole = Resolved(resolved.value, {(): f"variable {name}"})
             found = {**whole.leaves(), **found}
         secrets.update({(name, *path): origin for path, origin in found.items()})
