@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from orchestrator.cli.invocation import Invocation, is_interactive
 
@@ -76,12 +77,16 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
         inputs_given=bool(selection.variables or selection.input_files),
     )
     selection = replace(selection, engine_option=options.engine)
+    engine = options.engine
+    source = click.get_current_context().get_parameter_source("engine")
+    if source is not ParameterSource.COMMANDLINE:
+        options = replace(options, engine=None)  # the environment says it again next time
     return RunCall(
         invocation=invocation,
         project=project,
         selection=selection,
         options=options,
-        engine=options.engine,
+        engine=engine,
         verbose=values.pop("verbose"),
         as_json=values.pop("as_json", False),
     )

@@ -45,7 +45,8 @@ def run_summary(
     if event.error and not _is_shown(event):
         page.gap()
         page.line(("error", "bad"), f": {event.error}", hang=7)
-    if event.hint and event.hint not in {step.hint for step in event.steps}:
+    told = {step.hint for step in event.steps} | {item.command for item in event.next}
+    if event.hint and event.hint not in told:
         page.next(event.hint)
     next_commands(page, event.next)
     if event.directory:

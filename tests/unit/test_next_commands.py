@@ -67,6 +67,21 @@ def test_selection_and_options_are_kept() -> None:
     assert commands["recover"] == "orchestrator -C ../infra recover web -e prod --step server"
 
 
+def test_what_exists_can_be_taken_down_although_a_dependent_made_nothing() -> None:
+    """
+    The steps of the ended command go together.
+    """
+    resources = entry().resources.model_copy(update={"inventory": refs("aws_vpc.this vpc-1")})
+    below = RecoveryContext(
+        Web(), "network", entry(resources=resources), Neighbours(dependents={"server": "error"})
+    )
+    offered = after_run(ended(selection=()), [failed()], alive=[StepAdvice(below, advise(below))])
+
+    assert "orchestrator -C ../infra destroy web -e prod --engine tofu" in [
+        item.command for item in offered
+    ]
+
+
 def test_a_refused_command_is_offered_only_with_what_accepts_it() -> None:
     """
     As it was it would be refused again.

@@ -79,7 +79,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         "and the state backend",
     ),
 )
-_CONFIGURATION = "fix the configuration at the place named. Nothing was changed"
+_CONFIGURATION = "fix the input or the configuration at the place named. Nothing was changed"
 _KILLED = "reconcile settles what the engine left when it was killed"
 _DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
 

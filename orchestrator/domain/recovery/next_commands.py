@@ -298,7 +298,7 @@ def _taking_down(
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
     if ended.verb not in APPLYING or not alive or offered:
         return
-    inside = {item.step for item in alive}
+    inside = {item.step for item in (*alive, *unfinished)}
     for item in (*alive, *unfinished):
         if not item.allows(Remedy.DESTROY) or item.context.facts.vanished:
             return
