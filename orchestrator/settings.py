@@ -24,6 +24,7 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
+from orchestrator.domain.encoding import is_text, shown_text
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.regular_files import read_regular
@@ -75,6 +76,9 @@ def read_settings(start: Path) -> Settings:
     ``start``. Invalid with every problem of the file, or where ``start`` is no directory.
     """
     here = Path(os.path.realpath(start))
+    if not is_text(str(here)):
+        said = f"the path of the project is not UTF-8 text: {shown_text(str(here))}"
+        raise Invalid([Problem(said, hint="give the directory another name")])
     if not here.is_dir():
         raise Invalid([Problem(f"{start} is not a directory", hint="give -C a directory")])
     ancestry = (here, *here.parents)

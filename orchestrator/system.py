@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from orchestrator.domain.encoding import shown_text
 from orchestrator.domain.record.record import Actor, Source
 
 #: CI systems: the variable that tells, its name, and the variables that make the job's address.
@@ -67,10 +68,10 @@ def actor(environ: Mapping[str, str]) -> Actor:
     Who runs it; in CI with the system's name and the job's address.
     """
     try:
-        user = getpass.getuser()
+        user = shown_text(getpass.getuser())
     except (KeyError, OSError):  # a container with a uid that no passwd entry names
         user = "unknown"
-    return Actor(user=user, host=platform.node() or "unknown", ci=_ci(environ))
+    return Actor(user=user, host=shown_text(platform.node()) or "unknown", ci=_ci(environ))
 
 
 def _ci(environ: Mapping[str, str]) -> str | None:
@@ -78,7 +79,7 @@ def _ci(environ: Mapping[str, str]) -> str | None:
         if not environ.get(variable):
             continue
         try:
-            return f"{name} {address.format_map(environ)}"
+            return shown_text(f"{name} {address.format_map(environ)}")
         except KeyError:
             return name
     return "ci" if environ.get("CI") else None

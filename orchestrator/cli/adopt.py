@@ -22,6 +22,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
     allow_from_autoenv=False,
     help="Adopt it although an apply would change something; it is `error` until that apply.",
 )
+@options.approval
 @options.jobs
 @options.engine
 @options.at

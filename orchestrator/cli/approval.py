@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import select
 import sys
+import termios
 import threading
+from contextlib import suppress
 
 import click
 
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.ports.system import StopToken
+
+#: What ends the question: "" is nobody there any more.
+_ANSWERS = ("yes", "y", "no", "n", "all", "")
 
 
 class TerminalApprover:
@@ -41,20 +46,35 @@ class TerminalApprover:
         with self._lock:
             if self._all:
                 return True
-            click.echo(f"\n{what}. Go on? [yes/no/all] ", nl=False)
-            answer = self._answer()
+            _drop_typed_ahead()
+            answer = None
+            while answer not in _ANSWERS:
+                if answer is not None:
+                    click.echo("Please answer yes, no or all.")
+                click.echo(f"\n{what}. Go on? [yes/no/all] ", nl=False)
+                answer = self._answer()
             self._all = answer == "all"
             return answer in ("yes", "y", "all")
 
     def _answer(self) -> str:
         """
-        A line from the terminal; "" if we are asked to stop or nobody is there any more.
+        A line from the terminal, "no" for an empty one; "" if we are asked to stop or nobody is
+        there any more.
         """
         while not self._stop.stopping:
             ready, _, _ = select.select([sys.stdin], [], [], 0.2)
             if ready:
-                return sys.stdin.readline().strip().lower()
+                line = sys.stdin.readline()
+                return line.strip().lower() or ("no" if line else "")
         return ""
+
+
+def _drop_typed_ahead() -> None:
+    """
+    Forget what was typed before the question stood there: it answers nothing.
+    """
+    with suppress(termios.error, OSError, ValueError):  # no terminal: nothing is typed ahead
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 class Nobody:

@@ -74,7 +74,7 @@ def command(invocation: Invocation, directory: Path | None, engine: str | None, 
 
     if pause and not is_interactive():
         raise Usage("--pause waits for a key, and there is no terminal")
-    where = invocation.directory.absolute() / directory if directory is not None else None
+    where = invocation.absolute() / directory if directory is not None else None
     tell(Narration(pause=pause), directory=where, engine=engine)
     click.secho("\nThe story went as told; nothing is left running.", bold=True)
     return 0

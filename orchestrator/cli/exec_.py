@@ -52,6 +52,11 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     from orchestrator.loading.inputs import InputPolicy
 
     wanted = EngineCommand.parse(words)
+    if wanted.takes_variables and call.options.inputs_given:
+        raise Usage(
+            "the command works with the inputs that are recorded, not with -i or --input-file",
+            hint="`orchestrator plan` and `apply` take them",
+        )
     if wanted.mutates:
         request = ExecRequest(options=replace(call.options, jobs=1), words=words)
         return load_and_run(call, request, execute, need=InputPolicy.AVAILABLE)

@@ -62,7 +62,7 @@ def command(invocation: Invocation) -> int:
 
     from orchestrator.errors import Invalid, Location, Problem
 
-    root = invocation.directory.absolute()
+    root = invocation.absolute()
     project = re.sub(r"[^a-z0-9_-]+", "-", root.name.lower()).strip("-_")[:63] or "default"
     for name, text in _FILES.items():
         file = root / name

@@ -32,7 +32,19 @@ class Invocation:
         """
         from orchestrator.project import project_context
 
-        return project_context(self.directory.absolute())
+        return project_context(self.absolute())
+
+    def absolute(self) -> Path:
+        """
+        The directory that the tool works in. Invalid where the current one is gone.
+        """
+        try:
+            return self.directory.absolute()
+        except OSError as exc:
+            from orchestrator.errors import Invalid, Problem
+
+            hint = "change to a directory that exists, or name one with -C"
+            raise Invalid([Problem(f"the current directory: {exc.strerror}", hint=hint)]) from exc
 
     def sink(self, *, json: bool, verbose: bool) -> Sink:
         """

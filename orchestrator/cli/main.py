@@ -11,17 +11,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TextIO
 
 import click
 
 from orchestrator import __version__
 from orchestrator.cli.invocation import Invocation
-from orchestrator.errors import OrchestratorError, Usage
+from orchestrator.cli.streams import open_missing, silence, watched_streams
+from orchestrator.domain.encoding import is_text, shown_text
+from orchestrator.errors import Invalid, OrchestratorError, Problem, Usage
 
 # Looking for plugins of pydantic reads the metadata of every installed package, and none of them
 # has any business with records.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+#: The variables that options are read from.
+_OPTIONS = "ORCHESTRATOR_"
 
 #: Every command and the module that holds it; the module's ``command`` is the Click command.
 COMMANDS = {
@@ -36,6 +40,7 @@ COMMANDS = {
     "history": "history",
     "import": "import_",
     "init": "init",
+    "outputs": "outputs",
     "plan": "plan",
     "reconcile": "reconcile",
     "recover": "recover",
@@ -122,40 +127,84 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command line. Returns the exit code. Bugs are re-raised with their traceback.
     """
-    words = list(arguments if arguments is not None else sys.argv)
+    open_missing()
+    words = list(arguments if arguments is not None else sys.argv[1:])
     ours = words[: words.index("--")] if "--" in words else words  # what follows is the engine's
     as_json = "--json" in ours
+    with watched_streams(json=as_json) as stdout:
+        try:
+            _check_text(words)
+            result = cli.main(args=words, prog_name="orchestrator", standalone_mode=False)
+            code = result if isinstance(result, int) else 0
+        except click.exceptions.Exit as exc:
+            code = exc.exit_code
+        except click.Abort:
+            code = 130
+        except KeyboardInterrupt:
+            code = 130
+        except click.ClickException as exc:
+            _show(Usage(exc.format_message()), exc.show, json=as_json)
+            code = Usage.exit_code
+        except OrchestratorError as exc:
+            _show(exc, partial(_explain, exc), json=as_json)
+            code = exc.exit_code
+        except SystemExit:  # Click ends so where nobody reads stdout any more
+            if stdout.lost is None:
+                raise
+            code = 0
+        except OSError as exc:
+            if stdout.lost is not exc:
+                raise
+            code = 0
+        with suppress(OSError):
+            stdout.flush()
+        lost = stdout.lost
+    if lost is not None:
+        silence(sys.stdout)
+        code = code or _code_of_lost_output(lost)
     try:
-        result = cli.main(args=arguments, prog_name="orchestrator", standalone_mode=False)
-        code = result if isinstance(result, int) else 0
-    except click.exceptions.Exit as exc:
-        code = exc.exit_code
-    except click.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
-    except click.ClickException as exc:
-        _show(Usage(exc.format_message()), exc.show, json=as_json)
-        code = Usage.exit_code
-    except OrchestratorError as exc:
-        _show(exc, partial(_explain, exc), json=as_json)
-        code = exc.exit_code
-    except BrokenPipeError:
-        _silence(sys.stdout)
-        return 141
-    return _flushed(code)
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
+    return code
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """
+    Invalid where an argument or an option from the environment is not UTF-8 text: records and JSON
+    hold nothing else.
+    """
+    options = ((f"the variable {n}", v) for n, v in os.environ.items() if n.startswith(_OPTIONS))
+    arguments = ((f"the argument {shown_text(word)!r}", word) for word in words)
+    for what, text in (*arguments, *options):
+        if not is_text(text):
+            hint = "in what encoding was it written?"
+            raise Invalid([Problem(f"{what} is not UTF-8 text", hint=hint)])
+
+
+def _code_of_lost_output(lost: OSError) -> int:
+    """
+    0 where the reader has left with what it wanted, as `| head` does. Else the result is nowhere,
+    which is said.
+    """
+    if isinstance(lost, BrokenPipeError):
+        return 0
+    exc = Usage(f"the result could not be written to stdout: {lost.strerror}")
+    with suppress(OSError):
+        _explain(exc)
+    return exc.exit_code
 
 
 def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) -> None:
     """
     Tell a person on stderr and, with ``json``, a program on stdout, whoever of them still listens.
     """
-    with suppress(BrokenPipeError):
+    with suppress(OSError):
         explain()
     if json:
         from orchestrator.views.errors import error_document
 
-        with suppress(BrokenPipeError):
+        with suppress(OSError):
             click.echo(error_document(exc).to_json(indent=None))
 
 
@@ -164,19 +213,3 @@ def _explain(exc: OrchestratorError) -> None:
     from orchestrator.views.errors import error_text
 
     click.echo(error_text(exc, paper(sys.stderr)), err=True)
-
-
-def _flushed(code: int) -> int:
-    """
-    The code; where nobody reads our output any more, Python's own flush at exit must not fail.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            _silence(stream)
-    return code
-
-
-def _silence(stream: TextIO) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -4,6 +4,7 @@ The options that commands share, and what they add up to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,6 +93,7 @@ steps_named = click.option(
 
 engine = click.option(
     "--engine",
+    type=NON_EMPTY,
     metavar="PATH|terraform|tofu|embedded",
     envvar="ORCHESTRATOR_ENGINE",
     help="The engine; `orchestrator engine info` tells which is used and why.",
@@ -152,8 +154,25 @@ approval = _stack(
     ),
 )
 
+_ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0")
+
+
+class _EngineDuration(click.ParamType[str]):
+    """
+    A duration as the engine takes it.
+    """
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not _ENGINE_DURATION.fullmatch(str(value)):
+            self.fail(f"{value!r} is no duration such as 5m or 1m30s", param, ctx)
+        return str(value)
+
+
 lock_timeout = click.option(
     "--lock-timeout",
+    type=_EngineDuration(),
     metavar="DURATION",
     help="How long the engine waits for a state lock, such as 5m.",
 )

@@ -72,14 +72,17 @@ def command(
         named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
         if steps or exclude or named:
             raise Usage("--all shows everything: leave out --step, --exclude and --env")
+        summaries = all_summaries(project)
+        graphs = {(item.blueprint, item.environment): item.graph for item in summaries}
         listed = status_of_all(
             project.settings.project,
-            all_summaries(project),
+            summaries,
             partial(composition.open_read_context, project),
         )
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
         for document in listed.blueprints:
-            check_expectation(document, expect, allow_retained=allow_retained)
+            graph = graphs.get((document.blueprint, document.environment))
+            check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
         return 0
     outline = load_summary(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select(steps, exclude) if steps or exclude else None
@@ -88,5 +91,5 @@ def command(
         if expect is not None:
             reader.check_not_gone_back()
     click.echo(document.to_json() if as_json else status_text(document, shown))
-    check_expectation(document, expect, allow_retained=allow_retained)
+    check_expectation(document, expect, allow_retained=allow_retained, graph=outline.graph)
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
+from orchestrator.domain.encoding import is_text
 from orchestrator.errors import Invalid
 from orchestrator.loading.environments import (
     DEFAULT,
@@ -152,7 +153,10 @@ def environment_variables(
             if use.reference.kind != "env":
                 continue
             name = use.reference.names[0]
-            if name in environ:
+            if name in environ and not is_text(environ[name]):
+                message = f"the environment variable {name} is not UTF-8 text"
+                problems.add(message, value.location(use))
+            elif name in environ:
                 found[name] = environ[name]
             elif need is InputPolicy.REQUIRED:
                 message = f"the environment variable {name} is not set"

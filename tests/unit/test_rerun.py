@@ -319,8 +319,9 @@ def test_a_targeted_run_is_retried_within_its_targets(place: Place) -> None:
     """
     A retry does not do more than the failed run was asked for.
     """
+    place.apply(steps=("network",))
     place.fails("server")
-    failed = place.apply(wishes=replace(YES, targets=("fake_object.server",)))
+    failed = place.apply(steps=("server",), wishes=replace(YES, targets=("fake_object.server",)))
     run = place.again("retry", failed.run_id)
 
     assert run.arguments["targets"] == ["fake_object.server"]
@@ -330,8 +331,9 @@ def test_what_was_to_be_replaced_is_said_and_not_repeated(place: Place) -> None:
     """
     A replacement may have been made before the failure: it is not done twice by itself.
     """
+    place.apply(steps=("network",))
     place.fails("server")
-    place.apply(wishes=replace(YES, replace=("fake_object.server",)))
+    place.apply(steps=("server",), wishes=replace(YES, replace=("fake_object.server",)))
     run = place.again("retry")
 
     assert "replace" not in run.arguments

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.commands.history import history_of
-from orchestrator.app.commands.status import status_of
+from orchestrator.app.commands.status import outputs_of, status_of
 from orchestrator.app.inspection.expectation import check_expectation
 from orchestrator.domain.record.record import Attempt, Fault, Json, Source
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Refused
+from orchestrator.views.outputs import outputs_text
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.fakes.clock import START
@@ -230,3 +231,43 @@ def test_what_is_retained_counts_as_destroyed_only_while_it_is_reviewed(
         return
     with pytest.raises(Refused, match=refused):
         check_expectation(document, "destroyed", allow_retained=allow_retained)
+
+
+def test_what_a_retained_step_needs_is_not_expected_gone(desk: Desk) -> None:
+    """
+    A destroy keeps it with the retained step; what nothing retained needs is expected gone.
+    """
+    kept = {"reason": "zone", "owner": "net", "review_by": "2099-01-01"}
+    desk.has("network", status="ok")
+    desk.has("server", status="retained", retained=kept)
+    desk.has("dns", status="destroyed")
+    seen = outline()
+    document = status_of(desk.reader, seen)
+
+    check_expectation(document, "destroyed", allow_retained=True, graph=seen.graph)
+    with pytest.raises(Refused, match="server is retained"):
+        check_expectation(document, "destroyed", graph=seen.graph)
+    desk.has("dns", status="ok")
+    with pytest.raises(Refused, match="dns is ok"):
+        check_expectation(
+            status_of(desk.reader, seen), "destroyed", allow_retained=True, graph=seen.graph
+        )
+
+
+def test_outputs_are_those_of_the_records_upstreams_first(desk: Desk) -> None:
+    """
+    Values as they are, sensitive ones by name only, and what is not `ok` marked as known last.
+    """
+    desk.has("network", status="ok", outputs={"id": "n-1", "none": None}, sensitive_outputs=("pw",))
+    desk.has("server", status="error", outputs={"ports": [80]})
+    document = outputs_of(desk.reader, outline())
+    text = outputs_text(document, Paper(now=START, width=80, color=False))
+
+    assert [row.step for row in document.steps] == ["network", "server", "dns"]
+    assert document.steps[0].outputs == {"id": "n-1", "none": None}
+    assert text.splitlines() == [
+        'network.id = "n-1"',
+        "network.none = null",
+        "network.pw = (sensitive)",
+        "server.ports = [80]  (was known)",
+    ]

@@ -14,7 +14,13 @@ from orchestrator.app.inspection.read_context import (
 )
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import BlueprintSummary
-from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
+from orchestrator.domain.documents.documents import (
+    OutputsDocument,
+    StatusDocument,
+    StatusListDocument,
+    StepOutputs,
+    StepState,
+)
 from orchestrator.domain.record.record import NextCommand, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.states import (
@@ -93,6 +99,34 @@ def status_of_all(
         declared = {(summary.blueprint, summary.environment) for summary in summaries}
         documents += left_over(context, declared)
     return StatusListDocument(project=project, blueprints=tuple(documents))
+
+
+def outputs_of(
+    reader: ReadContext, outline: BlueprintSummary, steps: Collection[str] | None = None
+) -> OutputsDocument:
+    """
+    The outputs that the records of a blueprint in an environment know; with ``steps`` only theirs.
+    """
+    records = reader.records(outline)
+    rows = []
+    for step in outline.graph.order:
+        record = records.get(step)
+        if steps is None or step in steps:
+            rows.append(
+                StepOutputs(
+                    step=step,
+                    target=str(outline.target(step)),
+                    status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
+                    outputs=record.outputs if record else {},
+                    sensitive_outputs=record.sensitive_outputs if record else (),
+                )
+            )
+    return OutputsDocument(
+        project=reader.project,
+        blueprint=outline.blueprint,
+        environment=outline.environment,
+        steps=tuple(rows),
+    )
 
 
 def left_over(reader: ReadContext, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:

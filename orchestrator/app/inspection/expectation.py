@@ -4,6 +4,7 @@ What a pipeline expects of a blueprint: ``status --expect``.
 
 from __future__ import annotations
 
+from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.errors import Refused
@@ -12,13 +13,18 @@ GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 
 
 def check_expectation(
-    document: StatusDocument, expected: str | None, *, allow_retained: bool = False
+    document: StatusDocument,
+    expected: str | None,
+    *,
+    allow_retained: bool = False,
+    graph: Graph | None = None,
 ) -> None:
     """
     Refused where the expectation does not hold; None expects nothing.
 
     ``ok`` is about the verdict. ``destroyed`` holds if every target is destroyed or absent, or with
-    ``allow_retained`` retained and its review not overdue, and nothing is in doubt or orphaned.
+    ``allow_retained`` retained and its review not overdue, and nothing is in doubt or orphaned. By
+    ``graph``, what such a retained step needs may be there too: a destroy keeps it.
     """
     if expected is None:
         return
@@ -39,8 +45,9 @@ def check_expectation(
             "expectation", f"{where} is not {expected}: in doubt in {', '.join(doubtful)}"
         )
     if expected == "destroyed":
-        left = [_left(row, allow_retained=allow_retained) for row in document.steps]
-        odd = [said for said in left if said]
+        kept = _needed_by_retained(document, graph) if allow_retained and graph else frozenset()
+        left = {row.step: _left(row, allow_retained=allow_retained) for row in document.steps}
+        odd = [said for step, said in left.items() if said and step not in kept]
     elif str(document.verdict) == expected:
         odd = [said for row in document.steps if (said := _undone(row))]
     else:
@@ -49,6 +56,21 @@ def check_expectation(
         raise Refused(
             "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(odd)}"
         )
+
+
+def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str]:
+    """
+    The steps that are ok, and stay because a retained step needs them.
+    """
+    retained = [
+        row.step
+        for row in document.steps
+        if row.status is StepStatus.RETAINED and not row.review_overdue and row.step in graph
+    ]
+    needed = {up for step in retained for up in graph.upstreams(step)}
+    return frozenset(
+        row.step for row in document.steps if row.step in needed and row.status is StepStatus.OK
+    )
 
 
 def _undone(row: StepState) -> str:

@@ -51,12 +51,28 @@ def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tupl
     """
     chosen = match_steps(deployment, options, verb)
     check_at(options, chosen)
+    if verb != "retry":  # it takes over the targets of its run, whose steps are selected with them
+        check_addresses(options, chosen)
     if verb != "destroy":
         return chosen
     if any(hook_of(name) for name in chosen):
         return chosen
     left_out = deployment.graph.select(options.exclude) if options.exclude else ()
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
+
+
+def check_addresses(options: RunOptions, selected: Sequence[str]) -> None:
+    """
+    Usage where addresses to replace or to target are given for anything but one step: several steps
+    may have the same.
+    """
+    named = [name for name in ("replace", "targets") if getattr(options.plan, name)]
+    if named and len(selected) != 1:
+        option = {"replace": "--replace", "targets": "--target"}[named[0]]
+        raise Usage(
+            f"{option} is about one step, and {len(selected)} are selected",
+            hint="name the step with --step",
+        )
 
 
 def check_at(options: RunOptions, selected: Sequence[str]) -> None:
@@ -75,6 +91,11 @@ def check_approval(deployment: Deployment, request: RunRequest, selected: Sequen
     ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
     environment was not named. What changes only records needs no approval.
     """
+    confirm = request.options.confirm
+    if confirm is not None and confirm != deployment.environment and not deployment.protected:
+        raise Usage(
+            f"--confirm {confirm} does not name the environment, which is {deployment.environment}"
+        )
     if not request.mutates:
         return
     where = f"{deployment.blueprint}/{deployment.environment}"

@@ -40,7 +40,8 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     SettledDoubt,
 )
-from orchestrator.errors import OrchestratorError
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, ShowPlan
 
 Direction = Literal["apply", "destroy"]
@@ -111,6 +112,27 @@ class StepPlan:
         return not (
             self.changed or self.journal.changes or self.journal.outputs or self.dropped or forgets
         )
+
+
+def _check_addresses_known(
+    target: str, options: PlanOptions, journal: Journal, before: PulledState
+) -> None:
+    """
+    Invalid where an address to replace or to target is neither in the provider state nor planned:
+    the engine would silently do nothing about it.
+    """
+    known = {*(item.address for item in before.objects), *(c.address for c in journal.changes)}
+    problems = [
+        Problem(f"{target}: there is no object {address}", hint=did_you_mean(address, known))
+        for address in (*options.replace, *options.targets)
+        if "data." not in address and not any(_within(item, address) for item in known)
+    ]
+    if problems:
+        raise Invalid(problems)
+
+
+def _within(address: str, wanted: str) -> bool:
+    return address == wanted or address.startswith((f"{wanted}[", f"{wanted}."))
 
 
 def write_variables(
@@ -230,6 +252,7 @@ def _checked_plan(
     accepted = wishes.accept_vanished
     destroying = made.direction == "destroy"
     prepared.bindings.check_lineage(made.target, before)
+    _check_addresses_known(made.target, wishes, journal, before)
     moved = check(made.target, record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)

@@ -93,11 +93,14 @@ class Graph:
         The steps that the patterns name without the excluded ones, in order; no patterns: all.
 
         A pattern is a name or glob; ``S+`` adds the dependents, ``+S`` the upstreams. Usage where
-        one matches nothing.
+        one matches nothing, or nothing is left.
         """
         chosen = self._matching(patterns) if patterns else set(self._needs)
         left_out = self._matching(exclude)
-        return tuple(step for step in self._order if step in chosen and step not in left_out)
+        selected = tuple(step for step in self._order if step in chosen and step not in left_out)
+        if left_out and not selected:
+            raise Usage("no step is selected", hint="everything that is named is excluded too")
+        return selected
 
     def _matching(self, patterns: Iterable[str]) -> set[str]:
         found: set[str] = set()

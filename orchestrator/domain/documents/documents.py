@@ -285,6 +285,32 @@ class GraphDocument(JsonDocument):
     steps: tuple[GraphStep, ...]
 
 
+class StepOutputs(JsonModel):
+    """
+    The outputs of a step that its newest record knows; the values of ``sensitive_outputs`` are in
+    the provider state only.
+    """
+
+    step: Word
+    target: Word
+    status: StepStatus
+    outputs: dict[str, Json] = Field(default_factory=dict)
+    sensitive_outputs: tuple[Word, ...] = ()
+
+
+class OutputsDocument(JsonDocument):
+    """
+    The outputs of the steps of a blueprint, upstreams first. Those of a step that is not ``ok`` are
+    what was known last.
+    """
+
+    schema_: Literal["orchestrator.outputs/1"] = Field("orchestrator.outputs/1", alias="schema")
+    project: Word
+    blueprint: Word
+    environment: Word
+    steps: tuple[StepOutputs, ...]
+
+
 class EngineDocument(JsonDocument):
     """
     The engine that would be used: ``program`` is the argv that starts it.

@@ -1,0 +1,97 @@
+"""
+The standard streams: closed ones are opened on nothing, and what cannot be written is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+#: The variables by which CI systems tell that they read commands from a job's output.
+_RUNNERS = ("GITHUB_ACTIONS", "GITEA_ACTIONS", "FORGEJO_ACTIONS", "TF_BUILD")
+_COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:[A-Za-z])|(#)(?=#(?:\[|vso\[))")
+
+
+def break_workflow_commands(text: str) -> str:
+    """
+    The text with a space in each of what a CI runner would take for a command: what a provider says
+    must not steer the job.
+
+    >>> break_workflow_commands("::error file=x::no\\n  ::stop-commands::y ##[error]z ##vso[a]b")
+    ': :error file=x::no\\n  : :stop-commands::y # #[error]z # #vso[a]b'
+    """
+    return _COMMAND.sub(r"\1\2 ", text)
+
+
+class WatchedStream:
+    """
+    A text stream that remembers the error by which its output was lost. Under a CI runner what is
+    written holds no ``commands`` for it.
+    """
+
+    def __init__(self, stream: TextIO, *, commands: bool = True) -> None:
+        self._stream = stream
+        self._commands = commands
+        self.lost: OSError | None = None
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text if self._commands else break_workflow_commands(text))
+        except OSError as exc:
+            self.lost = exc
+            raise
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as exc:
+            self.lost = exc
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def open_missing() -> None:
+    """
+    Open the null device for each standard stream that is closed. Else the next file that is opened
+    would get its number, and what is meant for a terminal would be written into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+@contextmanager
+def watched_streams(*, json: bool) -> Iterator[WatchedStream]:
+    """
+    Watch stdout and stderr while the body runs; gives stdout. ``json`` is never changed: no line of
+    it begins as a command does.
+    """
+    before = sys.stdout, sys.stderr
+    under_runner = any(os.environ.get(name) for name in _RUNNERS)
+    stdout = WatchedStream(sys.stdout, commands=json or not under_runner)
+    sys.stdout = cast(TextIO, stdout)
+    sys.stderr = cast(TextIO, WatchedStream(sys.stderr, commands=not under_runner))
+    try:
+        yield stdout
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def silence(stream: TextIO) -> None:
+    """
+    Let nothing more be written: Python's own flush at exit must not fail.
+    """
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):
+        return  # a stream without a file has nothing that could be lost

@@ -1,0 +1,49 @@
+"""
+How a person at the terminal is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.approval import TerminalApprover
+from orchestrator.cli.signals import StopSignals
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"),
+    [("yse\nyes\n", True), ("?\nno\n", False), ("\n", False), ("ja\n", False), ("all\n", True)],
+)
+def test_a_typo_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str, agreed: bool
+) -> None:
+    """
+    Only yes, y, no, n and all answer; nobody there any more is a no.
+    """
+    (tmp_path / "typed").write_text(typed)
+    with (tmp_path / "typed").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert TerminalApprover(StopSignals()).agree("apply x: 1 change") is agreed
+
+
+def test_what_is_typed_ahead_approves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An answer that was there before its question is dropped.
+    """
+    master, slave = pty.openpty()
+    os.write(master, b"yes\n")
+    with os.fdopen(slave) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        stop = StopSignals()
+        timer = threading.Timer(1.0, stop.note, (signal.SIGTERM, None))
+        timer.start()
+        assert TerminalApprover(stop).agree("destroy x: 1 change") is False
+        timer.cancel()
+    os.close(master)
