@@ -85,7 +85,7 @@ def command(
             check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
         return 0
     outline = load_summary(project, BlueprintSelection(blueprint, environment))
-    selected = outline.graph.select(steps, exclude) if steps or exclude else None
+    selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
     with composition.open_read_context(project, outline) as reader:
         document = status_of(reader, outline, selected)
         if expect is not None:

@@ -24,7 +24,7 @@ def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple
     graph = deployment.graph
     if options.orphaned:
         graph = graph.subset(deployment.orphans)
-    return graph.select(options.steps, options.exclude)
+    return graph.select_some(options.steps, options.exclude)
 
 
 def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:

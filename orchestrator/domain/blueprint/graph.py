@@ -93,12 +93,18 @@ class Graph:
         The steps that the patterns name without the excluded ones, in order; no patterns: all.
 
         A pattern is a name or glob; ``S+`` adds the dependents, ``+S`` the upstreams. Usage where
-        one matches nothing, or nothing is left.
+        one matches nothing.
         """
         chosen = self._matching(patterns) if patterns else set(self._needs)
         left_out = self._matching(exclude)
-        selected = tuple(step for step in self._order if step in chosen and step not in left_out)
-        if left_out and not selected:
+        return tuple(step for step in self._order if step in chosen and step not in left_out)
+
+    def select_some(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
+        """
+        The same; Usage where the exclusions leave nothing.
+        """
+        selected = self.select(patterns, exclude)
+        if exclude and not selected:
             raise Usage("no step is selected", hint="everything that is named is excluded too")
         return selected
 
