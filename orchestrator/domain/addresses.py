@@ -14,6 +14,8 @@ _ADDRESS = re.compile(
     rf"(?P<resource>(?:module\.{_NAME}(?:{_KEY})?\.)*(?P<type>{_NAME})\.{_NAME})(?P<key>{_KEY})?"
 )
 
+_DATA_SOURCE = re.compile(rf"(?:module\.{_NAME}(?:{_KEY})?\.)*data\.")
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -48,6 +50,16 @@ def parse_address(text: str) -> Address:
     if found is None:
         return Address(text, text, text.partition(".")[0])
     return Address(text, found["resource"], found["type"], _key(found["key"]))
+
+
+def is_data_source(address: str) -> bool:
+    """
+    Whether an address is that of a data source.
+
+    >>> is_data_source('module.net["a"].data.aws_vpc.this'), is_data_source("aws_vpc.data")
+    (True, False)
+    """
+    return _DATA_SOURCE.match(address) is not None
 
 
 def _key(bracketed: str | None) -> str | None:

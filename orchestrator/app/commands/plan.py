@@ -21,12 +21,13 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
-from orchestrator.domain.record.record import Fault, PlannedAction
+from orchestrator.domain.record.record import Diagnostic, Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.errors import EngineFailed, OrchestratorError, Refused, worst
 
@@ -118,7 +119,7 @@ class _Planner:
             row = self._planned(self.steps.roots[name])
         except OrchestratorError as exc:
             waits_for = self._unapplied_upstreams(name)
-            if isinstance(exc, EngineFailed) and exc.phase == "plan" and waits_for:
+            if waits_for and _is_unread(exc):
                 # What it reads may be what the upstream makes: only then can that be told.
                 said = self.services.masker.mask(exc.message)
                 reason = f"cannot be planned before {', '.join(waits_for)}: {said}"
@@ -267,3 +268,17 @@ def _evidence(scratch: Path, step: str) -> Path:
     place = scratch / step
     place.mkdir(mode=0o700, exist_ok=True)
     return place
+
+
+def _is_unread(exc: OrchestratorError) -> bool:
+    """
+    Whether a plan failed because data sources could not be read, and for nothing else.
+    """
+    if not isinstance(exc, EngineFailed) or exc.phase != "plan":
+        return False
+    errors = [
+        found
+        for found in exc.diagnostics
+        if isinstance(found, Diagnostic) and found.severity == "error"
+    ]
+    return bool(errors) and all(is_data_source(found.address or "") for found in errors)
