@@ -279,7 +279,7 @@ def test_a_damaged_page_is_found_by_the_probe(path: Path) -> None:
     [
         ("record = '{'", "entry 1 of web/prod/network cannot be read"),
         ("record = replace(record, 'operation/1', 'operation/2')", "schema 'orch.*operation/2'"),
-        ("record = replace(record, '\"sequence\":1', '\"sequence\":3')", "holds entry 3"),
+        ("record = replace(record, '\"sequence\":1', '\"sequence\":3')", "checksum"),
         ("record = x'ff'", "cannot be read|decode"),
     ],
 )

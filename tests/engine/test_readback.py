@@ -156,7 +156,7 @@ def test_a_readback_changes_nothing_but_the_record(scene: Scene) -> None:
     assert scene.after == scene.before
     assert list(scene.place.project.own.rglob(".private-*")) == []
     assert scene.record["status"] == "error"
-    assert (scene.early.code, scene.late.code) == (11, 11)
+    assert (scene.early.code, scene.late.code) == (11, 11), scene.late.said
 
 
 def test_what_was_found_is_offered_to_be_adopted(scene: Scene) -> None:

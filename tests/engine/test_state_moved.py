@@ -197,13 +197,13 @@ def test_a_moved_serial_is_told_and_recorded(story: Story) -> None:
         ("gone_back", "serial_back"),
         ("other_lineage", "lineage"),
         ("other_place", "backend_changed"),
-        ("unrecorded", "unrecorded_state"),
+        ("unrecorded", "state_of_another"),
     ],
 )
 def test_another_state_than_the_recorded_one_is_refused(story: Story, act: str, code: str) -> None:
     """
-    A serial that went back, another lineage, another place, objects without a record: refused by
-    that name, with neither objects, state nor record touched.
+    A serial that went back, another lineage, another place, a state that another target is bound
+    to: refused by that name, with neither objects, state nor record touched.
     """
     assert getattr(story, act).refusal == code
 

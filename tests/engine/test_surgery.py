@@ -75,7 +75,8 @@ def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     assert ended.code == 0, ended.said
     failed, marker, restored, reconciled = project.history(STEP)[1:]
     assert (marker["status"], marker["active_command"]) == ("running", "import")
-    assert marker["resources"]["planned"] == [{"address": SPARE, "action": "import"}]
+    (planned,) = marker["resources"]["planned"]
+    assert (planned["address"], planned["action"]) == (SPARE, "import")
     assert restored["status"] == "error"
     assert restored["error"] == failed["error"]
     assert [doubt["address"] for doubt in restored["resources"]["in_doubt"]] == [SPARE]
@@ -445,7 +446,8 @@ def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cl
     assert applied.last_run()["arguments"]["words"] == ["state", "rm", SPARE]
     again = applied.run("apply", "shop", "--yes")
     assert again.code == 11
-    assert f"create again what has left the provider state: {SPARE}" in " ".join(again.out.split())
+    said = " ".join(again.said.split())
+    assert f"the provider state does not hold what the record knows: {SPARE}" in said
     assert len(ids(cloud)) == 2
 
 

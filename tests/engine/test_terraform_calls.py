@@ -493,13 +493,15 @@ def test_a_plain_text_error_becomes_a_diagnostic(tmp_path: Path, spec: CallSpec)
 
 def test_an_error_in_no_known_form_is_passed_on(tmp_path: Path, spec: CallSpec) -> None:
     """
-    A crash on stderr is not lost: its last lines are messages.
+    A crash on stderr is not lost: its first line is the diagnostic.
     """
     engine = scripted_engine(tmp_path, "import sys; sys.stderr.write('panic: nil\\n'); sys.exit(2)")
 
     answer = engine.call(Plan(tmp_path / "p"), spec, stop=Stop(), observe=nobody)
 
-    assert answer.messages == (LogLine("panic: nil"),)
+    (message,) = answer.messages
+    assert isinstance(message, DiagnosticMessage)
+    assert message.diagnostic.summary == "the engine crashed: panic: nil"
 
 
 def test_the_engine_outlives_us(tmp_path: Path, spec: CallSpec) -> None:

@@ -27,7 +27,7 @@ from tests.fakes.entries import ACTOR, NETWORK, entry
 STAMP = EntryStamp(at=START, entry_id="next", actor=ACTOR)
 OBJECT = ObjectRef(address="fc.a", type="fc", provider="p", id="srv-1")
 FIRST = entry(resources=Resources(inventory=(OBJECT,)), outputs={"n": 1.0, "t": "ü"})
-SECOND = observed(FIRST, {}, STAMP)
+SECOND = observed(FIRST, {}, STAMP).model_copy(update={"previous_checksum": FIRST.own_checksum()})
 
 
 def test_an_entry_is_read_back_as_it_was_written() -> None:

@@ -32,9 +32,7 @@ def record_entry(services: Services, entry: OperationRecord) -> OperationRecord:
 
     Law: no record, no mutation.
     """
-    entry = redacted(entry, services.masker)
-    services.store.append(entry)
-    return entry
+    return _append(services, redacted(entry, services.masker))
 
 
 def record_outcome(services: Services, outcome: OperationRecord) -> OperationRecord:
@@ -49,8 +47,7 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
     outcome = redacted(outcome, services.masker)
     for wait in (*PATIENCE, None):
         try:
-            services.store.append(outcome)
-            break
+            return _append(services, outcome)
         except Fenced:
             write_late_outcome(services, outcome)
             raise
@@ -58,7 +55,20 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
             if wait is None:
                 raise _spooled(services, outcome, exc) from exc
             services.clock.sleep(wait)
-    return outcome
+    raise AssertionError("the last try returns or raises")
+
+
+def _append(services: Services, entry: OperationRecord) -> OperationRecord:
+    """
+    Append an entry with the checksum of the one before it, as the store holds that one: in memory
+    it may have been weighed against newer evidence.
+    """
+    before = services.store.newest(entry.target.target) if entry.sequence > 1 else None
+    follows = before is not None and before.sequence == entry.sequence - 1
+    checksum = before.own_checksum() if before is not None and follows else None
+    entry = entry.model_copy(update={"previous_checksum": checksum})
+    services.store.append(entry)
+    return entry
 
 
 def write_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
@@ -130,7 +140,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
         if (target.blueprint, target.environment) != ours:
             continue
         try:
-            services.store.append(outcome)
+            _append(services, outcome)
             drop_saved_states(services, outcome)
             services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")
         except Fenced:

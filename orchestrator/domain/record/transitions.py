@@ -89,7 +89,7 @@ def _next(
         "entry_id": stamp.entry_id,
         "updated_at": stamp.at,
         "actor": stamp.actor,
-        "previous_checksum": previous.own_checksum() if previous else None,
+        "previous_checksum": None,  # told by the store when the entry is appended
     }
     known: EntryChanges = facts.changes() if facts else {}
     updates: EntryChanges = {**known, **changes, **header}
