@@ -164,12 +164,11 @@ def test_roots_made_by_hand_come_under_one_blueprint(project: Project, tmp_path:
     """
     project.write("modules/object/main.tf", MODULE)
     project.write("blueprints/roots.yaml", ROOTS)
-    state = plain(project, tmp_path / "plain")
     places = ("legacy/network", "legacy/deep/servers", "other/dns")
-    for place in places:
+    for place in places:  # each root was applied on its own: a copied state would be another's
         file = project.root / f"{place}.tfstate"
         file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(state, file)
+        shutil.copy(plain(project, tmp_path / "plain" / place), file)
 
     refused = project.run("adopt", "roots", "--json")
     accepted = project.run("adopt", "roots", "--json", "--accept-changes", "ticket 7")
