@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from orchestrator.domain.record.record import Fault, Json
+import pytest
+
+from orchestrator.domain.record.record import Doubt, Fault, Json, Readback
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, StepFacts
 from orchestrator.domain.recovery.next_commands import EndedCommand, StepAdvice, after_run
@@ -104,3 +107,46 @@ def test_while_another_run_is_going_on_the_same_command_waits() -> None:
 
     assert [shlex.split(item.command)[3] for item in found] == ["apply", "recover"]
     assert found[0].command.endswith("--wait")
+
+
+@pytest.mark.parametrize(
+    ("adoptable", "settling", "offered"),
+    [
+        (True, 0, ["--adopt s.a=1 --forget s.a", "--forget s.a"]),
+        (True, 40, ["--adopt s.a=1 --forget s.a"]),
+        (False, 0, ["--forget s.a"]),
+        (False, 40, []),
+    ],
+)
+def test_while_a_request_may_be_under_way_nothing_is_said_to_be_missing(
+    adoptable: bool, settling: float, offered: list[str]
+) -> None:
+    """
+    Law: evidence before a person's word.
+    What is adopted exists, so its doubt is closed at once; what nobody can say yet is asked again.
+    """
+    readback = Readback(
+        verdict="exists",
+        method="identity",
+        ids=("1",),
+        adoptable=adoptable,
+        why="its answer",
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        ownership="found",
+    )
+    doubts = (Doubt(address="s.a", action="create", why="its answer was lost", readback=readback),)
+    resources = entry().resources.model_copy(update={"in_doubt": doubts})
+    item = failed(StepFacts(settling=settling), resources=resources)
+
+    found = after_run(ended("reconcile", is_orphaned=True), [item])
+
+    asked = "orchestrator -C ../infra reconcile web -e prod --step server"
+    answers = [
+        x.command.removeprefix(f"{asked} ").removesuffix(" --reason WHY")
+        for x in found
+        if " --reason WHY" in x.command
+    ]
+    assert answers == offered
+    assert [x.why for x in found if "ask again in 40 s" in x.why] == (
+        [] if offered else ["ask again in 40 s, when no request can be under way any more"]
+    )

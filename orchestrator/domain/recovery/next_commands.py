@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from orchestrator.domain.record.record import NextCommand, OperationRecord, Retention
 from orchestrator.domain.record.states import NOTHING_THERE, Status
@@ -177,7 +178,7 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
             yield from _answers(item)
         elif item.advice.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
             yield _recommended(item)
-        elif ended.verb != "reconcile" or not _has_been_asked(item):
+        elif ended.verb != "reconcile" or not _has_been_asked(item) or not any(_answers(item)):
             plain.append(item)
     if plain:
         wait = max(item.context.facts.settling for item in plain)
@@ -238,11 +239,23 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
     from orchestrator.domain.provider_query.readback import doubt_options  # only where there is one
 
     for options, why in doubt_options(item.context.doubts):
-        if "--forget" in options and item.context.facts.settling:
+        if item.context.facts.settling and _says_missing(options):
             continue  # refused while a request may be under way
         words = (*item.context.step_options, *options, "--reason", "WHY")
         command = command_line(item.context.blueprint, "reconcile", *words)
         yield NextCommand(command=command, why=why)
+
+
+def _says_missing(options: Sequence[str]) -> bool:
+    """
+    Whether an object is forgotten that is not adopted in the same command.
+    """
+    said = list(pairwise(options))
+    adopted = [word for flag, word in said if flag == "--adopt"]
+    return any(
+        flag == "--forget" and not any(item.startswith(f"{word}=") for item in adopted)
+        for flag, word in said
+    )
 
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
