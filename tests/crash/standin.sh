@@ -48,11 +48,20 @@ plan() {
     no,there) action=delete ;;
     *) action= ;;
     esac
+    add=0 remove=0
+    case $action in
+    create) add=1 ;;
+    delete) remove=1 ;;
+    esac
     if [ "$action" ]; then
         say planned_change "\"change\": {\"resource\": $resource, \"action\": \"$action\"}"
         say outputs "\"outputs\": {\"id\": {\"sensitive\": false, \"action\": \"$action\"}}"
     fi
+    say change_summary "\"changes\": {\"add\": $add, \"change\": 0, \"remove\": $remove, \"operation\": \"plan\"}"
     echo "{\"serial\": \"$(field serial "$state")\", \"action\": \"$action\", ${variables#?}" >"$out"
+    case $*,$action in
+    *-detailed-exitcode*,?*) exit 2 ;;
+    esac
 }
 
 apply() {

@@ -198,7 +198,7 @@ CASES: tuple[Case, ...] = (
         "objects are in doubt, and nothing but a person can tell",
         lambda context: bool(context.doubts),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
-        prefers=(_R.MANUAL,),
+        prefers=(_R.MANUAL, _R.RECONCILE),
         refused_as="in_doubt",
     ),
     Case(
