@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -84,7 +85,7 @@ class SequenceMemory:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         make_private(self._file.parent)
-        with self._file.with_suffix(".lock").open("a") as lock:
+        with open(self._file.with_suffix(".lock"), "a", opener=_private_opener) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -95,6 +96,10 @@ class SequenceMemory:
         }
         document = {"schema": _SCHEMA, "store": self._url, "targets": targets}
         write_durably(self._file, json.dumps(document, indent=2).encode())
+
+
+def _private_opener(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _seen(record: OperationRecord) -> SeenEntry:

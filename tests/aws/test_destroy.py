@@ -11,7 +11,7 @@ import pytest
 
 from tests.aws.cloud import Aws, Shop, configuration
 from tests.engine.watched_engine import Watched, watched
-from tests.project import Ended
+from tests.project import Ended, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -90,7 +90,7 @@ class Estate:
 def estate(whole_cloud: Aws, tmp_path_factory: pytest.TempPathFactory) -> Estate:
     whole_cloud.empty()
     root = tmp_path_factory.mktemp("estate")
-    shop = Shop(root / "project", whole_cloud)
+    shop = Shop(root / "project", whole_cloud, engine=require_engine("terraform"))
     return Estate(shop, whole_cloud, watched(shop, root / "engine"))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.aws.cloud import Aws, Shop, configuration
 from tests.engine.watched_engine import Watched, watched
+from tests.project import require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -104,7 +105,7 @@ class Lost:
 def lost(whole_cloud: Aws, tmp_path_factory: pytest.TempPathFactory) -> Lost:
     whole_cloud.empty()
     root: Path = tmp_path_factory.mktemp("lost")
-    shop = Shop(root / "project", whole_cloud)
+    shop = Shop(root / "project", whole_cloud, engine=require_engine("terraform"))
     return Lost(shop, whole_cloud, watched(shop, root / "engine"))
 
 

@@ -123,9 +123,10 @@ def test_the_engine_ends_a_destroy_without_the_tool(tmp_path: Path, an_engine: s
 def test_a_killed_engine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
     """
     The engine gets SIGKILL during a create: `error`, the create in doubt, exit 11, also the next
-    time; once somebody has looked and says so, the next apply goes on.
+    time; once somebody has looked and says so, after the settling time, the next apply goes on.
     """
     pair = Pair(tmp_path, an_engine)
+    (pair.root / "orchestrator.yaml").write_text("settle_seconds: 0\n", "utf-8")
     process = pair.start_held("apply")
     provisioners = set(pair.engine_session("one")) - {pair.engine("one")}
     kill([pair.engine("one")])
