@@ -65,9 +65,14 @@ def test_only_a_marker_leads_to_running() -> None:
 def test_destroyed_comes_only_from_a_confirmed_absence() -> None:
     """
     Law: destroyed means confirmed.
-    Nothing but GONE leads to destroyed.
+    Nothing but GONE leads to destroyed from another status.
     """
-    leading = {t for t, moves in TABLE.items() if Status.DESTROYED in moves.values()}
+    leading = {
+        trigger
+        for trigger, moves in TABLE.items()
+        for status, after in moves.items()
+        if after is Status.DESTROYED and status is not Status.DESTROYED
+    }
     assert leading == {Trigger.GONE}
 
 

@@ -131,7 +131,7 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
         (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.ERROR
     ),
     Trigger.SETTLE: {Status.ERROR: Status.OK, Status.OK: Status.OK},
-    Trigger.OBSERVE: {s: s for s in (Status.OK, Status.ERROR, Status.RETAINED)},
+    Trigger.OBSERVE: {s: s for s in Status if s is not Status.RUNNING},
     Trigger.RETAIN: {Status.OK: Status.RETAINED, Status.RETAINED: Status.RETAINED},
     Trigger.RELEASE: {Status.RETAINED: Status.OK},
 }
