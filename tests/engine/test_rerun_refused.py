@@ -185,6 +185,7 @@ def test_a_run_whose_machine_was_lost_is_retried_from_another(
     tool = project.start("apply", "chain", "--yes")
     engine.wait_until_held("apply", tool)
     kill_with_engine(project, tool, "apply")
+    engine.release("apply")
     lost = project.record("first")["run_id"]
     other = Project(tmp_path / "other", engine=project.environ["ORCHESTRATOR_ENGINE"])
     other.own.mkdir()
