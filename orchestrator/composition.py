@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.summary import BlueprintSummary
-    from orchestrator.domain.record.record import Claim, OperationRecord
+    from orchestrator.domain.record.record import OperationRecord
+    from orchestrator.domain.record.run_record import Claim
     from orchestrator.ports.engine import EngineInfo
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken

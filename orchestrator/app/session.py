@@ -16,17 +16,13 @@ from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
 from orchestrator.domain.record.record import (
     Action,
-    Claim,
     EngineRef,
     Fault,
-    InFlight,
     Json,
-    Lease,
     Lineage,
     OperationRecord,
-    RunRecord,
-    StepRun,
 )
+from orchestrator.domain.record.run_record import Claim, InFlight, Lease, RunRecord, StepRun
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.redaction import redacted
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.record.record import ProcessIdentity, RunRecord
+    from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
 
 
 class RunFiles(Protocol):

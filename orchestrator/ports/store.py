@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.record.record import Claim, Lease, OperationRecord
+    from orchestrator.domain.record.record import OperationRecord
+    from orchestrator.domain.record.run_record import Claim, Lease
     from orchestrator.domain.target import Target
 
 

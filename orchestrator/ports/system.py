@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.references import Resolved
     from orchestrator.domain.events.events import Event, PlanReady
-    from orchestrator.domain.record.record import Check, ProcessIdentity
+    from orchestrator.domain.record.record import Check
+    from orchestrator.domain.record.run_record import ProcessIdentity
     from orchestrator.domain.record.states import Liveness
 
 

@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from orchestrator.domain.record.record import Claim, Lease, OperationRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry
 

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.record.record import Claim, Lease, OperationRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_names import parse_name, path_name

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.record.record import Claim, Json, Lease, OperationRecord
+from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.schema import migrations, queries

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from orchestrator.domain.record.record import ProcessIdentity, RunRecord
+from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.file_names import file_name
 from orchestrator.stores.private_files import make_private, write_durably

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.domain.record.record import Claim, Json, Lease, OperationRecord
+from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.database import Database, readable_errors

@@ -17,8 +17,8 @@ from orchestrator.domain.record.record import (
     Fault,
     HookResult,
     Readback,
-    StepRun,
 )
+from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.errors import Reason

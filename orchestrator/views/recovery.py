@@ -12,7 +12,7 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     RemedyDocument,
 )
-from orchestrator.domain.record.record import InFlight
+from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.views.formats import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc

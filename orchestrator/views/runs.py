@@ -13,7 +13,8 @@ from orchestrator.domain.documents.documents import (
     RunsDocument,
 )
 from orchestrator.domain.documents.run import AttemptEvidence, RunDocument
-from orchestrator.domain.record.record import Actor, RunRecord
+from orchestrator.domain.record.record import Actor
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.views.formats import (
     STATUS_STYLE,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.record.record import NextCommand
+from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.views.formats import duration, exit_meaning
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table

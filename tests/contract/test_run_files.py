@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.record.record import RunRecord, Source
+from orchestrator.domain.record.record import Source
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.runs import RunDirectory
 from tests.fakes.clock import START

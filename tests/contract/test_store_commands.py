@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.commands.store import check_store, copy_store, export_store, import_store
-from orchestrator.domain.record.record import Claim
+from orchestrator.domain.record.run_record import Claim
 from orchestrator.domain.target import Target
 from orchestrator.errors import Busy, Fenced, Invalid
 from orchestrator.ports.store import OperationStore

@@ -7,15 +7,13 @@ from __future__ import annotations
 from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, RunFacts
 from orchestrator.domain.record.record import (
     Actor,
-    Claim,
     Json,
-    Lease,
     OperationRecord,
-    ProcessIdentity,
     ProviderState,
     Source,
     TargetRef,
 )
+from orchestrator.domain.record.run_record import Claim, Lease, ProcessIdentity
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from tests.fakes.clock import START

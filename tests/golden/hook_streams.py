@@ -17,14 +17,8 @@ from orchestrator.domain.events.events import (
     PlanReady,
     RunFinished,
 )
-from orchestrator.domain.record.record import (
-    Absence,
-    CheckedObject,
-    Doubt,
-    Fault,
-    HookResult,
-    NextCommand,
-)
+from orchestrator.domain.record.record import Absence, CheckedObject, Doubt, Fault, HookResult
+from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import Status, StepStatus, Verdict
 from tests.golden.samples import DNS, EARLIER, NETWORK, state, status
 from tests.golden.streams import (

@@ -19,15 +19,14 @@ from orchestrator.domain.record.record import (
     Attempt,
     Doubt,
     Fault,
-    InFlight,
     Json,
     ManualSearch,
-    NextCommand,
     OperationRecord,
     Readback,
     Resources,
     Retention,
 )
+from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import offers

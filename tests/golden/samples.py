@@ -38,20 +38,17 @@ from orchestrator.domain.record.record import (
     Doubt,
     EngineRef,
     Fault,
-    InFlight,
     Lineage,
     ManualSearch,
-    NextCommand,
     ObjectRef,
     OutputOrigin,
     PlannedAction,
     Readback,
     Retention,
-    RunRecord,
     Source,
-    StepRun,
     Verification,
 )
+from orchestrator.domain.record.run_record import InFlight, NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
 from orchestrator.views.engine import engine_text

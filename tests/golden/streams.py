@@ -32,12 +32,11 @@ from orchestrator.domain.record.record import (
     Diagnostic,
     Doubt,
     Fault,
-    NextCommand,
     PlannedAction,
     Readback,
-    StepRun,
     Verification,
 )
+from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 
 START = datetime(2026, 7, 15, 3, 12, 0, tzinfo=UTC)

@@ -36,7 +36,7 @@ from orchestrator.cli.main import cli
 from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.events.events import RunFinished
-from orchestrator.domain.record.record import ProcessIdentity
+from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process.identity import SystemProcesses

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from orchestrator.domain.record.record import Claim, OperationRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import Claim
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
 from orchestrator.ports.store import OperationStore

@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import assess, not_deleted
-from orchestrator.domain.record.record import InFlight, Resources
+from orchestrator.domain.record.record import Resources
+from orchestrator.domain.record.run_record import InFlight
 from tests.fakes.clock import START
 from tests.fakes.journals import journal, planned, refs, state
 

@@ -18,7 +18,8 @@ from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.events.events import StepFinished
-from orchestrator.domain.record.record import OperationRecord, Retention, StepRun
+from orchestrator.domain.record.record import OperationRecord, Retention
+from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports.engine import Apply, Push

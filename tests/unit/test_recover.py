@@ -20,18 +20,20 @@ from orchestrator.domain.record.record import (
     Attempt,
     Doubt,
     Fault,
-    InFlight,
     Json,
-    Lease,
     Phase,
-    ProcessIdentity,
     Readback,
     Resources,
     Retention,
-    RunRecord,
     Source,
-    StepRun,
     Verification,
+)
+from orchestrator.domain.record.run_record import (
+    InFlight,
+    Lease,
+    ProcessIdentity,
+    RunRecord,
+    StepRun,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus
 from orchestrator.domain.recovery.hints import PHASE_HINTS

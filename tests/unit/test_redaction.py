@@ -26,10 +26,10 @@ from orchestrator.domain.record.record import (
     Readback,
     RecordModel,
     Resources,
-    RunRecord,
     Source,
     Verification,
 )
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.redaction import redacted, redaction_of
 from orchestrator.domain.text import Json, Word
 from tests.fakes.clock import START

@@ -28,7 +28,7 @@ from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.stored_deployment import parse_deployment
 from orchestrator.domain.events.events import Note, RunFinished
-from orchestrator.domain.record.record import RunRecord
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import Refused

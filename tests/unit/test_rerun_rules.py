@@ -13,11 +13,10 @@ from orchestrator.domain.record.record import (
     Fault,
     Json,
     OperationRecord,
-    RunRecord,
     Source,
-    StepRun,
     Verification,
 )
+from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
     Blocker,

@@ -26,7 +26,7 @@ from orchestrator.domain.documents.run import (
     RunDocument,
     teardown_report,
 )
-from orchestrator.domain.record.record import RunRecord
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem
 

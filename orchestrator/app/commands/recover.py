@@ -23,7 +23,8 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     StepEvidence,
 )
-from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord
+from orchestrator.domain.record.record import Fault, OperationRecord
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise

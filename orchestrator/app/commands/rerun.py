@@ -28,7 +28,8 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import ModuleSource, stored_snapshot
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id
-from orchestrator.domain.record.record import Lineage, OperationRecord, RunRecord, StepRun
+from orchestrator.domain.record.record import Lineage, OperationRecord
+from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import (
     Blocker,

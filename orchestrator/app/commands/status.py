@@ -21,8 +21,9 @@ from orchestrator.domain.documents.documents import (
     StepOutputs,
     StepState,
 )
-from orchestrator.domain.record.record import NextCommand, OperationRecord
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.retention import is_overdue
+from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import (
     NOTHING_THERE,
     READY,

@@ -20,14 +20,8 @@ from orchestrator.domain.documents.store import (
     StoreCheckDocument,
     StoreCopyDocument,
 )
-from orchestrator.domain.record.record import (
-    Actor,
-    Claim,
-    Lease,
-    OperationRecord,
-    UnreadableRecord,
-    parse_record,
-)
+from orchestrator.domain.record.record import Actor, OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.errors import Busy, Invalid, OrchestratorError, Problem, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 from orchestrator.ports.system import Clock, Ids, Processes

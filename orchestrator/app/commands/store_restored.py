@@ -8,7 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.domain.record.record import Claim, OperationRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import Claim
 
 
 class RestoredStore(Protocol):

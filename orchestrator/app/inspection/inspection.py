@@ -19,15 +19,9 @@ from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
-from orchestrator.domain.record.record import (
-    Fault,
-    InFlight,
-    OperationRecord,
-    RunRecord,
-    UnreadableRecord,
-    parse_record,
-)
+from orchestrator.domain.record.record import Fault, OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.retention import retention
+from orchestrator.domain.record.run_record import InFlight, RunRecord
 from orchestrator.domain.record.state_lock import (
     PASSING_LOCKS,
     RunPeriod,

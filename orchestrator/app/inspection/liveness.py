@@ -12,7 +12,8 @@ from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.target import hook_kind, hook_step_name
 
 if TYPE_CHECKING:
-    from orchestrator.domain.record.record import Lease, OperationRecord, ProcessIdentity
+    from orchestrator.domain.record.record import OperationRecord
+    from orchestrator.domain.record.run_record import Lease, ProcessIdentity
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.store import OperationStore
     from orchestrator.ports.system import Processes

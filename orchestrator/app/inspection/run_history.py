@@ -11,7 +11,8 @@ from functools import cached_property
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import BlueprintSummary
-from orchestrator.domain.record.record import Fault, OperationRecord, RunRecord, StepRun
+from orchestrator.domain.record.record import Fault, OperationRecord
+from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.recovery.rerun_rules import (
     APPLYING,
     Blocker,

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.record.record import OperationRecord, RunRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.recovery.rerun_rules import (
     Blocker,
     deployment_blob,

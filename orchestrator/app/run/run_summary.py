@@ -17,15 +17,8 @@ from orchestrator.app.session import Session
 from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.events.events import LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.record import (
-    Doubt,
-    Fault,
-    Json,
-    NextCommand,
-    OperationRecord,
-    Phase,
-    StepRun,
-)
+from orchestrator.domain.record.record import Doubt, Fault, Json, OperationRecord, Phase
+from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise

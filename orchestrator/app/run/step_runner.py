@@ -25,7 +25,8 @@ from orchestrator.app.steps.settling import RecalledInputs, settle
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import StateObservation
-from orchestrator.domain.record.record import Resources, StepRun
+from orchestrator.domain.record.record import Resources
+from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.target import hook_kind, hook_of, hook_step_name, shown_step

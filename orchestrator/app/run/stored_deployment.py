@@ -12,7 +12,7 @@ from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.content_blobs import store_lock_file, store_once, store_snapshot
 from orchestrator.domain.blueprint.stored_deployment import content_digest, stored_form
-from orchestrator.domain.record.record import StepRun
+from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, lock_blob
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot

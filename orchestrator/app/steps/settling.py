@@ -23,11 +23,11 @@ from orchestrator.domain.record.record import (
     Attempt,
     Check,
     Fault,
-    InFlight,
     OperationRecord,
     PlannedAction,
     Verification,
 )
+from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.record.transitions import restored
 from orchestrator.errors import Busy, Refused

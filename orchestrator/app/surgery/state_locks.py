@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure
-from orchestrator.domain.record.record import OperationRecord, ProcessIdentity
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.state_lock import (
     PASSING_LOCKS,
     RunPeriod,

@@ -19,15 +19,14 @@ from orchestrator.domain.record.record import (
     Doubt,
     Fault,
     HookResult,
-    InFlight,
     Json,
     Lineage,
-    NextCommand,
     OutputOrigin,
     PlannedAction,
     Retention,
     Verification,
 )
+from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 from orchestrator.domain.text import Word
 

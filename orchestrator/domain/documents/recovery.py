@@ -15,13 +15,12 @@ from orchestrator.domain.record.record import (
     Attempt,
     Command,
     Fault,
-    InFlight,
     Lineage,
-    NextCommand,
     Readback,
     Retention,
     Verification,
 )
+from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.text import Word

@@ -11,15 +11,9 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
-from orchestrator.domain.record.record import (
-    Absence,
-    Doubt,
-    ObjectRef,
-    Retention,
-    RunRecord,
-    StepRun,
-)
+from orchestrator.domain.record.record import Absence, Doubt, ObjectRef, Retention
 from orchestrator.domain.record.retention import is_overdue
+from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.text import Word
 

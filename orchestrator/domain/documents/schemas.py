@@ -27,7 +27,8 @@ from orchestrator.domain.documents.store import (
     StoreCheckDocument,
     StoreCopyDocument,
 )
-from orchestrator.domain.record.record import OperationRecord, RunRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import RunRecord
 
 DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "operation": OperationRecord,

@@ -17,10 +17,9 @@ from orchestrator.domain.record.record import (
     Doubt,
     Fault,
     Lineage,
-    NextCommand,
     PlannedAction,
-    StepRun,
 )
+from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.text import Word
 

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from orchestrator.domain.record.record import NextCommand, OperationRecord, Retention
+from orchestrator.domain.record.record import OperationRecord, Retention
+from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line

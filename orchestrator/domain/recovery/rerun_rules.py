@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.record.record import OperationRecord, RunRecord, StepRun
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.errors import Reason
 

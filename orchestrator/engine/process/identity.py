@@ -13,7 +13,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from orchestrator.domain.record.record import ProcessIdentity
+from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process.wrapper import is_zombie, session_members, start_ticks
 

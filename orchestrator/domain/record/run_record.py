@@ -1,0 +1,152 @@
+"""
+What a run leaves beside the records of its targets: its run record, its claim and its lease.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from orchestrator.domain.record.record import (
+    Absence,
+    Action,
+    Actor,
+    Doubt,
+    EngineRef,
+    Fault,
+    Json,
+    Lineage,
+    ObjectRef,
+    RecordModel,
+    ReleasedObject,
+    Retention,
+    Source,
+    Verification,
+)
+from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.text import Word
+
+
+class StepRun(RecordModel):
+    """
+    What became of a step in a run.
+
+    ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
+    from; a step that was skipped as ok has them only if it was done from this very deployment.
+    ``remaining`` are, after a destroy, the objects of a target that is not gone; ``released`` those
+    that this run let go. ``hint`` says what
+    to do about ``error``, where the error brought a hint of its own.
+    """
+
+    step: Word
+    target: Word
+    status: StepStatus
+    blocked_by: tuple[Word, ...] = ()
+    reason: str | None = None
+    attempts: int = 0
+    sequence: int | None = None
+    error: Fault | None = None
+    last_error: str | None = None
+    hint: str | None = None
+    absence: Absence | None = None
+    verification: Verification | None = None
+    created: tuple[Word, ...] = ()
+    updated: tuple[Word, ...] = ()
+    replaced: tuple[Word, ...] = ()
+    deleted: tuple[Word, ...] = ()
+    not_attempted: tuple[Word, ...] = ()
+    in_doubt: tuple[Doubt, ...] = ()
+    directory: Word | None = None
+    module_digest: Word | None = None
+    lock_digest: Word | None = None
+    retained: Retention | None = None
+    remaining: tuple[ObjectRef, ...] = ()
+    released: tuple[ReleasedObject, ...] = ()
+
+
+class RunRecord(RecordModel):
+    """
+    ``run.json``: one invocation that may mutate. Finished runs are never edited.
+
+    ``deployment`` is the digest of the stored deployment of an applying run. ``orphaned`` are,
+    after a destroy, the targets that are alive and no longer in the blueprint.
+    """
+
+    schema_: Word = Field(default="orchestrator.run/1", alias="schema")
+    run_id: Word
+    project: Word
+    blueprint: Word
+    environment: Word
+    command: Word
+    arguments: dict[Word, Json] = {}
+    actor: Actor
+    reason: str | None = None
+    lineage: Lineage | None = None
+    source: Source
+    engine: EngineRef | None = None
+    skipped_preflight: str | None = None
+    deployment: Word | None = None
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    error: Fault | None = None
+    steps: tuple[StepRun, ...] = ()
+    orphaned: tuple[Word, ...] = ()
+
+    def to_json(self) -> str:
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+class ProcessIdentity(RecordModel):
+    """
+    A process, in a way that survives pid reuse. ``started`` is in kernel clock ticks since boot.
+    """
+
+    host: Word
+    boot_id: Word
+    pid: int
+    pid_namespace: Word
+    started: int
+
+
+class Claim(RecordModel):
+    """
+    The right to mutate a blueprint in an environment: one run at a time.
+    """
+
+    blueprint: Word
+    environment: Word
+    run_id: Word
+    command: Word
+    owner: ProcessIdentity
+    actor: Actor
+    taken_at: datetime
+
+
+class InFlight(RecordModel):
+    target: Word
+    address: Word
+    action: Action
+    started_at: datetime
+
+
+class Lease(RecordModel):
+    """
+    Who runs and what is under way. ``age`` is the seconds since the heartbeat by the store's clock;
+    it is filled in when the lease is read.
+    """
+
+    run_id: Word
+    owner: ProcessIdentity
+    in_flight: tuple[InFlight, ...] = ()
+    age: float = 0.0
+
+
+class NextCommand(RecordModel):
+    """
+    A command the reader may run next, and what it is for.
+    """
+
+    command: str
+    why: str
