@@ -35,7 +35,9 @@ def parse_plan(text: str) -> PlanContent:
             if change.get("mode", "managed") != "managed":
                 continue
             address = change["address"]
-            actions += _actions(address, change["change"])
+            found = _actions(address, change["change"])
+            deposed = change.get("deposed") or None
+            actions += [item.model_copy(update={"deposed": deposed}) for item in found]
             if change.get("previous_address") not in (None, address):
                 moved[address] = change["previous_address"]
         known = {item.address for item in actions}
@@ -61,12 +63,13 @@ def _words(change: dict[str, Any]) -> tuple[str, ...]:
 
 def _actions(address: str, change: dict[str, Any]) -> list[PlannedAction]:
     words = _words(change)
+    importing = (change.get("importing") or {}).get("id")
     if sorted(words) == ["create", "delete"]:
-        return [PlannedAction(address=address, action="replace")]
+        return [PlannedAction(address=address, action="replace", importing=importing)]
     found = [_action(address, word) for word in words if word not in _NO_ACTION]
     if change.get("importing") and not found:
-        return [PlannedAction(address=address, action="import")]
-    return found
+        return [PlannedAction(address=address, action="import", importing=importing)]
+    return [item.model_copy(update={"importing": importing}) for item in found]
 
 
 def _action(address: str, word: str) -> PlannedAction:

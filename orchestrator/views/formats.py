@@ -155,7 +155,9 @@ def planned(actions: Iterable[PlannedAction]) -> str:
     """
     numbers: dict[Action, int] = {}
     for item in actions:
-        numbers[item.action] = numbers.get(item.action, 0) + 1
+        both = item.imports and item.action != "import"  # taken in, and then changed
+        for action in (item.action, *(("import",) if both else ())):
+            numbers[action] = numbers.get(action, 0) + 1
     order = (action for action in SYMBOLS if action in numbers)
     words = {"noop": "move"}  # nothing but the address of such an object changes
     counted = (f"{numbers[action]} to {words.get(action, action)}" for action in order)

@@ -110,6 +110,7 @@ def counts_text(step: StepRun) -> str:
     What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing.
     """
     numbers = (
+        (step.imported, "imported"),
         (step.created, "created"),
         (step.updated, "updated"),
         (step.replaced, "replaced"),
@@ -262,6 +263,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
         rows: list[list[Part]] = []
         uncertain = {item.address for item in doubts}
         for label, items in (
+            ("imported", step.imported),
             ("created", step.created),
             ("updated", step.updated),
             ("replaced", step.replaced),

@@ -104,7 +104,8 @@ def _drift(page: Page, drifted: Sequence[PlannedAction], *, indent: int) -> None
 def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> None:
     for item in actions:
         symbol = SYMBOLS[item.action]
+        taken = f" (imported from {item.importing})" if item.importing else ""
         moved = f" (moved from {item.previous_address})" if item.previous_address else ""
         word = f" ({item.engine_word})" if item.engine_word else ""
         mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
-        page.line(mark, f"{item.address}{moved}{word}", indent=indent, hang=6)
+        page.line(mark, f"{item.name}{taken}{moved}{word}", indent=indent, hang=6)

@@ -80,7 +80,58 @@ def test_a_replacement_that_left_the_old_one_behind_is_none(swapped: Project, cl
 
     assert apply(swapped, "two") == 0
     assert [server.name for server in cloud.servers()] == ["two"]
-    assert resources(swapped)["deleted"] == ["fakecloud_server.this"]
+    assert resources(swapped)["deleted"] == [deposed(found)]
+
+
+def deposed(found: dict[str, Any]) -> str:
+    """
+    The name of the deposed object in an inventory.
+    """
+    (key,) = (item["deposed"] for item in found["inventory"] if item["deposed"])
+    return f"fakecloud_server.this (deposed {key})"
+
+
+def test_a_deposed_object_has_a_line_of_its_own(swapped: Project, cloud: Cloud) -> None:
+    """
+    Beside its successor at the same address: in what is alive, in the plan of a destroy, in what
+    that did, each with its id in the record.
+    """
+    name = deposed(resources(swapped))
+    planned = swapped.ok("plan", "swap", "--destroy")
+    actions = swapped.ok("plan", "swap", "--destroy", "--json").document["steps"][0]["actions"]
+
+    assert "2 to delete" in planned.out and name in planned.out, planned.out
+    assert sorted(item["deposed"] or "" for item in actions) == ["", name[-9:-1]]
+    cloud.arm("delete", "two", "delete_fails")
+    ended = swapped.run("destroy", "swap", "--yes", "--json")
+    assert ended.row["deleted"] == [name]
+    (alive,) = ended.events[-1]["alive"]
+    assert alive["objects"] == ["fakecloud_server.this"]
+
+
+def test_a_deposed_object_whose_delete_lost_its_answer_leaves_the_state(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    The next apply changes nothing but the provider state, which keeps what its refresh dropped
+    until then: it is applied under a marker, and the object is told as vanished, with its id.
+    """
+    project.write("modules/things/main.tf", REQUIRED + MAIN)
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
+    apply(project, "one")
+    (one,) = cloud.servers()
+    cloud.arm("delete", "one", "lost_answer")
+    apply(project, "two")
+    assert len(resources(project)["inventory"]) == 2
+
+    assert apply(project, "two") == 0
+
+    found = resources(project)
+    assert [item["deposed"] for item in found["inventory"]] == [None]
+    assert [(item["id"], item["how"]) for item in found["released"]] == [(one.id, "vanished")]
+    assert project.history("things")[-2]["status"] == "running"
+    assert apply(project, "two") == 0
+    assert project.history("things")[-2]["status"] == "ok"
 
 
 def test_what_is_found_beside_another_object_cannot_be_adopted(

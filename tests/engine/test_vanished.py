@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import provide
+from tests.engine.readback_project import REQUIRED
 from tests.project import Project
 
 pytestmark = pytest.mark.engine
@@ -276,3 +277,28 @@ def test_each_provider_configuration_answers_for_its_own_objects(
     assert (ended.code, faults["blind"]["code"]) == (4, "vanished"), ended.said
     assert project.entries("blind") == before
     assert project.record("seeing")["status"] == "destroyed"
+
+
+def test_what_is_gone_from_cloud_and_module_leaves_the_inventory(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    Deleted by hand, and its block removed: the plan changes nothing, and is applied all the same.
+    The object is told once, as vanished with its id, and is never again called alive.
+    """
+    block = 'resource "fakecloud_server" "{0}" {{ name = "{0}" }}\n'
+    both = REQUIRED + block.format("one") + block.format("two")
+    project.write("modules/objects/main.tf", both)
+    project.ok("apply", "pair", "--yes", "--accept-vanished", "other objects now")
+    (two,) = (server for server in cloud.servers() if server.name == "two")
+    cloud.delete_out_of_band("two")
+    project.write("modules/objects/main.tf", REQUIRED + block.format("one"))
+
+    ended = project.ok("apply", "pair", "--yes", "--json")
+    again = project.ok("apply", "pair", "--yes", "--json")
+
+    found = project.record("objects")["resources"]
+    assert [item["address"] for item in found["inventory"]] == ["fakecloud_server.one"]
+    assert [(item["id"], item["how"]) for item in ended.row["released"]] == [(two.id, "vanished")]
+    assert again.row["released"] == []
+    assert project.history("objects")[-1]["previous_status"] == "ok"

@@ -27,11 +27,13 @@ PROVIDER = "registry.terraform.io/test/fakecloud"
 
 def planned(*items: str) -> tuple[PlannedAction, ...]:
     """
-    Planned actions from texts such as "create a.b".
+    Planned actions from texts such as "create a.b" and "delete a.b deposed=d1".
     """
     return tuple(
-        PlannedAction.model_validate({"action": action, "address": address})
-        for action, address in (item.split() for item in items)
+        PlannedAction.model_validate(
+            {"action": action, "address": address, **dict(mark.split("=") for mark in marks)}
+        )
+        for action, address, *marks in (item.split() for item in items)
     )
 
 

@@ -191,6 +191,20 @@ CASES = [
         before=["s.a id-2", "s.a id-1 deposed=d1"], sorted_as={"deleted": ["s.a"]},
     ),
     Case(
+        "a plan that names the deposed object tells the two deletes at an address apart",
+        ["delete s.a", "delete s.a deposed=d1"],
+        ["began delete s.a", "done delete s.a", "began delete s.a", "failed delete s.a"],
+        state(["s.a id-2"]), before=["s.a id-2", "s.a id-1 deposed=d1"],
+        sorted_as={"deleted": ["s.a (deposed d1)"], "failed": ["s.a"]},
+    ),
+    Case(
+        "of two deletes at an address that were cut, each in the state is in doubt",
+        ["delete s.a", "delete s.a deposed=d1"],
+        ["began delete s.a", "began delete s.a"],
+        state(["s.a id-2", "s.a id-1 deposed=d1"]),
+        before=["s.a id-2", "s.a id-1 deposed=d1"], whole=False, doubt=["s.a", "s.a"],
+    ),
+    Case(
         "with nothing left of the journal an update or a delete may still be under way",
         ["update s.a", "delete s.b", "delete s.c"], [], state(["s.a id-1", "s.b id-2"]),
         before=["s.a id-1", "s.b id-2", "s.c id-3"], whole=False, doubt=["s.a", "s.b"],

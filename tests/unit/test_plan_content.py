@@ -55,6 +55,34 @@ def actions(content: PlanContent) -> list[tuple[str, str]]:
     return [(item.address, item.action) for item in content.actions]
 
 
+def test_a_plan_tells_what_it_imports_and_which_object_is_deposed() -> None:
+    """
+    Two objects at one address, and one that is taken in and changed.
+    """
+    gone: dict[str, Any] = {"address": "s.a", "change": {"actions": ["delete"]}}
+    taken = {"actions": ["update"], "importing": {"id": "i-1"}}
+
+    content = parse_plan(
+        json.dumps(
+            {
+                "resource_changes": [
+                    gone,
+                    {**gone, "deposed": "d1"},
+                    {"address": "s.b", "change": taken},
+                    {"address": "s.c", "change": {**taken, "actions": ["no-op"]}},
+                ]
+            }
+        )
+    )
+
+    assert [(item.name, item.action, item.importing) for item in content.actions] == [
+        ("s.a", "delete", None),
+        ("s.a (deposed d1)", "delete", None),
+        ("s.b", "update", "i-1"),
+        ("s.c", "import", "i-1"),
+    ]
+
+
 def test_a_replacement_that_forgets_is_read_from_the_plan_file() -> None:
     """
     The stream calls it a no-op, the exit code a change: the plan file tells of both its parts.

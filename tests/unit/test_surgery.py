@@ -11,6 +11,7 @@ import pytest
 from orchestrator.app.surgery.requested_operations import check_settled, proven_objects
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.adoption import type_of
 from orchestrator.domain.record.doubts import StateObservation, settle_doubts
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
@@ -30,7 +31,6 @@ from orchestrator.domain.record.surgery import (
     managing_address,
     same_content,
     surgery_ended,
-    type_of,
 )
 from orchestrator.domain.record.transitions import mark
 from orchestrator.errors import Refused, Usage

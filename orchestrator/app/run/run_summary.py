@@ -182,9 +182,12 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     found = []
     for record in records:
         doubts = record.resources.in_doubt
-        uncertain = {doubt.address for doubt in doubts}
+        uncertain = {doubt.address for doubt in doubts} | {(d.address, d.id) for d in doubts}
         certain = tuple(
-            ref.address for ref in record.resources.inventory if ref.address not in uncertain
+            ref.name
+            for ref in record.resources.inventory
+            if (ref.address, ref.id) not in uncertain
+            and (ref.deposed or ref.address not in uncertain)
         )
         is_vanished = record.target.step in vanished
         if certain or doubts:

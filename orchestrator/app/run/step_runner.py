@@ -425,5 +425,5 @@ def _fates(found: Resources, verb: str) -> dict[str, tuple[str, ...]]:
     """
     names = ["deleted", "not_attempted"]
     if verb != "destroy":
-        names += ["created", "updated", "replaced"]
+        names += ["imported", "created", "updated", "replaced"]
     return {name: getattr(found, name) for name in names}

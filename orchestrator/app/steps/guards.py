@@ -406,7 +406,7 @@ def _reconcile(record: OperationRecord) -> str:
 
 
 def _named(objects: Iterable[ObjectRef]) -> str:
-    return ", ".join(f"{ref.address} ({ref.id})" if ref.id else ref.address for ref in objects)
+    return ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in objects)
 
 
 def _some(names: Iterable[str]) -> str:

@@ -194,15 +194,19 @@ def plan_step(
         if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
             raise failure(result, "plan", services.stop)
         journal = Journal.of(result.messages, whole=result.complete)
-        # The event stream is a summary. Where it does not add up to what the engine says of the
-        # plan, the plan itself is asked; what is not understood even then counts as a change.
-        changed = result.exit_code == CHANGES
-        if not adds_up(result.messages, changed=changed):
-            content = _content(services, prepared, evidence, file, name)
-            journal = journal.with_content(content)
         before = services.engine.state_in_plan(file)
         if before is None:
             before = pull(services, prepared.work_dir, evidence, f"pull-before-{name}")
+        # The event stream is a summary. Where it does not add up to what the engine says of the
+        # plan, or does not tell a deposed object from its successor, the plan itself is asked; what
+        # is not understood even then counts as a change.
+        changed = result.exit_code == CHANGES
+        displaced = any(item.deposed for item in before.objects)
+        if displaced or not adds_up(result.messages, changed=changed):
+            content = _content(services, prepared, evidence, file, name)
+            journal = journal.with_content(content)
+        # What the plan imports is in its copy of the state already, and nobody has it yet.
+        before = before.without({item.address for item in journal.planned if item.imports})
         return _UnjudgedPlan(direction, target, file, journal, before, run_id, changed)
 
     try:

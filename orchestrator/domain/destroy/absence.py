@@ -203,7 +203,7 @@ def describe_remaining(findings: Iterable[AbsenceFinding]) -> str:
     What the provider still has, with ids; empty for nothing.
     """
     return ", ".join(
-        f"{item.ref.address} ({item.ref.id})" if item.ref.id else item.ref.address
+        f"{item.ref.name} ({item.ref.id})" if item.ref.id else item.ref.name
         for item in findings
         if item.state in ("remaining", "terminating")
     )

@@ -7,7 +7,7 @@ Addresses are Terraform resource instance addresses; times are UTC; actions are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -275,3 +275,11 @@ class PulledState:
     @property
     def addresses(self) -> frozenset[str]:
         return frozenset(item.address for item in self.objects)
+
+    def without(self, addresses: Collection[str]) -> PulledState:
+        """
+        The same without the objects at these addresses.
+        """
+        return replace(
+            self, objects=tuple(item for item in self.objects if item.address not in addresses)
+        )

@@ -104,37 +104,44 @@ class _Assessment:
         self.ids_after = {item.address: item.id for item in live if item.deposed is None}
         self.kept = {(item.address, item.id) for item in live}
         self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
-        self.doubts: dict[ObjectAction, Doubt] = {}
+        self.doubts: dict[tuple[str, Action], Doubt] = {}
         cut = any(_CANCELED in error.summary for error in journal.errors)
         self.orderly = journal.extent == "complete" and not cut
 
     def resources(self) -> Resources:
         fates: dict[str, dict[str, None]] = {name: {} for name in _RESULTS}
         for item in self.changes:
-            address, parts = item.address, ENGINE_ACTIONS[item.action]
+            address, name, parts = item.address, item.name, ENGINE_ACTIONS[item.action]
             keys = [(address, part) for part in parts]
             done = {part for part in parts if self._done(item, part)}
-            if any(key in self.journal.errored or self._failed_silently(key, done) for key in keys):
-                fates["failed"][address] = None
+            errs = any(
+                key in self.journal.errored or self._failed_silently(key, done) for key in keys
+            )
+            if errs and not (done and self._is_one_of_several(item)):
+                fates["failed"][name] = None
             if item.action == "replace" and done == {"create", "delete"}:
-                fates["replaced"][address] = None
+                fates["replaced"][name] = None
             else:
                 for part in done:
-                    fates[f"{part}d"][address] = None
+                    fates[f"{part}d"][name] = None
             began = any(key in self.journal.began for key in keys)
             if not began and not done and self.journal.extent == "complete":
-                fates["not_attempted"][address] = None
+                fates["not_attempted"][name] = None
             for part in parts:
                 self._doubt(item, part)
             self._doubt_left(item)
         return Resources(
             planned=self.planned,
             journal=self.journal.extent,
+            imported=tuple(p.address for p in self.planned if p.imports and self._arrived(p)),
             tainted=self.tainted,
             in_doubt=tuple(self.doubts.values()),
             inventory=inventory(self.state) if self.state is not None else self.before,
             **{name: tuple(addresses) for name, addresses in fates.items()},
         )
+
+    def _arrived(self, item: PlannedAction) -> bool:
+        return item.address in self.present and item.address not in self.ids_before
 
     def _failed_silently(self, key: ObjectAction, done: Collection[Action]) -> bool:
         """
@@ -170,15 +177,26 @@ class _Assessment:
             return bool(meant) and (reported or not meant & self.kept)
         if not meant & self.kept:
             return bool(meant)
-        return reported and (item.address, "delete") not in self.journal.unfinished
+        ended = reported and (item.address, "delete") not in self.journal.unfinished
+        return ended and not self._is_one_of_several(item)
+
+    def _is_one_of_several(self, item: PlannedAction) -> bool:
+        """
+        Whether the plan names deposed objects at its address: what the journal tells of the address
+        may be about any of them.
+        """
+        return any(other.deposed for other in self.changes if other.address == item.address)
 
     def _deleted_by(self, item: PlannedAction) -> set[tuple[str, str | None]]:
         """
-        The objects that a planned delete is about. Beside another action at its address it is
-        about the deposed ones; alone it may be about all that there are.
+        The objects that a planned delete is about. A plan of which only the event stream is known
+        does not name deposed ones: beside another action at its address a delete is about those;
+        alone it may be about all that there are.
         """
         at = [ref for ref in self.before if ref.address == item.address]
-        if item.action == "delete" and any(
+        if self._is_one_of_several(item):
+            at = [ref for ref in at if ref.deposed == item.deposed]
+        elif item.action == "delete" and any(
             other.address == item.address and other.action != "delete" for other in self.changes
         ):
             at = [ref for ref in at if ref.deposed is not None]
@@ -195,10 +213,11 @@ class _Assessment:
             return
         known_id = self.journal.completed.get(key) if part == "create" else None
         if part != "create":
-            kept = sorted(id_ for _, id_ in self._deleted_by(item) & self.kept if id_ is not None)
-            known_id = kept[0] if kept else self.ids_before.get(address)
+            meant = self._deleted_by(item)
+            known = sorted(id_ for _, id_ in meant & self.kept or meant if id_ is not None)
+            known_id = known[0] if known else self.ids_before.get(address)
         self.doubts.setdefault(
-            key,
+            (item.name, part),
             Doubt(
                 address=address,
                 action=part,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.domain.destroy.absence import absence, unconfirmed_objects, update_doubts
+from orchestrator.domain.record.adoption import unproven_imports
 from orchestrator.domain.record.assessment import assess, not_deleted
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import (
@@ -92,10 +93,11 @@ def conclude(
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
     made = {address for address, action in evidence.journal.completed if action == "create"}
+    adopted = (*marker.adopted, *unproven_imports(marker, before, evidence.state))
     changes: EntryChanges = {
         "resources": resources,
         # What an apply has replaced is its own now, though a name may be its id as before.
-        "adopted": tuple(item for item in marker.adopted if item.address not in made),
+        "adopted": tuple(item for item in adopted if item.address not in made),
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
         "verification": verification,
         "targets": marker.targets if left else (),
@@ -232,7 +234,7 @@ def _end_destroy(
     fault = engine_fault("destroy", evidence, doubts)
     if evidence.clean and not evidence.stopped:
         if remaining:
-            kept = ", ".join(item.address for item in remaining)
+            kept = ", ".join(item.name for item in remaining)
             code, said = "remaining", f"still in the provider state: {kept}"
         else:
             code, said = unconfirmed_reason(resources, findings)

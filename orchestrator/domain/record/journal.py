@@ -155,6 +155,7 @@ class Journal:
                         action=action,
                         previous_address=message.previous_address,
                         engine_word=message.engine_word,
+                        importing=message.importing,
                     )
                 case RefreshComplete(address):
                     refreshed.add(address)

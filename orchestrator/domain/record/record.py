@@ -141,16 +141,44 @@ class ProviderState(RecordModel):
     serial: int | None = None
 
 
+def object_name(address: str, deposed: str | None) -> str:
+    """
+    An object among those at its address.
+
+    >>> object_name("a.b", None), object_name("a.b", "8a1b2c3d")
+    ('a.b', 'a.b (deposed 8a1b2c3d)')
+    """
+    return f"{address} (deposed {deposed})" if deposed else address
+
+
 class PlannedAction(RecordModel):
     """
     A planned action of the engine; an object that only moves is a ``noop`` with its
-    ``previous_address``. ``engine_word`` is the engine's own for an unknown action.
+    ``previous_address``. ``engine_word`` is the engine's own for an unknown action. ``importing``
+    is the import id of an object that is taken into the provider state first; ``deposed`` is the
+    key of an object that its successor has displaced at the address.
     """
 
     address: Word
     action: Action
     previous_address: Word | None = None
     engine_word: Word | None = None
+    importing: Word | None = None
+    deposed: Word | None = None
+
+    @property
+    def name(self) -> str:
+        """
+        The object among those at its address.
+        """
+        return object_name(self.address, self.deposed)
+
+    @property
+    def imports(self) -> bool:
+        """
+        Whether it takes an object into the provider state.
+        """
+        return self.action == "import" or self.importing is not None
 
 
 class ObjectRef(RecordModel):
@@ -163,6 +191,13 @@ class ObjectRef(RecordModel):
     provider: Word
     id: Word | None = None
     deposed: Word | None = None
+
+    @property
+    def name(self) -> str:
+        """
+        The object among those at its address.
+        """
+        return object_name(self.address, self.deposed)
 
 
 class ManualSearch(RecordModel):
@@ -300,6 +335,7 @@ class Resources(RecordModel):
 
     planned: tuple[PlannedAction, ...] = ()
     journal: Literal["complete", "partial", "missing"] | None = None
+    imported: tuple[Word, ...] = ()
     created: tuple[Word, ...] = ()
     updated: tuple[Word, ...] = ()
     replaced: tuple[Word, ...] = ()

@@ -23,8 +23,8 @@ def forgotten_refs(marker: OperationRecord) -> tuple[ObjectRef, ...]:
     """
     The objects of a marker that its plan forgets: they leave provider state and live on.
     """
-    addresses = {item.address for item in marker.resources.planned if item.action == "forget"}
-    return tuple(ref for ref in marker.resources.inventory if ref.address in addresses)
+    names = {item.name for item in marker.resources.planned if item.action == "forget"}
+    return tuple(ref for ref in marker.resources.inventory if ref.name in names)
 
 
 def released_objects(
@@ -39,7 +39,7 @@ def released_objects(
     ids = {(item.type, item.id) for item in state.objects}
     doubted = {(doubt.address, doubt.id) for doubt in resources.in_doubt}
     forgotten = {(ref.address, ref.id) for ref in forgotten_refs(marker)}
-    removed = {item.address for item in marker.resources.planned if item.action in _REMOVING}
+    removed = {item.name for item in marker.resources.planned if item.action in _REMOVING}
     found = []
     for ref in marker.resources.inventory:
         key = (ref.address, ref.id)
@@ -48,7 +48,7 @@ def released_objects(
         if ref.id is None and ref.address in state.addresses:
             continue
         how: ReleaseReason = "forgotten" if key in forgotten else "vanished"
-        if how == "vanished" and ref.address in removed:
+        if how == "vanished" and ref.name in removed:
             continue
         found.append(
             ReleasedObject(

@@ -51,6 +51,7 @@ class StepRun(RecordModel):
     hint: str | None = None
     absence: Absence | None = None
     verification: Verification | None = None
+    imported: tuple[Word, ...] = ()
     created: tuple[Word, ...] = ()
     updated: tuple[Word, ...] = ()
     replaced: tuple[Word, ...] = ()

@@ -7,10 +7,10 @@ It never makes ``ok``: status and error are those from before, with what it did 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.adoption import imported_addresses, type_of, unproven_imports
 from orchestrator.domain.record.assessment import inventory, tainted
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, settle_doubts
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
@@ -25,8 +25,6 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.transitions import failed, restored, with_serial_of
-
-_KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
 
 
 def surgery_ended(
@@ -74,7 +72,7 @@ def surgery_ended(
         "provider_state": with_serial_of(marker.provider_state, state),
     }
     if state is not None:
-        changes["adopted"] = _unproven_imports(marker, before, state)
+        changes["adopted"] = unproven_imports(marker, before, state)
     return failed(marker, fault, changes, stamp, command=command)
 
 
@@ -85,7 +83,7 @@ def _provider_state_now(
     What the provider state holds now. An object that surgery took out of it lives on: it stays in
     the inventory, until an apply or reconcile asks for a reason.
     """
-    adopted = _unproven_imports(marker, before, state)
+    adopted = unproven_imports(marker, before, state)
     settled = _settled_by_surgery(marker, before, state, adopted)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
     resources = before.resources.model_copy(
@@ -133,17 +131,6 @@ def managing_address(state: PulledState, address: str, object_id: str) -> str | 
     return next(others, None)
 
 
-def type_of(address: str) -> str:
-    """
-    The resource type in an address.
-
-    >>> type_of('module.a["x.y"].aws_instance.this["k.z"]')
-    'aws_instance'
-    """
-    parts = _KEY.sub("", address).split(".")
-    return parts[-2] if len(parts) > 1 else ""
-
-
 def _wrong_object(
     marker: OperationRecord, before: OperationRecord | None, state: PulledState
 ) -> Fault | None:
@@ -152,7 +139,7 @@ def _wrong_object(
     address manages already.
     """
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
-    for address in _imported(marker):
+    for address in imported_addresses(marker):
         held = state.ids.get(address)
         twin = managing_address(state, address, held) if held else None
         doubt = doubts.get(address)
@@ -166,10 +153,6 @@ def _wrong_object(
     return None
 
 
-def _imported(marker: OperationRecord) -> tuple[str, ...]:
-    return tuple(p.address for p in marker.resources.planned if p.action == "import")
-
-
 def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     """
     Whether the provider state is another than when the marker was written.
@@ -177,41 +160,6 @@ def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     bound = marker.provider_state
     known = (bound.lineage, bound.serial) if bound else (None, None)
     return (state.lineage, state.serial if state.lineage else None) != known
-
-
-def _unproven_imports(
-    marker: OperationRecord, before: OperationRecord | None, state: PulledState
-) -> tuple[AdoptedObject, ...]:
-    """
-    The objects that the surgery imported and that nothing proves to be ours: neither a doubt about
-    that very object nor the inventory from before.
-    """
-    doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
-    ours = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
-    known = {(item.type, item.id) for item in before.adopted} if before else set()
-    adopted = []
-    for address in _imported(marker):
-        if address not in state.ids:
-            continue
-        id_, kind = state.ids[address], type_of(address)
-        doubt = doubts.get(address)
-        if (kind, id_) in ours | known or (doubt is not None and doubt.is_proven(id_)):
-            continue
-        readback = doubt.readback if doubt is not None and doubt.readback else None
-        same = readback is not None and id_ in readback.ids
-        adopted.append(
-            AdoptedObject(
-                address=address,
-                type=kind,
-                id=id_,
-                ownership=(readback.ownership if readback and same else None) or "found",
-                why=(readback.evidence if readback and same else None)
-                or "a person imported it; nothing proves that this target made it",
-                run_id=marker.run_id,
-                at=marker.updated_at,
-            )
-        )
-    return tuple(adopted)
 
 
 def _settled_by_surgery(
@@ -234,7 +182,7 @@ def _settled_by_surgery(
     look = StateObservation(
         at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=sound
     )
-    imported = _imported(marker)
+    imported = imported_addresses(marker)
     return tuple(
         item.model_copy(update={"how": "adopted"}) if item.doubt.address in imported else item
         for item in settle_doubts(before, look)

@@ -1,0 +1,75 @@
+"""
+Objects that a mutation takes into the provider state instead of making them.
+
+Law: not ours until proven.
+"""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.record import AdoptedObject, OperationRecord
+
+_KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
+
+
+def unproven_imports(
+    marker: OperationRecord, before: OperationRecord | None, state: PulledState | None
+) -> tuple[AdoptedObject, ...]:
+    """
+    The objects that the mutation of ``marker`` imported and that nothing proves to be ours: neither
+    a doubt about that very object nor the inventory from before.
+    """
+    if state is None:
+        return ()
+    doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
+    ours = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
+    known = {(item.type, item.id) for item in before.adopted} if before else set()
+    adopted = []
+    for address in imported_addresses(marker):
+        if address not in state.ids:
+            continue
+        id_, kind = state.ids[address], type_of(address)
+        doubt = doubts.get(address)
+        if (kind, id_) in ours | known or (doubt is not None and doubt.is_proven(id_)):
+            continue
+        readback = doubt.readback if doubt is not None and doubt.readback else None
+        same = readback is not None and id_ in readback.ids
+        adopted.append(
+            AdoptedObject(
+                address=address,
+                type=kind,
+                id=id_,
+                ownership=(readback.ownership if readback and same else None) or "found",
+                why=(readback.evidence if readback and same else None)
+                or f"{_imported_by(marker)}; nothing proves that this target made it",
+                run_id=marker.run_id,
+                at=marker.updated_at,
+            )
+        )
+    return tuple(adopted)
+
+
+def imported_addresses(marker: OperationRecord) -> tuple[str, ...]:
+    """
+    Where the mutation of ``marker`` takes objects into the provider state.
+    """
+    return tuple(item.address for item in marker.resources.planned if item.imports)
+
+
+def type_of(address: str) -> str:
+    """
+    The resource type in an address.
+
+    >>> type_of('module.a["x.y"].aws_instance.this["k.z"]')
+    'aws_instance'
+    """
+    parts = _KEY.sub("", address).split(".")
+    return parts[-2] if len(parts) > 1 else ""
+
+
+def _imported_by(marker: OperationRecord) -> str:
+    if marker.active_command == "import":
+        return "a person imported it"
+    return "an import block of the module took it in"

@@ -1,0 +1,124 @@
+"""
+``import`` blocks of a module: planned actions like any other, never objects that were there before.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.fakecloud import Cloud
+from tests.engine.readback_project import REQUIRED
+from tests.project import Project
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = """
+    version: 1
+    name: taken
+    steps:
+      things: {{module: ../modules/things, inputs: {{size: {size}}}}}
+"""
+IMPORTING = """
+    variable "size" {{ type = string }}
+
+    import {{
+      to = fakecloud_server.this
+      id = "{id}"
+    }}
+
+    resource "fakecloud_server" "this" {{
+      name = "legacy"
+      size = var.size
+    }}
+
+    resource "fakecloud_server" "beside" {{
+      name = "beside"
+    }}
+"""
+THIS, BESIDE = "fakecloud_server.this", "fakecloud_server.beside"
+
+
+@pytest.fixture
+def project(project: Project, cloud: Cloud) -> Project:
+    """
+    A server that plain use of the engine made, in a module that imports it.
+    """
+    directory = project.root / "plain"
+    project.write(
+        "plain/modules/things/main.tf",
+        REQUIRED + 'resource "fakecloud_server" "this" {\n  name = "legacy"\n}\n',
+    )
+    project.write(
+        "plain/blueprints/made.yaml",
+        "version: 1\nname: made\nsteps: {things: {module: ../modules/things}}\n",
+    )
+    elsewhere = Project(directory)
+    elsewhere.environ = project.environ
+    elsewhere.ok("apply", "made", "--yes")
+    write(project, cloud, size="small")
+    return project
+
+
+def write(project: Project, cloud: Cloud, *, size: str) -> None:
+    (server,) = (item for item in cloud.servers() if item.name == "legacy")
+    project.write("modules/things/main.tf", REQUIRED + IMPORTING.format(id=server.id))
+    project.write("blueprints/taken.yaml", BLUEPRINT.format(size=size))
+
+
+def test_a_new_step_imports_what_its_module_says(project: Project, cloud: Cloud) -> None:
+    """
+    Planned as an import, applied without `adopt`, recorded as taken in and not as made here.
+    """
+    planned = project.ok("plan", "taken")
+    document = project.ok("plan", "taken", "--json").document
+    applied = project.ok("apply", "taken", "--yes", "--json")
+
+    record = project.record("things")
+    actions = {item["address"]: item for item in document["steps"][0]["actions"]}
+    assert "1 to import" in planned.out and "imported from srv-" in planned.out
+    assert actions[THIS]["importing"] == cloud.servers()[0].id
+    assert (applied.row["imported"], applied.row["created"]) == ([THIS], [BESIDE])
+    assert record["status"] == "ok"
+    assert [item["address"] for item in record["adopted"]] == [THIS]
+    assert sorted(server.name for server in cloud.servers()) == ["beside", "legacy"]
+    assert project.ok("apply", "taken", "--yes", "--json").row["imported"] == []
+
+
+def test_an_import_that_changes_the_object_is_both(project: Project, cloud: Cloud) -> None:
+    """
+    Counted as an import and as an update, in plan and outcome.
+    """
+    write(project, cloud, size="large")
+
+    planned = project.ok("plan", "taken")
+    applied = project.ok("apply", "taken", "--yes", "--json")
+
+    assert "1 to update" in planned.out and "1 to import" in planned.out, planned.out
+    assert (applied.row["imported"], applied.row["updated"]) == ([THIS], [THIS])
+
+
+def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Cloud) -> None:
+    """
+    Nothing proves that this target made it: a destroy needs a reason for it.
+    """
+    project.ok("apply", "taken", "--yes")
+
+    refused = project.run("destroy", "taken", "--yes")
+
+    assert refused.code == 4 and "import block" in refused.said, refused.said
+    assert len(cloud.servers()) == 2
+    project.ok("destroy", "taken", "--yes", "--accept-adopted", "it is ours by contract")
+    assert not cloud.servers()
+
+
+def test_an_import_that_fails_leaves_no_record(project: Project, cloud: Cloud) -> None:
+    """
+    What is not there cannot be imported: nothing was begun, nothing is recorded.
+    """
+    cloud.delete_out_of_band("legacy")
+
+    ended = project.run("apply", "taken", "--yes")
+
+    assert ended.code == 10, ended.said
+    assert project.entries("things") == []
+    assert not cloud.servers()
