@@ -61,6 +61,7 @@ Reason = Literal[
     "reason_missing",
     "retained",
     "secret_needed",
+    "secret_not_at_hand",
     "serial_back",
     "settling",
     "several_runs",

@@ -45,6 +45,16 @@ _ELSEWHERE: Mapping[str, str] = {
     "-force": "provider state of another lineage, or an older one, is not pushed",
 }
 
+#: Commands that print addresses, versions and schemas, and no values of the target.
+_WITHOUT_VALUES = frozenset(
+    {
+        "force-unlock", "get", "graph", "modules", "providers", "providers lock",
+        "providers mirror", "providers schema", "state list", "state mv", "state push",
+        "state replace-provider", "state rm", "taint", "untaint", "validate", "version",
+        "workspace list", "workspace show",
+    }
+)  # fmt: skip
+
 _FAMILIES = ("metadata", "providers", "state", "workspace")
 _TAKE_VARIABLES = ("import", "plan", "refresh")
 
@@ -101,6 +111,13 @@ class EngineCommand:
     @property
     def takes_variables(self) -> bool:
         return self.name in _TAKE_VARIABLES
+
+    @property
+    def prints_values(self) -> bool:
+        """
+        Whether what it prints may hold values of inputs, outputs or objects.
+        """
+        return self.name not in _WITHOUT_VALUES
 
     def words(self, *options: str) -> tuple[str, ...]:
         """

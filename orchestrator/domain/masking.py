@@ -24,9 +24,11 @@ from orchestrator.domain.text import Json
 
 MARK = "(sensitive)"
 
-_SHORTEST = 4  # characters of a text, digits of a number
+SHORTEST = 4  # characters of a text, digits of a number
 _SHORTEST_WITHIN_BASE64 = 6
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+
+_STRUCTURE = re.compile(r'\s*[\[{"]')
 
 #: Secrets by their shape, each after words of which one is in every text that holds it (looking
 #: for a word is a hundred times as fast). The group ``keep`` is what stays readable before it.
@@ -91,7 +93,8 @@ class Masker:
 
     def add(self, value: Json) -> None:
         """
-        Treat every leaf of ``value`` as sensitive from now on; keys of objects are not.
+        Treat every leaf of ``value`` as sensitive from now on, also where a text holds JSON; keys
+        of objects are not.
         """
         texts, numbers = _leaves(value)
         forms = {form for text in texts for part in _parts(text) for form in _forms(part)}
@@ -176,7 +179,7 @@ def _either(words: Iterable[str], depth: int = 0) -> str:
     one alternative after the other.
     """
     remaining = sorted(words, key=len, reverse=True)
-    if len(remaining) <= 1 or depth == _SHORTEST:
+    if len(remaining) <= 1 or depth == SHORTEST:
         return "|".join(map(re.escape, remaining))
     branches: dict[str, list[str]] = {}
     for word in remaining:
@@ -197,13 +200,26 @@ def _leaves(value: Json) -> tuple[set[str], set[str]]:
         item = waiting.pop()
         if isinstance(item, str):
             texts.add(item)
+            waiting.append(json_within(item))
         elif isinstance(item, dict):
             waiting += item.values()
         elif isinstance(item, list | tuple):
             waiting += item
         elif isinstance(item, int | float) and not isinstance(item, bool):
-            numbers |= {d for d in _digits(item) if sum(c.isdigit() for c in d) >= _SHORTEST}
+            numbers |= {d for d in _digits(item) if sum(c.isdigit() for c in d) >= SHORTEST}
     return texts, numbers
+
+
+def json_within(text: str) -> Json:
+    """
+    What a text holds as JSON; None where it holds no structure or text.
+    """
+    if not _STRUCTURE.match(text):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _digits(number: float) -> set[str]:
@@ -222,7 +238,7 @@ def _parts(text: str) -> Iterator[str]:
     """
     for part in (text, *text.splitlines()):
         for variant in {part, part.strip()}:
-            if len(variant) >= _SHORTEST:
+            if len(variant) >= SHORTEST:
                 yield variant
 
 

@@ -43,6 +43,11 @@ def parse_state(raw: bytes) -> PulledState:
                 for name, output in (data.get("outputs") or {}).items()
             },
             secrets=tuple(_secrets(data.get("resources") or ())),
+            attributes=tuple(
+                instance.get("attributes")
+                for resource in data.get("resources") or ()
+                for instance in resource["instances"]
+            ),
             raw=raw,
         )
     except (KeyError, TypeError, AttributeError) as exc:

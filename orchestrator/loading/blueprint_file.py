@@ -12,6 +12,7 @@ from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.encoding import is_text
+from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid
 from orchestrator.loading.environments import (
     DEFAULT,
@@ -104,6 +105,7 @@ def resolve_inputs(
     used: frozenset[str],
     run_command: Callable[[Sequence[str]], str],
     secret: frozenset[str] = frozenset(),
+    secrets: Sequence[Json] = (),
     unavailable: dict[str, str] | None = None,
 ) -> dict[str, InputValue]:
     """
@@ -131,6 +133,7 @@ def resolve_inputs(
         used=used,
         problems=problems,
         sensitive_variables=secret,
+        secrets=secrets,
         unavailable={} if unavailable is None else unavailable,
     )
     return resolver.resolve(reading.blueprint.inputs.values(), found)

@@ -82,6 +82,14 @@ def load_deployment(
     linked = linker.link(reading.raw_steps)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
     values = linked.templates()
+    env = environment_variables(values, project.environ, need=input_policy, problems=problems)
+    # What an action refers to need not be set before the action is carried out.
+    env |= environment_variables(
+        linked.hook_templates(),
+        project.environ,
+        need=InputPolicy.AVAILABLE,
+        problems=problems,
+    )
     unavailable: dict[str, str] = {}
     inputs = resolve_inputs(
         reading,
@@ -92,15 +100,10 @@ def load_deployment(
         used=used_inputs(values),
         run_command=run_command,
         secret=used_inputs(linked.sensitive_templates()),
+        secrets=list(env.values()),
         unavailable=unavailable,
     )
     linked.check_values(inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems)
-    actions = linked.hook_templates()
-    env = environment_variables(values, project.environ, need=input_policy, problems=problems)
-    # What an action refers to need not be set before the action is carried out.
-    env |= environment_variables(
-        actions, project.environ, need=InputPolicy.AVAILABLE, problems=problems
-    )
     url = operations_url(reading, project.environ, need=input_policy)
     if reading.environment_is_valid:
         check_state_locations(reading, inputs)

@@ -16,6 +16,7 @@ from typing import Literal
 from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, parse_document
+from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location
@@ -224,9 +225,10 @@ def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
 class InputResolver:
     """
     Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
-    another one is not run. ``secret`` are those that sensitive variables of modules are given.
-    Where only what is available is needed, ``unavailable`` gets the reason for which the source of
-    an input gives no value.
+    another one is not run. ``sensitive_variables`` are those that sensitive or ephemeral variables
+    of modules are given, ``secrets`` other values that are known to be secret. Where only what is
+    available is needed, ``unavailable`` gets the reason for which the source of an input gives no
+    value.
     """
 
     blueprint: str
@@ -237,6 +239,7 @@ class InputResolver:
     used: frozenset[str]
     problems: Problems
     sensitive_variables: frozenset[str] = frozenset()
+    secrets: Sequence[Json] = ()
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def resolve(
@@ -254,7 +257,29 @@ class InputResolver:
             value = self._value(self._effective_declaration(declaration, candidate), candidate)
             if value is not None:
                 values[declaration.name] = value
-        return values
+        return self._with_contained_secrets(values, found)
+
+    def _with_contained_secrets(
+        self, values: Mapping[str, InputValue], found: Mapping[str, InputSource]
+    ) -> dict[str, InputValue]:
+        """
+        The values, sensitive where one holds another's secret or what looks like one; what stands
+        in the blueprint is no secret any more.
+
+        Law: secrets travel with values.
+        """
+        own = [item.value for item in values.values() if item.sensitive]
+        masker = Masker([*own, *self.secrets])
+
+        def checked(name: str, item: InputValue) -> InputValue:
+            if item.sensitive or _is_written(found[name]) or not masker.hides(item.value):
+                return item
+            where = found[name].at.file if found[name].kind == "environ" else f"{PREFIX}{name}"
+            return replace(
+                item, sensitive=True, reference=item.reference or {"from": {"env": where}}
+            )
+
+        return {name: checked(name, item) for name, item in values.items()}
 
     def _effective_declaration(
         self, declaration: Declaration, candidate: InputSource
@@ -263,8 +288,7 @@ class InputResolver:
         The declaration, sensitive if a module says so of the variable that the input is given to;
         what stands in the blueprint as it is is no secret any more.
         """
-        written = candidate.kind == "blueprint" and not is_from(candidate.node)
-        if declaration.name not in self.sensitive_variables or written:
+        if declaration.name not in self.sensitive_variables or _is_written(candidate):
             return declaration
         return replace(declaration, sensitive=True)
 
@@ -376,6 +400,13 @@ class InputResolver:
                 return Resolved(self.blueprint)
             case _:
                 return Resolved(self.environment)
+
+
+def _is_written(candidate: InputSource) -> bool:
+    """
+    Whether the value stands in the blueprint, in clear.
+    """
+    return candidate.kind == "blueprint" and not is_from(candidate.node)
 
 
 def _input(declaration: Declaration, value: Json, origin: str, reference: Json) -> InputValue:

@@ -278,7 +278,8 @@ class LinkedSteps:
 
     def sensitive_templates(self) -> list[LocatedTemplate]:
         """
-        The templates that are given to sensitive variables, of steps and of their actions.
+        The templates that are given to variables of steps and of their actions which make a secret
+        of it.
         """
         raw_steps = [(raw_step, self.modules[name]) for name, raw_step in self.raw_steps.items()]
         for own in self.hooks.values():
@@ -289,7 +290,7 @@ class LinkedSteps:
             for raw_step, module in raw_steps
             if module is not None
             for name, value in raw_step.inputs.items()
-            if name in module.variables and module.variables[name].sensitive
+            if name in module.variables and module.variables[name].secret
         ]
 
     def hook_templates(self) -> list[LocatedTemplate]:

@@ -121,3 +121,192 @@ def test_a_destroy_of_what_was_given_a_derived_secret_finds_it_again(project: Pr
 
     assert ended.code == 0
     assert leaks(project, ended) == []
+
+
+#: Keeps what it is given in texts, in JSON and under names that nobody calls sensitive.
+KEEPS = """
+variable "pw" { type = string }
+variable "env" { type = string }
+variable "asked" { type = string }
+variable "minted" { type = string }
+variable "document" {
+  type      = string
+  sensitive = true
+}
+resource "terraform_data" "it" {
+  input = {
+    dsn   = "pg://u:${var.pw}@db"
+    json  = jsonencode({ deep = [var.env] })
+    lines = "a\\n${var.asked}\\nb"
+  }
+}
+output "url" { value = "url-${var.minted}" }
+output "document" {
+  value     = var.document
+  sensitive = true
+}
+"""
+LOOKED_AT = """
+version: 1
+name: looked
+inputs:
+  password: {type: string, sensitive: true}
+  document: {type: string, sensitive: true}
+  asked: {type: string, from: {command: [cat, asked.txt]}, sensitive: true}
+steps:
+  mint: {module: ../mint}
+  it:
+    module: ../keeps
+    inputs:
+      pw: "${inputs.password}"
+      env: "${env.TOKEN_FROM_ENV}"
+      asked: "${inputs.asked}"
+      minted: "${steps.mint.outputs.token}"
+      document: "${inputs.document}"
+"""
+LOOKS = (
+    ("output",),
+    ("output", "-json"),
+    ("output", "url"),
+    ("show",),
+    ("show", "-json"),
+    ("state", "show", "terraform_data.it"),
+    ("state", "pull"),
+)
+FROM_ENV, ASKED, IN_JSON = "fr0m-the-env", "asked-f0r", "in-s0me-json"
+
+
+@pytest.fixture
+def looked_at(project: Project) -> Project:
+    """
+    A target that was applied with secrets from everywhere; none of them is at hand any more.
+    """
+    project.write("keeps/main.tf", KEEPS)
+    project.write("asked.txt", ASKED)
+    project.write("blueprints/looked.yaml", LOOKED_AT)
+    secrets = {
+        "TOKEN_FROM_ENV": FROM_ENV,
+        "ORCHESTRATOR_INPUT_document": json.dumps({"user": "u", "key": {"deep": IN_JSON}}),
+    }
+    project.environ |= secrets
+    project.ok("apply", "looked", "--yes")
+    for name in (*secrets, "ORCHESTRATOR_INPUT_password"):
+        del project.environ[name]
+    (project.root / "asked.txt").unlink()
+    return project
+
+
+@every_engine
+def test_what_the_engine_shows_is_masked_without_the_secrets_at_hand(looked_at: Project) -> None:
+    """
+    Secrets are known by their keyed digests, also within longer texts and in JSON within a text.
+    """
+    for words in LOOKS:
+        ended = looked_at.run("exec", "looked/default/it", "--", *words)
+
+        assert ended.code == 0, ended.said
+        assert "(sensitive)" in ended.out or "<sensitive>" in ended.out
+        shown = [s for s in (SECRET, MINTED, FROM_ENV, ASKED, IN_JSON) if s in ended.said]
+        assert shown == [], words
+
+
+def test_what_cannot_be_masked_is_withheld_with_the_reason(project: Project) -> None:
+    """
+    The provider state holds the secret deep within a text that is too long to try every part of:
+    nothing of it is shown until the secret is given. What prints no values needs none.
+    """
+    within = "x" * 3000
+    project.write("m/main.tf", MODULE.replace('"url-${var.pw}"', f'"{within}${{var.pw}}{within}"'))
+    project.ok("apply", "derived", "--yes", "--step", "b")
+    secret = project.environ.pop("ORCHESTRATOR_INPUT_password")
+    target = "derived/default/b"
+
+    refused = [project.run("exec", target, "--", *words) for words in (("output",), ("show",))]
+    listed = project.ok("exec", target, "--", "state", "list")
+    given = project.run(
+        "exec", target, "--", "output", environ={"ORCHESTRATOR_INPUT_password": secret}
+    )
+
+    assert [item.code for item in refused] == [4, 4]
+    assert all("inputs.password" in item.err + item.out for item in refused)
+    assert listed.out.strip() == "terraform_data.it"
+    assert "(sensitive)" in given.out
+
+
+def test_a_secret_from_before_a_failed_rotation_is_masked_as_well(project: Project) -> None:
+    """
+    The apply with the new one failed half-way: the provider state still holds the old one.
+    """
+    project.write(
+        "m/main.tf",
+        """
+        variable "pw" { type = string }
+        output "url" { value = "none" }
+        resource "terraform_data" "gate" {
+          triggers_replace = var.pw
+          provisioner "local-exec" { command = "test ! -e stop" }
+        }
+        resource "terraform_data" "it" {
+          input      = var.pw
+          depends_on = [terraform_data.gate]
+        }
+        """.replace("test ! -e stop", f"test ! -e {project.root}/stop"),
+    )
+    project.ok("apply", "derived", "--yes", "--step", "b")
+    project.write("stop", "")
+    rotated = {"ORCHESTRATOR_INPUT_password": "an0ther-one"}
+    failed = project.run("apply", "derived", "--yes", "--step", "b", environ=rotated)
+
+    shown = project.run("exec", "derived/default/b", "--", "show", environ=rotated)
+
+    assert failed.code == 10
+    assert (shown.code, SECRET in shown.said, "(sensitive)" in shown.out) == (0, False, True)
+
+
+EPHEMERAL = """
+variable "pw" {
+  type      = string
+  ephemeral = true
+}
+variable "dsn" { type = string }
+resource "terraform_data" "it" { input = "made" }
+output "url" { value = var.dsn }
+"""
+
+
+def test_an_input_that_holds_the_secret_of_another_is_one_itself(project: Project) -> None:
+    """
+    A plain input with a secret within it, from the command line, and what an ephemeral variable is
+    given by a plain one: in no file, no screen and no later run; a retry asks for them again.
+    """
+    project.write("m/main.tf", EPHEMERAL)
+    project.write(
+        "blueprints/held.yaml",
+        """
+        version: 1
+        name: held
+        inputs:
+          password: {type: string, sensitive: true}
+          dsn: {type: string}
+          once: {type: string}
+        steps:
+          it: {module: ../m, inputs: {pw: "${inputs.once}", dsn: "${inputs.dsn}"}}
+          fails:
+            module: ../m
+            needs: [it]
+            inputs: {pw: "${inputs.password}", dsn: plain}
+            verify: [{command: {argv: [test, -e, ROOT/done]}}]
+        """.replace("ROOT", str(project.root)),
+    )
+    given = ("-i", f"dsn=pg://u:{SECRET}@db/x", "-i", f"once={MINTED}")
+
+    applied = project.run("apply", "held", "--yes", "-v", *given)
+    project.write("done", "")
+    refused = project.run("retry", "held", "--yes")
+    again = {
+        "ORCHESTRATOR_INPUT_dsn": f"pg://u:{SECRET}@db/x", "ORCHESTRATOR_INPUT_once": MINTED
+    }  # fmt: skip
+    retried = project.run("retry", "held", "--yes", "-v", environ=again)
+
+    assert (applied.code, refused.code, retried.code) == (12, 3, 0), applied.said + retried.said
+    assert leaks(project, applied, refused, retried) == []

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
+from orchestrator.app.run.recorded_secrets import check_maskable
 from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
@@ -69,7 +70,9 @@ def look(
         steps.read_records(wait=False)
         steps.prepare(step, recorded_module)
         prepared, evidence = steps.prepared[step], steps.evidence(step)
-        _learn_secrets(services, prepared, evidence)
+        state = _state(services, prepared, evidence)
+        if command.prints_values and state is not None:
+            check_maskable(steps, prepared, state)
         options, var_file = ["-no-color"], evidence / "inputs.tfvars.json"
         if command.takes_variables:
             inputs = steps.recorded_inputs(prepared)
@@ -84,14 +87,17 @@ def look(
     return _code(services, command, result)
 
 
-def _learn_secrets(services: Services, prepared: PreparedStep, evidence: Path) -> None:
+def _state(services: Services, prepared: PreparedStep, evidence: Path) -> PulledState | None:
     """
-    What is sensitive in the provider state is masked in what comes. A state that cannot be read
+    The provider state; what is sensitive in it is masked in what comes. A state that cannot be read
     does not come, either.
     """
     with suppress(EngineFailed, Busy):
-        for value in pull(services, prepared.work_dir, evidence, "pull").secrets:
+        state = pull(services, prepared.work_dir, evidence, "pull")
+        for value in state.secrets:
             services.masker.add(value)
+        return state
+    return None
 
 
 def _code(services: Services, command: EngineCommand, result: CallResult) -> int:
@@ -136,14 +142,23 @@ def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOp
     program = runner.services.engine.info.kind
     shown = f"{program} {' '.join(command.words())} (it may change provider state)"
     return StateOperation(
-        command="exec", shown=shown, request=request, inputs=inputs, check=partial(_check, command)
+        command="exec",
+        shown=shown,
+        request=request,
+        inputs=inputs,
+        check=partial(_check, command, runner, prepared),
     )
 
 
-def _check(command: EngineCommand, _: PulledState) -> None:
+def _check(
+    command: EngineCommand, runner: StepRunner, prepared: PreparedStep, state: PulledState
+) -> None:
     """
-    Refused for a push of what we have shown ourselves: its secrets are not in it.
+    Refused where what it prints could not be masked, and for a push of what we have shown
+    ourselves: its secrets are not in it.
     """
+    if command.prints_values:
+        check_maskable(runner.steps, prepared, state)
     if command.name != "state push" or not command.rest:
         return
     with suppress(OSError):

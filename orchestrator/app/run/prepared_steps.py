@@ -250,7 +250,7 @@ class PreparedSteps:
                 state = pull(self.services, root, self.evidence(name), "pull-outputs")
                 self._check_state(name, state)
                 record = self.records.get(name)
-                outputs = self._secrets_learnt(record, state).outputs
+                outputs = self.learn_secrets(record, state).outputs
                 self._outputs[name] = self._with_nulls(name, outputs)
             return self._outputs[name]
 
@@ -295,10 +295,10 @@ class PreparedSteps:
             self.prepared[name] = replace(self.prepared[name], record=record)
         if state is not None:
             with self._output_locks[name]:
-                outputs = self._secrets_learnt(record, state).outputs
+                outputs = self.learn_secrets(record, state).outputs
                 self._outputs[name] = self._with_nulls(name, outputs)
 
-    def _secrets_learnt(self, record: OperationRecord | None, state: PulledState) -> PulledState:
+    def learn_secrets(self, record: OperationRecord | None, state: PulledState) -> PulledState:
         """
         The state, knowing also which outputs were secret when the target was applied: this run may
         not see what they were made from.
@@ -389,18 +389,14 @@ class PreparedSteps:
         without: set[str] = set()
 
         def today(path: PathInValue, origin: str) -> Json:
-            name, *rest = path
             try:
-                template = step.inputs.get(str(name))
-                if template is None:
-                    raise Unresolvable(f"the blueprint no longer sets {name!r}")
-                return template.resolve(self._lookup(step)).at(tuple(rest)).value
+                return self._current_secret(step, path)
             except Unresolvable:
                 if origin not in self.unavailable_secrets:
                     raise
                 without.add(origin)
-                variable = prepared.snapshot.variables.get(str(name))
-                return placeholder(None if rest or variable is None else variable.type)
+                variable = prepared.snapshot.variables.get(str(path[0]))
+                return placeholder(None if path[1:] or variable is None else variable.type)
 
         found = read_recorded_inputs(text, today)
         changed = [
@@ -422,6 +418,25 @@ class PreparedSteps:
         }
         inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
         return RecalledInputs(self._masked(inputs), secrets_known=not changed and not without)
+
+    def secret_at_hand(self, step: Step, path: PathInValue, _origin: str) -> Json:
+        """
+        What a secret of a step's recorded inputs is today, masked from here on; None where that
+        cannot be told.
+        """
+        try:
+            value = self._current_secret(step, path)
+        except (Unresolvable, OrchestratorError):
+            return None
+        self.services.masker.add(value)
+        return value
+
+    def _current_secret(self, step: Step, path: PathInValue) -> Json:
+        name, *rest = path
+        template = step.inputs.get(str(name))
+        if template is None:
+            raise Unresolvable(f"the blueprint no longer sets {name!r}")
+        return template.resolve(self._lookup(step)).at(tuple(rest)).value
 
     def recorded_text(self, record: OperationRecord | None) -> str | None:
         """

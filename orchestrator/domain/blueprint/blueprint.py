@@ -31,6 +31,13 @@ class Variable:
     nullable: bool = True
     at: Location | None = None
 
+    @property
+    def secret(self) -> bool:
+        """
+        Whether what it is given is a secret, wherever that comes from.
+        """
+        return self.sensitive or self.ephemeral
+
 
 @dataclass(frozen=True, slots=True)
 class Output:

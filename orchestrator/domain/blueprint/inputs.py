@@ -55,7 +55,7 @@ def digest(value: Json, key: bytes) -> str:
     The keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON values.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return "hmac-sha256:" + hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    return "hmac-sha256:" + hmac.digest(key, text.encode(), "sha256").hex()
 
 
 def target_id(deployment: Deployment, step: str) -> str:
@@ -253,7 +253,7 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
         values[name] = resolved.value
         found = dict(resolved.secrets)
         variable = step.module.variables.get(name)
-        is_secret = variable is not None and (variable.sensitive or variable.ephemeral)
+        is_secret = variable is not None and variable.secret
         if is_secret and resolved.value is not None:
             whole = Resolved(resolved.value, {(): f"variable {name}"})
             found = {**whole.leaves(), **found}

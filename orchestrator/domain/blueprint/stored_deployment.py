@@ -247,7 +247,7 @@ def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
     return {
         name: digest(template.raw, key)
         for name, template in step.inputs.items()
-        if name in variables and variables[name].sensitive and _holds_literal(template)
+        if name in variables and variables[name].secret and _holds_literal(template)
     }
 
 

@@ -241,8 +241,8 @@ class PulledState:
     """
     What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
 
-    ``secrets`` are the sensitive values of its objects. ``raw`` is the state itself, secrets
-    included: both stay in memory or in a 0600 file.
+    ``secrets`` are the sensitive values of its objects, ``attributes`` all of them. ``raw`` is the
+    state itself, secrets included: they stay in memory or in a 0600 file.
     """
 
     lineage: str | None
@@ -250,6 +250,7 @@ class PulledState:
     objects: tuple[StateObject, ...]
     outputs: dict[str, StateOutput]
     secrets: tuple[Json, ...] = ()
+    attributes: tuple[Json, ...] = ()
     raw: bytes = b""
 
     def with_secrets(

@@ -1,0 +1,110 @@
+"""
+Finding secrets again of which only the keyed digest is known.
+
+A secret that was put into something else is looked for as a part of every text: between
+boundaries of words first, then, as far as the budget goes, at any place. What is not found may
+be there all the same, in a form that no digest tells.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+
+from orchestrator.domain.masking import SHORTEST, json_within
+from orchestrator.domain.text import Json
+
+#: Parts of texts that are tried; each takes about four microseconds.
+_BUDGET = 200_000
+#: Words that a secret of which the ends are boundaries may hold.
+_SPAN = 16
+
+_BOUNDARY = re.compile(r"\b|(?<=[\n_])|(?=[\n_])|(?<=[^\w\s])|(?=[^\w\s])|\Z")
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+
+
+def find_secrets(
+    documents: Iterable[Json], wanted: Collection[str], digest: Callable[[Json], str]
+) -> dict[str, Json]:
+    """
+    The values within ``documents`` whose digests are wanted, by digest.
+    """
+    found: dict[str, Json] = {}
+    texts: set[str] = set()
+    for value in _values(documents):
+        _try(value, wanted, digest, found)
+        if isinstance(value, str):
+            texts.add(value)
+    budget = _BUDGET
+    for part in _parts(sorted(texts, key=len)):
+        if budget == 0 or found.keys() >= set(wanted):
+            break
+        _try(part, wanted, digest, found)
+        budget -= 1
+    return found
+
+
+def _try(
+    value: Json, wanted: Collection[str], digest: Callable[[Json], str], found: dict[str, Json]
+) -> None:
+    name = digest(value)
+    if name in wanted:
+        found[name] = value
+
+
+def _values(documents: Iterable[Json]) -> Iterator[Json]:
+    """
+    Every value within the documents, structures included, and what a text holds as JSON, base64 or
+    in percent signs.
+    """
+    waiting = list(documents)
+    while waiting:
+        value = waiting.pop()
+        yield value
+        match value:
+            case dict():
+                waiting += [*value.keys(), *value.values()]
+            case list() | tuple():
+                waiting += value
+            case str():
+                waiting += _decoded(value)
+
+
+def _decoded(text: str) -> Iterator[Json]:
+    yield json_within(text)
+    data = text.encode("utf-8", "surrogatepass")
+    encoded = [_PERCENT.sub(lambda match: bytes([int(match[1], 16)]), data)]
+    if _BASE64.fullmatch(text):
+        with suppress(binascii.Error):
+            encoded.append(base64.urlsafe_b64decode(data.translate(_URL_SAFE).rstrip(b"=") + b"=="))
+    for plain in encoded:
+        with suppress(UnicodeDecodeError):
+            if plain != data:
+                yield plain.decode()
+
+
+def _parts(texts: Collection[str]) -> Iterator[str]:
+    """
+    Parts of the texts, the likely ones first.
+    """
+    for text in texts:
+        ends = sorted({0, len(text), *(match.start() for match in _BOUNDARY.finditer(text))})
+        for number, first in enumerate(ends):
+            for last in ends[number + 1 : number + 1 + _SPAN]:
+                if last - first >= SHORTEST:
+                    yield text[first:last]
+    for text in texts:
+        lines = text.splitlines(keepends=True)
+        for number in range(len(lines) if len(lines) > 1 else 0):
+            for last in range(number + 2, len(lines) + 1):
+                whole = "".join(lines[number:last])
+                yield from (whole, whole.rstrip("\n"))
+    for text in texts:
+        for first in range(len(text) - SHORTEST + 1):
+            for last in range(first + SHORTEST, len(text) + 1):
+                yield text[first:last]
