@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.domain.blueprint.blueprint import InputValue
+from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, parse_document
 from orchestrator.domain.masking import Masker
@@ -26,8 +27,6 @@ from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRul
 from orchestrator.loading.schema import Declaration, RawBlueprint
 from orchestrator.loading.sources import FromMapping, fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert
-
-PREFIX = "ORCHESTRATOR_INPUT_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def add_text_sources(
 
 
 def _variables(name: str) -> tuple[str, str]:
-    return f"{PREFIX}{name}", f"{PREFIX}{name.replace('-', '_').upper()}"
+    return f"{INPUT_VARIABLE}{name}", f"{INPUT_VARIABLE}{name.replace('-', '_').upper()}"
 
 
 def from_text(declaration: Declaration, text: str, at: Location, problems: Problems) -> Node:
@@ -274,7 +273,9 @@ class InputResolver:
         def checked(name: str, item: InputValue) -> InputValue:
             if item.sensitive or _is_written(found[name]) or not masker.hides(item.value):
                 return item
-            where = found[name].at.file if found[name].kind == "environ" else f"{PREFIX}{name}"
+            where = (
+                found[name].at.file if found[name].kind == "environ" else f"{INPUT_VARIABLE}{name}"
+            )
             return replace(
                 item, sensitive=True, reference=item.reference or {"from": {"env": where}}
             )
@@ -296,15 +297,15 @@ class InputResolver:
         if self.policy is not InputPolicy.REQUIRED:
             return
         name = declaration.name
-        hint = f"give it with -i {name}=VALUE, an input file, or {PREFIX}{name}"
+        hint = f"give it with -i {name}=VALUE, an input file, or {INPUT_VARIABLE}{name}"
         if declaration.sensitive:
-            hint = f"it is sensitive: give it by {PREFIX}{name}, an input file, or `from`"
+            hint = f"it is sensitive: give it by {INPUT_VARIABLE}{name}, an input file, or `from`"
         self.problems.add(f"input {name!r} has no value", declaration.at, hint)
 
     def _value(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
         if candidate.kind in ("blueprint", "file") and is_from(candidate.node):
             return self._from_source(declaration, candidate)
-        reference = {"from": {"env": f"{PREFIX}{declaration.name}"}}
+        reference = {"from": {"env": f"{INPUT_VARIABLE}{declaration.name}"}}
         if candidate.kind == "blueprint":
             return self._from_blueprint(declaration, candidate, reference)
         if candidate.kind == "environ":

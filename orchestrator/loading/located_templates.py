@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint.blueprint import Module
+from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
 from orchestrator.domain.blueprint.references import BadTemplate, Reference, Template, Use
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.suggestions import did_you_mean
@@ -91,7 +92,7 @@ class ReferenceRules:
                     names[0], self.outputs, f"the module has no output {names[0]!r}"
                 )
             case "env":
-                hint = f"declare an input and set ORCHESTRATOR_INPUT_{names[0]}"
+                hint = f"declare an input and set {INPUT_VARIABLE}{names[0]}"
                 return None if self.env else self._forbidden(reference, hint)
             case "step_name" | "target_id":
                 return None if self.step_names else self._forbidden(reference, "it has no step")

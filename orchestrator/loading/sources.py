@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid
@@ -142,7 +143,8 @@ def fetch(
 
 def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
     """
-    What a program prints on stdout, as UTF-8 text. No shell, no stdin, at most two minutes.
+    What a program prints on stdout, as UTF-8 text. No shell, no stdin, at most two minutes; the
+    values of inputs are not in its environment.
 
     CommandFailed where it cannot be started, does not end, or ends with another exit code than 0.
     """
@@ -152,6 +154,7 @@ def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
         done = subprocess.run(
             list(argv),
             cwd=directory,
+            env={k: v for k, v in os.environ.items() if not k.startswith(INPUT_VARIABLE)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=COMMAND_SECONDS,

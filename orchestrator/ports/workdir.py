@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
         ProviderDependencies,
         Variable,
     )
-    from orchestrator.domain.record.record import Json
+    from orchestrator.domain.record.record import Json, ProviderState
     from orchestrator.domain.target import Target
 
 
@@ -193,6 +193,11 @@ class WorkDirs(Protocol):
     def make_state_private(self, root: WorkDir) -> None:
         """
         Make provider state that the engine wrote on this machine readable to its owner only.
+        """
+
+    def drop_state_backup(self, state: ProviderState) -> None:
+        """
+        Remove the engine's own copy of what a provider state on this machine held before.
         """
 
     def errored_state(self, root: WorkDir) -> Path | None:

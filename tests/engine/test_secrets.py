@@ -326,6 +326,34 @@ def test_snapshots_leave_out_what_holds_secrets(project: Project) -> None:
     assert [name for name in members if name.endswith((".tfvars", ".env"))] == []
 
 
+def test_a_confirmed_destroy_leaves_no_secret_in_any_file(project: Project) -> None:
+    """
+    Also not in the copy that the engine keeps of a local provider state; one that failed keeps it.
+    """
+    project.ok("apply", "secrets", "--yes")
+    project.write("talker/hold.tf", """
+        resource "terraform_data" "stays" {
+          depends_on = [terraform_data.talks]
+          provisioner "local-exec" {
+            when    = destroy
+            command = "test -e /proc/self/cwd/go"
+          }
+        }
+        """)  # fmt: skip
+    project.ok("apply", "secrets", "--yes")
+    failed = project.run("destroy", "secrets", "--yes")
+    kept = {name for name, _ in found_in(provider_state(project))}
+    (directory,) = project.own.glob("work/secrets/default/talker*/")
+    (directory / "go").touch()
+
+    ended = project.run("destroy", "secrets", "--yes", "-v")
+
+    assert (failed.code, ended.code) == (10, 0), failed.said + ended.said
+    assert "plain" in kept
+    held = "".join(path.read_bytes().decode(errors="replace") for path in files(project))
+    assert found_in(held) == set()
+
+
 def _names(archive: bytes) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         return opened.getnames()

@@ -310,6 +310,16 @@ def test_a_command_runs_without_a_shell_and_without_stdin() -> None:
     assert run_command([sys.executable, "-c", program, "$HOME; x"]) == "$HOME; x\n"
 
 
+def test_a_command_is_not_given_the_values_of_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Law: secrets travel with values. Everything else of the environment reaches it.
+    """
+    monkeypatch.setenv("ORCHESTRATOR_INPUT_password", "s3cret")
+    monkeypatch.setenv("VAULT_ADDR", "http://here")
+    program = "import os; print(*(v for k, v in os.environ.items() if k[:5] in ('ORCHE', 'VAULT')))"
+    assert run_command([sys.executable, "-c", program]).strip() == "http://here"
+
+
 def test_a_command_that_is_not_there_is_a_clear_error(project: ProjectOnDisk) -> None:
     """
     A program that cannot be started is CommandFailed.

@@ -18,6 +18,7 @@ from orchestrator.domain.record.assessment import not_deleted
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import Doubt, ObjectRef, OperationRecord, SavedState
 from orchestrator.domain.record.released import forgotten_refs
+from orchestrator.domain.record.states import NOTHING_THERE
 
 #: The file in the directory of the destroy's attempt. It holds secrets.
 STATE_BEFORE = "before.tfstate"
@@ -106,7 +107,8 @@ def drop_saved_states(
 ) -> None:
     """
     Remove the kept provider states that no doubt of ``entry`` needs any more: that of its own run,
-    that of the ``marker`` it follows, and those of doubts that were settled.
+    that of the ``marker`` it follows, and those of doubts that were settled. Once nothing is there,
+    the copy that the engine keeps beside a local state goes as well.
     """
     needed = {(d.saved.run_id, d.saved.attempt) for d in entry.resources.in_doubt if d.saved}
     settled = (item.doubt.saved for item in entry.settled if item.doubt.saved is not None)
@@ -118,3 +120,5 @@ def drop_saved_states(
         if place is not None:
             with contextlib.suppress(OSError):  # not ours to remove any more
                 place.unlink(missing_ok=True)
+    if entry.status in NOTHING_THERE and entry.provider_state is not None:
+        services.workdirs.drop_state_backup(entry.provider_state)

@@ -30,6 +30,7 @@ from orchestrator.domain.target import shown_step, step_of
 from orchestrator.errors import Invalid, Problem
 
 __all__ = [
+    "INPUT_VARIABLE",
     "HookScope",
     "Lookup",
     "StepInputs",
@@ -44,6 +45,9 @@ __all__ = [
     "step_inputs",
     "target_id",
 ]
+
+#: What the environment variables begin with that give inputs.
+INPUT_VARIABLE = "ORCHESTRATOR_INPUT_"
 
 _SHOWN_LENGTH = 200
 
@@ -148,7 +152,7 @@ def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
         if not item.sensitive:
             found[name] = item.value
         elif item.value is not None:
-            reference = item.reference or {"from": {"env": f"ORCHESTRATOR_INPUT_{name}"}}
+            reference = item.reference or {"from": {"env": f"{INPUT_VARIABLE}{name}"}}
             found[name] = {**reference, "digest": digest(item.value, key)}
     return found
 

@@ -8,10 +8,10 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
 from orchestrator.errors import Refused
 
 _FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
-_OURS = "ORCHESTRATOR_INPUT_"  # inputs, some of them secret: they reach the engine in a file
 
 
 def child_environment(
@@ -49,7 +49,8 @@ def child_environment(
     kept = {
         name: value
         for name, value in environ.items()
-        if name not in dropped and not name.startswith(_OURS)
+        if name not in dropped
+        and not name.startswith(INPUT_VARIABLE)  # they reach the engine in a file
     }
     return kept | fixed, notes
 

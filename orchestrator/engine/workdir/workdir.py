@@ -23,8 +23,9 @@ from pathlib import Path
 
 from orchestrator.backend_location import location, render
 from orchestrator.domain.blueprint.blueprint import Module
-from orchestrator.domain.record.record import Json
+from orchestrator.domain.record.record import Json, ProviderState
 from orchestrator.domain.target import Target, is_name
+from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import (
     BACKEND_FILE,
@@ -152,6 +153,16 @@ class DirectoryWorkDirs:
         for path in states:
             with contextlib.suppress(OSError):  # not there, or somebody else's
                 path.chmod(0o600)
+
+    def drop_state_backup(self, state: ProviderState) -> None:
+        if state.backend != "local":
+            return
+        place = self._project / state.location
+        backup = place.with_name(f"{place.name}.backup")
+        # The location is what a record says: only what is a copy of that very state is removed.
+        with contextlib.suppress(OSError, ValueError):
+            if parse_state(read_regular(backup)).lineage == state.lineage:
+                backup.unlink()
 
     def errored_state(self, root: WorkDir) -> Path | None:
         path = root.directory / ERRORED
