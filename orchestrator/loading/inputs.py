@@ -13,11 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.domain.blueprint.blueprint import InputValue
-from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
+from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, parse_document
-from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location
@@ -267,6 +265,8 @@ class InputResolver:
 
         Law: secrets travel with values.
         """
+        from orchestrator.domain.masking import Masker  # commands that resolve nothing do without
+
         own = [item.value for item in values.values() if item.sensitive]
         masker = Masker([*own, *self.secrets])
 

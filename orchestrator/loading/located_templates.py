@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.blueprint.blueprint import Module
-from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
+from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Module
 from orchestrator.domain.blueprint.references import BadTemplate, Reference, Template, Use
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.suggestions import did_you_mean

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
+from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid

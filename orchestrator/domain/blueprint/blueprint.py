@@ -224,6 +224,10 @@ class Step:
         return self.compensate if kind == "compensate" else self.before_destroy
 
 
+#: What the environment variables begin with that give inputs.
+INPUT_VARIABLE = "ORCHESTRATOR_INPUT_"
+
+
 @dataclass(frozen=True, slots=True)
 class InputValue:
     """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from orchestrator.domain.blueprint.blueprint import Deployment, InputValue, Step
+from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Deployment, InputValue, Step
 from orchestrator.domain.blueprint.references import (
     Lookup,
     Path,
@@ -30,7 +30,6 @@ from orchestrator.domain.target import shown_step, step_of
 from orchestrator.errors import Invalid, Problem
 
 __all__ = [
-    "INPUT_VARIABLE",
     "HookScope",
     "Lookup",
     "StepInputs",
@@ -45,9 +44,6 @@ __all__ = [
     "step_inputs",
     "target_id",
 ]
-
-#: What the environment variables begin with that give inputs.
-INPUT_VARIABLE = "ORCHESTRATOR_INPUT_"
 
 _SHOWN_LENGTH = 200
 

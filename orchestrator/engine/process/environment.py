@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from orchestrator.domain.blueprint.inputs import INPUT_VARIABLE
+from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
 from orchestrator.errors import Refused
 
 _FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
