@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.domain.blueprint.summary import BlueprintSummary
+    from orchestrator.domain.blueprint.store_location import StoreLocation
     from orchestrator.domain.record.record import OperationRecord
     from orchestrator.domain.record.run_record import Claim
     from orchestrator.ports.engine import EngineInfo
@@ -31,33 +31,30 @@ SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be s
 
 def _open_store(
     project: ProjectContext,
-    blueprint: BlueprintSummary | Deployment | None,
-    url: str | None = None,
-    *,
-    tell: Callable[[str], None] | None = None,
-) -> tuple[WatchedStore, str | None]:
+    location: StoreLocation | None,
+    tell: Callable[[str], None],
+) -> WatchedStore:
     """
-    The store that ``url`` names, else that of a blueprint, else the project's own; and a warning
-    where it is not beside the provider state. ``tell`` is told once where the store has gone back.
+    The store at a location, else the project's own. ``tell`` is told where it is not the one to
+    rely on.
     """
     from orchestrator.stores import store_urls
+    from orchestrator.stores.placement import StorePlacement, sqlite_records
     from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 
-    url, warning = store_urls.store_url(
-        blueprint.backend_type if blueprint else "local",
-        url or (blueprint and blueprint.operations_url) or project.settings.operations_url,
-        project.project_dir,
-    )
+    location = location or project.operations
     store = store_urls.open_store(
-        url,
+        location.url,
         project_dir=project.project_dir,
         project=project.settings.project,
         environ=project.environ,
+        config=location.config,
     )
     # A store in memory begins anew with every process.
     place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
     memory = SequenceMemory(place, store.url)
-    return WatchedStore(store, memory, tell or _say), warning
+    placement = StorePlacement(location, sqlite_records(project.project_dir))
+    return WatchedStore(store, memory, placement, tell)
 
 
 def _say(message: str) -> None:
@@ -68,14 +65,13 @@ def _say(message: str) -> None:
 @contextmanager
 def open_store(
     project: ProjectContext,
-    blueprint: BlueprintSummary | Deployment | None = None,
-    *,
-    url: str | None = None,
+    location: StoreLocation | None = None,
+    tell: Callable[[str], None] = _say,
 ) -> Iterator[WatchedStore]:
     """
-    The store that ``url`` names, else that of a blueprint, else the project's own.
+    The store at a location, else the project's own.
     """
-    store, _ = _open_store(project, blueprint, url)
+    store = _open_store(project, location, tell)
     try:
         yield store
     finally:
@@ -104,7 +100,7 @@ def run_files(project: ProjectContext) -> RunFiles:
 
 @contextmanager
 def open_read_context(
-    project: ProjectContext, blueprint: BlueprintSummary | None = None
+    project: ProjectContext, location: StoreLocation | None = None
 ) -> Iterator[ReadContext]:
     """
     What reading commands read with.
@@ -114,7 +110,7 @@ def open_read_context(
     from orchestrator.stores.spool import DirectorySpool
     from orchestrator.system import SystemClock
 
-    with open_store(project, blueprint) as store:
+    with open_store(project, location) as store:
         yield ReadContext(
             project=project.settings.project,
             store=store,
@@ -128,6 +124,17 @@ def open_read_context(
         )
 
 
+@contextmanager
+def open_read_contexts(
+    project: ProjectContext, locations: Sequence[StoreLocation]
+) -> Iterator[list[ReadContext]]:
+    """
+    What commands read with that look into several stores.
+    """
+    with ExitStack() as stack:
+        yield [stack.enter_context(open_read_context(project, place)) for place in locations]
+
+
 def choose_engine(
     project: ProjectContext, option: str | None, deployment: Deployment | None
 ) -> EngineInfo:
@@ -138,7 +145,8 @@ def choose_engine(
 
     records: list[OperationRecord] = []
     if deployment is not None:
-        with open_store(project, deployment) as store:
+        # What is wrong with the store is told by those who rely on it.
+        with open_store(project, deployment.operations, tell=lambda _: None) as store:
             records = store.records(deployment.blueprint, deployment.environment)
     option = option or project.settings.engine
     cache = project.own_dir / "cache"
@@ -182,7 +190,7 @@ def open_services(
     info = choose_engine(project, engine, deployment)
     if check_module_versions:
         check_accepted(info, deployment)
-    store, warning = _open_store(project, deployment)
+    store = _open_store(project, deployment.operations, _say)
     processes, clock, masker = SystemProcesses(), SystemClock(), Masker(deployment.secrets())
     try:
         services = Services(
@@ -220,7 +228,7 @@ def open_services(
         )
         if check_module_versions:  # the modules are those of the project, not of a record
             notes += unread_files(deployment, project_files(project))
-        for note in (*notes, *([warning] if warning else [])):
+        for note in notes:
             services.note(note, level="warning")
         yield services
     finally:

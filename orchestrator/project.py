@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.settings import Settings, read_settings
 
 
@@ -34,6 +35,13 @@ class ProjectContext:
         """
         here = Path.cwd()
         return "" if self.directory == here else os.path.relpath(self.directory, here)
+
+    @property
+    def operations(self) -> StoreLocation:
+        """
+        The operation store of the project, for what belongs to no blueprint.
+        """
+        return StoreLocation(url=self.settings.operations_url)
 
     @property
     def own_dir(self) -> Path:

@@ -38,7 +38,7 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     project = invocation.project()
     outline = summary_of_target(project, wanted)
-    with composition.open_read_context(project, outline) as reader:
+    with composition.open_read_context(project, outline.operations if outline else None) as reader:
         document = history_of(reader, wanted)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))

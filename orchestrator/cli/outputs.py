@@ -44,7 +44,7 @@ def command(
     project = invocation.project()
     outline = load_summary(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
-    with composition.open_read_context(project, outline) as reader:
+    with composition.open_read_context(project, outline.operations) as reader:
         document = outputs_of(reader, outline, selected)
     click.echo(document.to_json() if as_json else outputs_text(document, paper(sys.stdout)))
     return 0

@@ -48,7 +48,7 @@ def command(
     shown = paper(sys.stdout, verbose=verbose)
     outline = load_summary(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
-    with composition.open_read_context(project, outline) as reader:
+    with composition.open_read_context(project, outline.operations) as reader:
         document = recover(
             reader, outline, selected, now=shown.now, settle=project.settings.settle_seconds
         )

@@ -43,7 +43,7 @@ def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) 
     project, selection = call.project, call.selection
     readable = summary_if_readable(project, selection)
     summary = None if isinstance(readable, Invalid) else readable
-    with composition.open_store(project, summary) as store:
+    with composition.open_store(project, summary.operations if summary else None) as store:
         prior = find_prior_run(
             composition.run_files(project),
             store,
@@ -77,7 +77,7 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
 
     project, selection = call.project, call.selection
     summary = load_summary(project, selection)
-    with composition.open_store(project, summary) as store:
+    with composition.open_store(project, summary.operations if summary else None) as store:
         prior, deployment = promoted_deployment(
             composition.run_files(project),
             store,

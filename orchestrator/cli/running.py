@@ -111,8 +111,8 @@ def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
         target = Target.parse(text)
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
-    with composition.open_store(project) as store:
-        blueprint = blueprint_reference(project, target, store)
+    open_store = functools.partial(composition.open_store, project)
+    blueprint = blueprint_reference(project, target, open_store)
     return {
         "blueprint": blueprint,
         "environment": target.environment,

@@ -38,11 +38,14 @@ def command(
         return None
     from orchestrator import composition
     from orchestrator.app.commands.history import newest_runs
+    from orchestrator.loading.catalog import store_locations
     from orchestrator.views.runs import runs_text
 
     invocation: Invocation = ctx.obj
-    with composition.open_read_context(invocation.project()) as reader:
-        document = newest_runs(reader, blueprint, environment, limit)
+    project = invocation.project()
+    locations = store_locations(project, blueprint, environment)
+    with composition.open_read_contexts(project, locations) as readers:
+        document = newest_runs(readers, blueprint, environment, limit)
     click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
     return 0
 
@@ -62,10 +65,12 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
     """
     from orchestrator import composition
     from orchestrator.app.commands.history import run_details
+    from orchestrator.loading.catalog import store_locations
     from orchestrator.views.runs import run_text
 
-    with composition.open_read_context(invocation.project()) as reader:
-        document = run_details(reader, run_id)
+    project = invocation.project()
+    with composition.open_read_contexts(project, store_locations(project)) as readers:
+        document = run_details(readers, run_id)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else run_text(document, shown))
     return 0

@@ -86,7 +86,7 @@ def command(
         return 0
     outline = load_summary(project, BlueprintSelection(blueprint, environment))
     selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
-    with composition.open_read_context(project, outline) as reader:
+    with composition.open_read_context(project, outline.operations) as reader:
         document = status_of(reader, outline, selected)
         if expect is not None:
             reader.check_not_gone_back()

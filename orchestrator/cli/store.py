@@ -34,13 +34,16 @@ def _open(
     project: ProjectContext, url: str | None, blueprint: str | None, environment: str | None
 ) -> Iterator[WatchedStore]:
     from orchestrator import composition
+    from orchestrator.domain.blueprint.store_location import StoreLocation
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
 
-    summary = None
+    location = project.operations
     if blueprint is not None:
-        summary = load_summary(project, BlueprintSelection(blueprint, environment))
-    with composition.open_store(project, summary, url=url) as store:
+        location = load_summary(project, BlueprintSelection(blueprint, environment)).operations
+    if url is not None:
+        location = StoreLocation(url=url)
+    with composition.open_store(project, location) as store:
         yield store
 
 
@@ -91,28 +94,55 @@ def check(
 
 @command.command("copy")
 @click.argument("source", metavar="FROM")
-@click.argument("destination", metavar="TO")
+@click.argument("destination", metavar="[TO]", required=False)
+@click.option("--blueprint", metavar="BLUEPRINT", help="Only this blueprint, into its own store.")
+@options.environment
 @options.json_document
 @click.pass_obj
-def copy(invocation: Invocation, source: str, destination: str, as_json: bool) -> int:
+def copy(
+    invocation: Invocation,
+    source: str,
+    destination: str | None,
+    blueprint: str | None,
+    environment: str | None,
+    as_json: bool,
+) -> int:
     """
-    Copy the whole history of all targets, and the runs kept with it, from one store to another.
+    Copy the whole history of all targets, and the runs kept with it, from one store to another:
+    with TO everything, with --blueprint what is of that blueprint and environment.
 
     It can be repeated after an interruption. What other runs hold is refused.
 
     \b
     Example:
       orchestrator store copy sqlite:.orchestrator/operations.db s3://acme-tfstate/orchestrator
+      orchestrator store copy sqlite:.orchestrator/operations.db --blueprint web-service -e prod
     """
     from orchestrator import composition
     from orchestrator.app.commands.store import copy_store
+    from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.errors import Usage
+    from orchestrator.loading.summary import load_summary
+    from orchestrator.project import BlueprintSelection
 
+    if (destination is None) == (blueprint is None):
+        raise Usage("store copy: name either TO or --blueprint")
     project = invocation.project()
+    location = StoreLocation(url=destination)
+    if blueprint is not None:
+        summary = load_summary(project, BlueprintSelection(blueprint, environment))
+        blueprint, environment, location = (
+            summary.blueprint,
+            summary.environment,
+            summary.operations,
+        )
     with (
-        composition.open_store(project, url=source) as old,
-        composition.open_store(project, url=destination) as new,
+        composition.open_store(project, StoreLocation(url=source)) as old,
+        composition.open_store(project, location, tell=lambda _: None) as new,
     ):
-        document = copy_store(old, new, progress=_progress)
+        document = copy_store(
+            old, new, blueprint=blueprint, environment=environment, progress=_progress
+        )
     return _copied(document, as_json=as_json)
 
 

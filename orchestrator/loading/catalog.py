@@ -4,6 +4,10 @@ The blueprints of a project, in each of their environments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem
@@ -49,12 +53,36 @@ def summary_of_target(project: ProjectContext, target: Target) -> BlueprintSumma
     return load_summary(project, BlueprintSelection(target.blueprint, target.environment))
 
 
-def blueprint_reference(project: ProjectContext, target: Target, store: OperationStore) -> str:
+def store_locations(
+    project: ProjectContext, blueprint: str | None = None, environment: str | None = None
+) -> list[StoreLocation]:
+    """
+    The operation stores of the project and of its blueprints, each once; with ``blueprint`` or
+    ``environment`` only theirs. A blueprint that cannot be read tells none.
+    """
+    found = [] if blueprint or environment else [project.operations]
+    for name in blueprint_names(project):
+        if blueprint in (None, name):
+            with suppress(Invalid):
+                for each in environment_names(project, name):
+                    if environment in (None, each):
+                        location = load_summary(project, BlueprintSelection(name, each)).operations
+                        if location not in found:
+                            found.append(location)
+    return found or [project.operations]
+
+
+def blueprint_reference(
+    project: ProjectContext,
+    target: Target,
+    open_store: Callable[[StoreLocation], AbstractContextManager[OperationStore]],
+) -> str:
     """
     How to name the blueprint of a target: by the path in its record where no blueprint under
-    ``blueprints/`` has the name. ``store`` is the project's own.
+    ``blueprints/`` has the name.
     """
     if target.blueprint in blueprint_names(project):
         return target.blueprint
-    record = store.newest(target)
+    with open_store(project.operations) as store:
+        record = store.newest(target)
     return record.source.blueprint_path if record else target.blueprint

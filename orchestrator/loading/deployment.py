@@ -36,6 +36,7 @@ from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
 from orchestrator.loading.schema import without_nulls
 from orchestrator.loading.state_locations import check_state_locations
+from orchestrator.loading.store_locations import store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -119,7 +120,7 @@ def load_deployment(
         steps=_with_stored_refs(linked.steps(), stored_modules or {}),
         graph=linked.graph,
         engine=engine,
-        operations_url=url or project.settings.operations_url,
+        operations=store_location(reading, inputs, url or project.settings.operations_url),
         protected=reading.effective.protected,
         moved_from=blueprint.moved_from,
         env=env,

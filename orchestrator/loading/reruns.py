@@ -108,7 +108,7 @@ def repeated_deployment(
         run_command=partial(run_command, directory=project.project_dir),
         summary=summary,
         steps=steps,
-        operations_url=summary.operations_url if summary else project.settings.operations_url,
+        operations=summary.operations if summary else project.operations,
     )
     return restore_deployment(stored, current, run_id=prior.record.run_id)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.stored_deployment import (
     Orphan,
     StoredDeployment,
@@ -30,6 +31,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.loading.catalog import store_locations
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import (
     CommandInputs,
@@ -60,7 +62,7 @@ class CurrentSources:
     run_command: Callable[[Sequence[str]], str]
     summary: BlueprintSummary | None = None
     steps: Mapping[str, Step] | None = None
-    operations_url: str | None = None
+    operations: StoreLocation = field(default_factory=StoreLocation)
 
 
 def restore_deployment(
@@ -94,7 +96,7 @@ def restore_deployment(
         steps=steps,
         graph=Graph({name: step.needs for name, step in steps.items()}),
         engine=stored.engine,
-        operations_url=current.operations_url,
+        operations=current.operations,
         protected=stored.protected or (outline is not None and outline.protected),
         moved_from=_former_paths(stored, outline),
         env=env,
@@ -223,9 +225,7 @@ def _former_paths(stored: StoredDeployment, outline: BlueprintSummary | None) ->
     return tuple(dict.fromkeys(path for path in known if path != now))
 
 
-StoreOpener = Callable[
-    [BlueprintSummary | Deployment | None], AbstractContextManager[OperationStore]
-]
+StoreOpener = Callable[[StoreLocation], AbstractContextManager[OperationStore]]
 
 
 def deployment_with_orphans(
@@ -233,14 +233,13 @@ def deployment_with_orphans(
 ) -> Deployment:
     """
     The blueprint as far as it is still there, and the steps that left it as they were applied:
-    ``whole``, or only as far as a destroy needs them. ``open_store`` opens the operation store of a
-    blueprint, for None the project's own.
+    ``whole``, or only as far as a destroy needs them. ``open_store`` opens an operation store.
 
-    A blueprint or an environment that is gone altogether is known by its records in the project's
-    own operation store.
+    A blueprint or an environment that is gone altogether is known by its records in the operation
+    stores of the project and of its other blueprints.
     """
     base = _remaining_deployment(project, selection, open_store)
-    with open_store(base) as store:
+    with open_store(base.operations) as store:
         orphans = find_orphans(store, base)
     current = CurrentSources(
         project_dir=project.project_dir,
@@ -256,19 +255,20 @@ def _remaining_deployment(
     try:
         project_files(project).find(selection.blueprint, directory=project.directory)
     except Invalid:
-        with open_store(None) as store:
-            gone = gone_blueprint(
-                store, project.settings.project, selection.blueprint, selection.environment
-            )
-        if gone is None:
-            raise
-        _check_file_gone(project, gone)
-        return gone
+        for location in store_locations(project):
+            with open_store(location) as store:
+                gone = gone_blueprint(
+                    store, project.settings.project, selection.blueprint, selection.environment
+                )
+            if gone is not None:
+                _check_file_gone(project, gone)
+                return replace(gone, operations=location)
+        raise
     declared = environment_names(project, selection.blueprint)
     if selection.environment is None or selection.environment in declared:
         return load_deployment(project, selection, InputPolicy.AVAILABLE)
     summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
-    with open_store(summary) as store:
+    with open_store(summary.operations) as store:
         if not store.records(summary.blueprint, selection.environment):
             # Loading says what is wrong with the name.
             return load_deployment(project, selection, InputPolicy.AVAILABLE)
@@ -278,7 +278,7 @@ def _remaining_deployment(
         selection.environment,
         summary.path,
         moved_from=summary.moved_from,
-        operations_url=summary.operations_url,
+        operations=summary.operations,
     )
 
 

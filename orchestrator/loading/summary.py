@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.domain.blueprint.blueprint import Backend, InputValue
+from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.loading.blueprint_file import (
     operations_url,
     read_blueprint,
     resolve_inputs,
-    used_inputs,
 )
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
@@ -22,6 +21,7 @@ from orchestrator.loading.project import project_files
 from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import parse_blueprint, without_nulls
 from orchestrator.loading.sources import run_command
+from orchestrator.loading.store_locations import inputs_of_location, store_backend, store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -40,7 +40,7 @@ def load_summary(
     reading = read_blueprint(project, selection)
     problems, blueprint = reading.problems, reading.blueprint
     graph = step_graph(reading.raw_steps, problems)
-    backend = reading.backend
+    backend = store_backend(reading)
     backend_rules(blueprint, {}).check(backend.config, problems)
     url = (
         operations_url(reading, project.environ, need=InputPolicy.REQUIRED)
@@ -48,8 +48,8 @@ def load_summary(
     )
     problems.check()
     inputs: dict[str, InputValue] = {}
-    used = used_inputs([backend.config])
-    if used and url is None:
+    used = inputs_of_location(reading, url)
+    if used:
         inputs = resolve_inputs(
             reading,
             CommandInputs(
@@ -74,9 +74,7 @@ def load_summary(
             for name, raw_step in reading.raw_steps.items()
         },
         graph=graph,
-        backend=Backend(backend.type, backend.config.template),
-        inputs={name: value for name, value in inputs.items() if name in used},
-        operations_url=url,
+        operations=store_location(reading, inputs, url),
         protected=reading.effective.protected,
         moved_from=blueprint.moved_from,
     )

@@ -22,6 +22,7 @@ from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.ports.store import OperationStore
+from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.private_files import make_private, write_durably
 
 _SCHEMA = "orchestrator.sequence_memory/1"
@@ -113,20 +114,28 @@ def _is_known(known: SeenEntry | None, item: SeenEntry) -> bool:
 
 class WatchedStore:
     """
-    A store of which every newest entry is held against what this machine saw of it.
+    A store of which every newest entry is held against what this machine saw of it, and its place
+    against where the provider states lie.
 
-    Where it has gone back ``tell`` is called once, and nobody gets a claim: mutating commands end
-    before they do anything. Only they remember what they see: reading leaves no file.
+    Where it has gone back, or others look for the records elsewhere, ``tell`` is called once, and
+    nobody gets a claim: mutating commands end before they do anything. Only they remember what they
+    see: reading leaves no file.
     """
 
     def __init__(
-        self, store: OperationStore, memory: SequenceMemory, tell: Callable[[str], None]
+        self,
+        store: OperationStore,
+        memory: SequenceMemory,
+        placement: StorePlacement,
+        tell: Callable[[str], None],
     ) -> None:
         self._store = store
         self._memory = memory
+        self._placement = placement
         self._tell = tell
         self._lock = threading.Lock()
         self._gone_back: dict[str, str] = {}
+        self._told_placement = False
 
     @property
     def url(self) -> str:
@@ -160,6 +169,14 @@ class WatchedStore:
     def records(
         self, blueprint: str | None = None, environment: str | None = None
     ) -> list[OperationRecord]:
+        records = self._read(blueprint, environment)
+        misplaced = self._misplaced(blueprint, environment, records)
+        if misplaced is not None and not self._told_placement:
+            self._told_placement = True
+            self._tell(f"{misplaced.message}; {misplaced.hint}")
+        return records
+
+    def _read(self, blueprint: str | None, environment: str | None) -> list[OperationRecord]:
         records = self._store.records(blueprint, environment)
         expected: dict[Target, OperationRecord | None] = {}
         for name in self._memory.seen():
@@ -173,12 +190,23 @@ class WatchedStore:
         self._check({**expected, **{record.target.target: record for record in records}})
         return records
 
+    def _misplaced(
+        self, blueprint: str | None, environment: str | None, records: list[OperationRecord]
+    ) -> StoreUnavailable | None:
+        error = self._placement.no_shared_store()
+        if error is None and blueprint is not None and environment is not None:
+            return self._placement.records_elsewhere(self.url, blueprint, environment, records)
+        return error
+
     def append(self, record: OperationRecord) -> None:
         self._store.append(record)
         self._memory.add([record])
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
-        records = self.records(claim.blueprint, claim.environment)
+        records = self._read(claim.blueprint, claim.environment)
+        misplaced = self._misplaced(claim.blueprint, claim.environment, records)
+        if misplaced is not None:
+            raise misplaced
         if self._gone_back:
             raise StoreUnavailable(
                 f"{self.url}: the operation store has gone back: {'; '.join(self.gone_back())}",
@@ -205,6 +233,9 @@ class WatchedStore:
                 self._tell(f"the operation store {self.url} has gone back: {message}")
 
     def probe(self) -> None:
+        misplaced = self._placement.no_shared_store()
+        if misplaced is not None:  # before the probe makes a store in the wrong place
+            raise misplaced
         self._store.probe()
 
     def drop_claim(self, claim: Claim) -> None:

@@ -1,5 +1,5 @@
 """
-From an ``operations.url`` to its store, and from a backend to the URL that lies beside it.
+From an ``operations.url`` to its store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def open_store(
-    url: str,
+    url: str | None,
     *,
     project_dir: Path,
     project: str,
@@ -37,12 +37,14 @@ def open_store(
     config: Mapping[str, Json] | None = None,
 ) -> OperationStore:
     """
-    The store that ``url`` names: a SQLite file (paths relative to ``project_dir``), a PostgreSQL
-    database, a bucket, or ``memory:``. A store that is shared holds ``project`` apart from others;
-    ``config`` is the backend block that tells of credentials and endpoints beside ``environ``.
+    The store that ``url`` names: a SQLite file (paths relative to ``project_dir``; the embedded
+    default for None), a PostgreSQL database, a bucket, or ``memory:``. A store that is shared holds
+    ``project`` apart from others; ``config`` is the backend block that tells of credentials and
+    endpoints, and of the database for ``postgres:``, beside ``environ``.
 
     Nothing is opened or made before the first use. Invalid for a URL of no known kind.
     """
+    url = url or DEFAULT_PATH
     match = _SCHEME.match(url)
     scheme = match["scheme"].lower() if match else "path"
     if scheme == "memory":
@@ -56,7 +58,9 @@ def open_store(
     if scheme in _POSTGRES:
         from orchestrator.stores.postgres import PostgresStore
 
-        return PostgresStore(url, project=project)
+        beside = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
+        named = urlsplit(url).netloc or urlsplit(url).path
+        return PostgresStore(url if named else str(beside or ""), project=project)
     if scheme in _OBJECTS:
         from orchestrator.stores.object_clients import open_bucket
         from orchestrator.stores.objects import ObjectsStore
@@ -68,18 +72,12 @@ def open_store(
     )
 
 
-def store_url(backend_type: str, operations_url: str | None, root: Path) -> tuple[str, str | None]:
+def is_shared(url: str | None) -> bool:
     """
-    Where the records of a blueprint with this backend live, and a warning where that is not beside
-    its provider state: then SQLite in the project is used.
+    Whether a store is one for several machines.
     """
-    if operations_url:
-        return operations_url, None
-    url = (root.absolute() / DEFAULT_PATH).as_uri().replace("file://", "sqlite://", 1)
-    if backend_type == "local":
-        return url, None
-    why = f"no operation store is named for backend {backend_type!r} (operations.url)"
-    return url, f"{why}: records are kept on this machine only, in {DEFAULT_PATH}"
+    match = _SCHEME.match(url or "")
+    return match is not None and match["scheme"].lower() in (*_POSTGRES, *_OBJECTS)
 
 
 def _sqlite_path(url: str) -> str:

@@ -324,7 +324,8 @@ def _states() -> Iterator[str]:
         server.terminate()
 
 
-_S3 = "backend: " + json.dumps(
+_OWN_STORE = 'operations: {url: "sqlite:.orchestrator/operations.db"}\n'
+_S3 = f"{_OWN_STORE}backend: " + json.dumps(
     {
         "type": "s3",
         "config": {
@@ -341,7 +342,8 @@ _S3 = "backend: " + json.dumps(
 def _backend(address: str) -> str:
     own = f"{address}/${{step.name}}"
     addresses = dict.fromkeys(("address", "lock_address", "unlock_address"), own)
-    return "backend: " + json.dumps({"type": "http", "config": addresses | {"retry_max": 0}})
+    backend = json.dumps({"type": "http", "config": addresses | {"retry_max": 0}})
+    return f"{_OWN_STORE}backend: {backend}"
 
 
 def _ask(address: str) -> None:

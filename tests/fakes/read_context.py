@@ -7,9 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.app.inspection.read_context import ReadContext
-from orchestrator.domain.blueprint.blueprint import Backend
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.target import Target
@@ -39,7 +37,6 @@ def outline(**changes: Json) -> BlueprintSummary:
             for name, needs in NEEDS.items()
         },
         "graph": Graph(NEEDS),
-        "backend": Backend("local", Template({})),
     }
     return BlueprintSummary(**(fields | changes))
 

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
 from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
@@ -74,7 +75,7 @@ def test_a_complete_blueprint_becomes_a_deployment(project: ProjectOnDisk) -> No
         True,
         ("old/web.yaml",),
     )
-    assert found.operations_url == "s3://acme/prod"
+    assert found.operations.url == "s3://acme/prod"
     assert found.graph.order == ("net", "app", "boot", "dns")
     app, dns = found.steps["app"], found.steps["dns"]
     assert app.needs == {"net"}
@@ -535,23 +536,24 @@ def test_the_outline_reads_no_module_and_asks_for_no_input(project: ProjectOnDis
     assert found.graph.order == ("a", "b")
     assert (found.steps["b"].owned_by, found.steps["b"].module_ref) == ("a", "../modules/gone")
     assert (found.environments, found.protected) == (("dev", "prod"), True)
-    assert found.backend.type == "local"
+    assert found.operations == StoreLocation()
 
 
 def test_the_outline_knows_the_inputs_that_place_the_store(project: ProjectOnDisk) -> None:
     """
-    Where the backend depends on inputs, the outline has their values.
+    Where the backend depends on inputs, the outline looks at their values, and at no others.
     """
     project.blueprint(
         """
-        inputs: {bucket: {type: string, default: acme}, other: {type: string, default: x}}
+        inputs:
+          bucket: {type: string, default: acme}
+          other: {type: string, sensitive: true, from: {command: [pass, db]}}
         backend: {type: s3, config: {bucket: "${inputs.bucket}", key: k}}
         steps: {a: {module: ../modules/plain}}
         """
     )
-    assert {name: item.value for name, item in project.outline().inputs.items()} == {
-        "bucket": "acme"
-    }
+    assert project.outline().operations.url == "s3://acme/orchestrator"
+    assert project.commands == []
 
 
 def test_checking_alone_asks_for_no_values(project: ProjectOnDisk) -> None:

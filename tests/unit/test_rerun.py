@@ -81,7 +81,7 @@ class Place:
         run_id = run_id or run_to_retry(there.store, "web", "default", steps)
         place = {"project": "acme", "blueprint": "web", "environment": "default"}
         found = read_prior_run(files, there.store, run_id, **place)
-        present = CurrentSources(there.place, {}, lambda _: "", operations_url=None)
+        present = CurrentSources(there.place, {}, lambda _: "")
         deployment = restore_deployment(found.deployment, present, run_id=run_id)
         options = RunOptions(steps=steps, plan=YES, reason="a test")
         if verb == "retry":

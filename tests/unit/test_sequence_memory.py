@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.commands.store_restored import accept_restored
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.entries import NETWORK, claim, entry
@@ -26,10 +28,12 @@ class Machine:
         self.file = place / "o.db"
         self.seen = place / "seen"
         self.told: list[str] = []
+        self.placement = StorePlacement(StoreLocation(), lambda *_: ())
 
     def open(self) -> WatchedStore:
         store = SqliteStore(self.file)
-        return WatchedStore(store, SequenceMemory(self.seen, store.url), self.told.append)
+        memory = SequenceMemory(self.seen, store.url)
+        return WatchedStore(store, memory, self.placement, self.told.append)
 
     def write(self, *sequences: int, run: str = "r") -> None:
         store = self.open()

@@ -12,10 +12,9 @@ from orchestrator.errors import Invalid
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores import store_urls
 from orchestrator.stores.mounts import Mount, network_mount
-from orchestrator.stores.store_urls import store_url
 
 
-def open_store(url: str, *, root: Path) -> OperationStore:
+def open_store(url: str | None, *, root: Path) -> OperationStore:
     return store_urls.open_store(url, project_dir=root, project="acme", environ={})
 
 
@@ -50,7 +49,7 @@ def test_store_urls_makes_nothing(tmp_path: Path) -> None:
     """
     A store in a fresh project reads as empty and leaves it fresh.
     """
-    store = open_store(store_url("local", None, tmp_path)[0], root=tmp_path)
+    store = open_store(None, root=tmp_path)
 
     assert (store.records(), store.blobs(""), store.claim("a", "b")) == ([], [], None)
     assert list(tmp_path.iterdir()) == []
@@ -83,33 +82,34 @@ def test_a_shared_store_calls_itself_by_its_url_without_credentials(url: str, sh
     assert open_store(url, root=Path("/project")).url == shown
 
 
-def test_the_local_backend_has_its_store_in_the_project() -> None:
+def test_the_default_is_a_file_in_the_project() -> None:
     """
-    Without warning: it lies beside the provider state.
+    Where nothing is named, records lie beside the local provider states.
     """
-    assert store_url("local", None, Path("/project")) == (
-        "sqlite:///project/.orchestrator/operations.db",
-        None,
+    found = open_store(None, root=Path("/project"))
+
+    assert found.url == "sqlite:///project/.orchestrator/operations.db"
+
+
+@pytest.mark.parametrize(
+    ("config", "environ"),
+    [
+        ({"conn_str": "postgres://u:pw@h/d"}, {"PG_CONN_STR": "postgres://other/x"}),
+        ({"conn_str": "host=h dbname=d password=pw"}, {}),
+        ({}, {"PG_CONN_STR": "postgres://u:pw@h/d"}),
+    ],
+)
+def test_the_database_of_the_backend_block_is_that_of_the_records(
+    config: dict[str, str], environ: dict[str, str]
+) -> None:
+    """
+    As Terraform's backend: the block goes before the variable, in either form of libpq.
+    """
+    found = store_urls.open_store(
+        "postgres:", project_dir=Path("/p"), project="acme", environ=environ, config=config
     )
 
-
-@pytest.mark.parametrize("backend", ["s3", "gcs", "azurerm", "pg", "http", "remote"])
-def test_another_backend_falls_back_with_a_warning(backend: str) -> None:
-    """
-    While no store is named, records stay on this machine and a warning says so.
-    """
-    url, warning = store_url(backend, None, Path("/project"))
-
-    assert url == "sqlite:///project/.orchestrator/operations.db"
-    assert warning is not None
-    assert "this machine only" in warning
-
-
-def test_the_url_that_is_given_is_the_store() -> None:
-    """
-    ``operations.url`` wins over the backend.
-    """
-    assert store_url("s3", "sqlite:x.db", Path("/project")) == ("sqlite:x.db", None)
+    assert found.url == "postgres://h/d"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ The documents of ``history``, ``runs`` and ``graph``. They change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,13 +55,16 @@ def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
 
 
 def newest_runs(
-    reader: ReadContext, blueprint: str | None, environment: str | None, limit: int
+    readers: Sequence[ReadContext], blueprint: str | None, environment: str | None, limit: int
 ) -> RunsDocument:
     """
-    The newest runs, of this machine and of the store; at most ``limit``.
+    The newest runs, of this machine and of all stores; at most ``limit``.
     """
     lines: list[RunLine] = []
-    for run_id in reader.run_ids():
+    known = [(run_id, reader) for reader in readers for run_id in reader.run_ids()]
+    readers_by_run = dict(reversed(known))
+    for run_id in sorted(readers_by_run, reverse=True):
+        reader = readers_by_run[run_id]
         run = find_run(reader.files, reader.store, run_id)
         if run is None or blueprint not in (None, run.blueprint):
             continue
@@ -69,15 +73,28 @@ def newest_runs(
         lines.append(_line(run))
         if len(lines) == limit:
             break
-    overdue = overdue_reviews(reader.store, reader.project, reader.today)
-    return RunsDocument(project=reader.project, runs=tuple(lines), overdue=overdue)
+    overdue = {
+        review.target: review
+        for reader in readers
+        for review in overdue_reviews(reader.store, reader.project, reader.today)
+    }
+    return RunsDocument(
+        project=readers[0].project,
+        runs=tuple(lines),
+        overdue=tuple(overdue[target] for target in sorted(overdue)),
+    )
 
 
-def run_details(reader: ReadContext, run_id: str) -> RunDocument:
+def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     """
-    One run with its evidence; Invalid where there is none of that id.
+    One run with its evidence, of this machine or of any store; Invalid where there is none of that
+    id.
     """
-    run = find_run(reader.files, reader.store, run_id)
+    reader, run = readers[0], None
+    for reader in readers:
+        run = find_run(reader.files, reader.store, run_id)
+        if run is not None:
+            break
     if run is None:
         raise Invalid([Problem(f"there is no run {run_id}", hint="`orchestrator runs` lists them")])
     directory = reader.files.directory(run_id)

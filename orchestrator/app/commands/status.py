@@ -13,6 +13,7 @@ from orchestrator.app.inspection.read_context import (
     orphaned_targets,
 )
 from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.documents import (
     OutputsDocument,
@@ -86,7 +87,7 @@ def status_of(
 def status_of_all(
     project: str,
     summaries: Sequence[BlueprintSummary],
-    open_context: Callable[[BlueprintSummary | None], AbstractContextManager[ReadContext]],
+    open_context: Callable[[StoreLocation | None], AbstractContextManager[ReadContext]],
 ) -> StatusListDocument:
     """
     The status of every blueprint and environment that has a file, each from its own store, and of
@@ -94,7 +95,7 @@ def status_of_all(
     """
     documents = []
     for summary in summaries:
-        with open_context(summary) as context:
+        with open_context(summary.operations) as context:
             documents.append(status_of(context, summary))
     with open_context(None) as context:
         declared = {(summary.blueprint, summary.environment) for summary in summaries}

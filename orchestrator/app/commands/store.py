@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from pydantic import ValidationError
 
@@ -21,7 +22,7 @@ from orchestrator.domain.documents.store import (
     StoreCopyDocument,
 )
 from orchestrator.domain.record.record import Actor, OperationRecord, UnreadableRecord, parse_record
-from orchestrator.domain.record.run_record import Claim, Lease
+from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
 from orchestrator.errors import Busy, Invalid, OrchestratorError, Problem, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 from orchestrator.ports.system import Clock, Ids, Processes
@@ -125,19 +126,23 @@ def copy_store(
     source: OperationStore,
     destination: OperationStore,
     *,
+    blueprint: str | None = None,
+    environment: str | None = None,
     progress: Progress = lambda _: None,
 ) -> StoreCopyDocument:
     """
-    Copy the whole history and all blobs, and verify them by count and digest.
+    Copy the whole history and all blobs, and verify them by count and digest; with ``blueprint``
+    and ``environment`` only its entries and runs.
 
     It can be repeated: what is there already is recognised. Busy where a run holds a claim in the
     source; Fenced where the destination holds other entries of a target.
     """
-    records = source.records()
+    records = source.records(blueprint, environment)
     _check_idle(source, records)
     histories = ((record, source.history(record.target.target)) for record in records)
     copied = _append_all(destination, (entries[::-1] for _, entries in histories), progress)
-    names = source.blobs("")
+    strangers = _runs_of_others(source, blueprint, environment) if blueprint else frozenset()
+    names = [name for name in source.blobs("") if _run_of(name) not in strangers]
     for number, name in enumerate(names, start=1):
         data = source.blob(name)
         if data is not None and destination.blob(name) != data:
@@ -145,14 +150,14 @@ def copy_store(
         if number % 100 == 0:
             progress(f"{number} of {len(names)} blobs")
     _check_idle(source, records)
-    _verify(source, destination)
+    _verify(source, destination, records)
     return StoreCopyDocument(
         source=source.url,
         destination=destination.url,
         targets=len(records),
         entries=copied,
         blobs=len(names),
-        digest=digest_of(source),
+        digest=digest_of(source, records),
     )
 
 
@@ -182,11 +187,37 @@ def _append_all(
     return count
 
 
-def _verify(source: OperationStore, destination: OperationStore) -> None:
+def _runs_of_others(
+    store: OperationStore, blueprint: str, environment: str | None
+) -> frozenset[str]:
+    """
+    The ids of the runs that were about another blueprint or environment.
+    """
+    others = set()
+    for name in store.blobs("runs/"):
+        if name.endswith("/run.json"):
+            with suppress(ValueError):  # one that cannot be read is copied as it is
+                run = RunRecord.model_validate_json(store.blob(name) or b"")
+                if (run.blueprint, run.environment) != (blueprint, environment):
+                    others.add(run.run_id)
+    return frozenset(others)
+
+
+def _run_of(name: str) -> str | None:
+    """
+    The id of the run that a blob belongs to; None where it may be of several.
+    """
+    kind, _, rest = name.partition("/")
+    return rest.partition("/")[0] if kind == "runs" else None
+
+
+def _verify(
+    source: OperationStore, destination: OperationStore, records: Sequence[OperationRecord]
+) -> None:
     """
     StoreUnavailable where a target of the source has other entries in the destination.
     """
-    for record in source.records():
+    for record in records:
         target = record.target.target
         wanted, there = source.history(target), destination.history(target)
         if there[-len(wanted) :] != wanted:
@@ -197,12 +228,12 @@ def _verify(source: OperationStore, destination: OperationStore) -> None:
             )
 
 
-def digest_of(store: OperationStore) -> str:
+def digest_of(store: OperationStore, records: Sequence[OperationRecord]) -> str:
     """
-    The SHA-256 over all entries of all targets, oldest first, in hexadecimal digits.
+    The SHA-256 over all entries of the targets of ``records``, oldest first, in hexadecimal digits.
     """
     digest = hashlib.sha256()
-    for record in store.records():
+    for record in records:
         for entry in reversed(store.history(record.target.target)):
             digest.update(entry.to_json().encode())
     return digest.hexdigest()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
 from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
@@ -130,7 +131,7 @@ def without_steps(
     path: str,
     *,
     moved_from: tuple[str, ...] = (),
-    operations_url: str | None = None,
+    operations: StoreLocation | None = None,
 ) -> Deployment:
     """
     A blueprint in an environment of which nothing but records is left.
@@ -145,6 +146,6 @@ def without_steps(
         steps={},
         graph=Graph({}),
         engine=EngineRequirement(),
-        operations_url=operations_url,
+        operations=operations or StoreLocation(),
         moved_from=moved_from,
     )

@@ -12,6 +12,7 @@ from typing import Literal
 
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.record.record import AbsenceMethod, Json
 from orchestrator.domain.target import HOOK_KINDS, HookKind, Target
 from orchestrator.errors import Location
@@ -267,21 +268,13 @@ class Deployment:
     steps: Mapping[str, Step]
     graph: Graph
     engine: EngineRequirement
-    operations_url: str | None = None
+    operations: StoreLocation = field(default_factory=StoreLocation)
     protected: bool = False
     moved_from: tuple[str, ...] = ()
     called_in: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     orphans: frozenset[str] = frozenset()
     unavailable: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def backend_type(self) -> str:
-        """
-        The backend that decides where the operation store lies: the first that is not local.
-        """
-        types = [step.backend.type for step in self.steps.values()]
-        return next((kind for kind in types if kind != "local"), "local")
 
     def target(self, step: str) -> Target:
         """

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.blueprint.blueprint import Backend, Deployment, InputValue, Retain
+from orchestrator.domain.blueprint.blueprint import Deployment, Retain
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.target import Target
 from orchestrator.errors import Location
 
@@ -37,10 +38,9 @@ class BlueprintSummary:
     """
     What is known of a blueprint without reading modules or asking for values.
 
-    ``backend`` is the one that the blueprint sets for all steps: it decides where the operation
-    store lies. ``inputs`` holds only those that this backend refers to. ``environments`` are all
-    that the blueprint declares, ("default",) if it declares none. ``called_in`` is the directory
-    that a command must be called in by ``-C``; "" where it is the current one.
+    ``environments`` are all that the blueprint declares, ("default",) if it declares none.
+    ``called_in`` is the directory that a command must be called in by ``-C``; "" where it is the
+    current one.
     """
 
     project: str
@@ -51,19 +51,10 @@ class BlueprintSummary:
     path: str
     steps: Mapping[str, StepSummary]
     graph: Graph
-    backend: Backend
-    inputs: Mapping[str, InputValue] = field(default_factory=dict)
-    operations_url: str | None = None
+    operations: StoreLocation = field(default_factory=StoreLocation)
     protected: bool = False
     moved_from: tuple[str, ...] = ()
     called_in: str = ""
-
-    @property
-    def backend_type(self) -> str:
-        """
-        The backend that decides where the operation store lies.
-        """
-        return self.backend.type
 
     def target(self, step: str) -> Target:
         """
@@ -99,8 +90,7 @@ def summary_of(deployment: Deployment) -> BlueprintSummary:
             for step in steps
         },
         graph=deployment.graph,
-        backend=next((step.backend for step in steps), Backend("local", Template({}))),
-        operations_url=deployment.operations_url,
+        operations=deployment.operations,
         protected=deployment.protected,
         moved_from=deployment.moved_from,
         called_in=deployment.called_in,
