@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.domain.blueprint.blueprint import EngineKind
 from orchestrator.errors import Refused, Usage
 
 #: Commands that change nothing. What is in none of these tables counts as mutating.
@@ -56,7 +57,31 @@ _WITHOUT_VALUES = frozenset(
 )  # fmt: skip
 
 _FAMILIES = ("metadata", "providers", "state", "workspace")
-_TAKE_VARIABLES = ("import", "plan", "refresh")
+
+#: The commands that accept ``-var-file``, by kind of engine. OpenTofu's (from 1.8 on) are all that
+#: load the configuration: without the variables that it depends on they fail.
+_WITH_TERRAFORM = frozenset({"apply", "import", "plan", "refresh"})
+TAKE_VARIABLES: Mapping[EngineKind, frozenset[str]] = {
+    "terraform": _WITH_TERRAFORM,
+    "tofu": _WITH_TERRAFORM | {
+        "console", "destroy", "force-unlock", "get", "graph", "init", "output", "providers",
+        "providers lock", "providers mirror", "providers schema", "show", "state list", "state mv",
+        "state pull", "state push", "state replace-provider", "state rm", "state show", "taint",
+        "test", "untaint", "validate", "workspace delete", "workspace list", "workspace new",
+        "workspace select",
+    },
+}  # fmt: skip
+
+
+def verb_of(words: Sequence[str]) -> tuple[str, ...]:
+    """
+    The one or two words with which a command begins.
+
+    >>> verb_of(["state", "mv", "a.b", "a.c"]), verb_of(["providers", "-no-color"])
+    (('state', 'mv'), ('providers',))
+    """
+    family = words[0] in _FAMILIES and len(words) > 1 and not words[1].startswith("-")
+    return tuple(words[: 2 if family else 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +103,8 @@ class EngineCommand:
         """
         if not words:
             raise Usage("no command for the engine", hint="put it after --, such as -- state list")
-        family = words[0] in _FAMILIES and len(words) > 1 and not words[1].startswith("-")
-        size = 2 if family else 1
-        command = cls(tuple(words[:size]), tuple(words[size:]))
+        verb = verb_of(words)
+        command = cls(verb, tuple(words[len(verb) :]))
         if command.name in INSTEAD:
             raise Refused(
                 "not_by_exec",
@@ -110,7 +134,10 @@ class EngineCommand:
 
     @property
     def takes_variables(self) -> bool:
-        return self.name in _TAKE_VARIABLES
+        """
+        Whether it works with the values of a module's variables, whichever the engine.
+        """
+        return self.name in _WITH_TERRAFORM
 
     @property
     def prints_values(self) -> bool:

@@ -5,10 +5,12 @@ running processes is not used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, assert_never
 
+from orchestrator.domain.engine_commands import TAKE_VARIABLES, verb_of
 from orchestrator.ports.engine import (
     Apply,
     EngineInfo,
@@ -55,6 +57,25 @@ def verb(request: Request) -> str:
             return "program"
         case _:
             assert_never(request)
+
+
+def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) -> list[str]:
+    """
+    The vector of an engine call with the file of those variables without which OpenTofu cannot load
+    the configuration; as it is where the command does not load it, or has a variable file.
+
+    >>> from orchestrator.ports.engine import EngineInfo
+    >>> tofu = EngineInfo("tofu", "1.12.6", ("tofu",), "path", "")
+    >>> with_early_variables(tofu, ["tofu", "state", "pull", "-no-color"], Path("v.json"))
+    ['tofu', 'state', 'pull', '-var-file=v.json', '-no-color']
+    """
+    at = len(info.program)
+    verb = verb_of(vector[at:])
+    given = any(word.startswith("-var-file=") for word in vector)
+    if info.kind != "tofu" or given or " ".join(verb) not in TAKE_VARIABLES["tofu"]:
+        return list(vector)
+    at += len(verb)
+    return [*vector[:at], f"-var-file={file}", *vector[at:]]
 
 
 def argument_vector(info: EngineInfo, request: Request) -> list[str]:

@@ -22,7 +22,7 @@ from orchestrator.domain.events.engine_messages import (
 )
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
-from orchestrator.engine.arguments import argument_vector, verb
+from orchestrator.engine.arguments import argument_vector, verb, with_early_variables
 from orchestrator.engine.diagnostics import lock_holder
 from orchestrator.engine.plan_content import parse_plan
 from orchestrator.engine.plugin_cache import PluginCache
@@ -142,7 +142,7 @@ class TerraformEngine:
                 child.abandon()
                 raise
             child.finish()
-        discard(spec.delete_after)  # for a wrapper that was killed
+        discard(_leftovers(files, spec))  # for a wrapper that was killed
         if child.fenced:
             return replace(NEVER_STARTED, timed_out=ladder.timed_out)
         self._check_ours(files, child.pid)
@@ -169,11 +169,11 @@ class TerraformEngine:
             result = CallResult(exit_code=None, messages=(), complete=False)
             return RecoveredCall(started=True, liveness=Liveness.UNKNOWN, result=result)
         if not isinstance(beginning, IdentityFile):
-            discard(spec.delete_after)
+            discard(_leftovers(files, spec))
             return RecoveredCall(started=False, liveness=Liveness.GONE, result=NEVER_STARTED)
         liveness = self._settled(files, beginning)
         if liveness is Liveness.GONE:
-            discard(spec.delete_after)
+            discard(_leftovers(files, spec))
             _reap(beginning)
         ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
@@ -277,7 +277,11 @@ class TerraformEngine:
         vector = argument_vector(self._info, request)
         if isinstance(request, Program):
             vector[0] = _found(vector[0], spec.directory, environment)
+        elif spec.early_values:
+            vector = with_early_variables(self._info, vector, files.early_variables.absolute())
         try:
+            if spec.early_values:
+                files.write_early_variables(spec.early_values)
             return Child.start(
                 files,
                 self._processes,
@@ -285,10 +289,11 @@ class TerraformEngine:
                 program=vector,
                 directory=spec.directory,
                 environment=environment,
-                delete_after=spec.delete_after,
+                delete_after=_leftovers(files, spec),
                 umask=CALLERS_UMASK if isinstance(request, Apply | Program) else PRIVATE_UMASK,
             )
         except OSError as exc:
+            discard(_leftovers(files, spec))
             raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}") from exc
 
     def _check_ours(self, files: CallFiles, wrapper: int) -> None:
@@ -320,6 +325,13 @@ class TerraformEngine:
             if time.monotonic() > deadline:
                 return Liveness.ALIVE
             time.sleep(_POLL)
+
+
+def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
+    """
+    What must be gone when the call has ended.
+    """
+    return (*spec.delete_after, files.early_variables)
 
 
 def _found(program: str, directory: Path, environment: Mapping[str, str]) -> str:

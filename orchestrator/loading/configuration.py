@@ -19,6 +19,7 @@ from orchestrator.regular_files import read_regular
 class Configuration:
     """
     A directory's blocks by name, override files applied. ``backend`` is "cloud" for a cloud block.
+    ``evaluated_early`` are the blocks that OpenTofu evaluates before it has loaded the rest.
     """
 
     variables: dict[str, Block] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class Configuration:
     required_versions: list[Constraint] = field(default_factory=list)
     required_providers: dict[str, Attribute] = field(default_factory=dict)
     backend: str | None = None
+    evaluated_early: list[Block] = field(default_factory=list)
     quotes: list[QuotedString] = field(default_factory=list)
     is_for_one_engine: bool = False
 
@@ -179,6 +181,8 @@ def _settings(configuration: Configuration, block: Block, engine: EngineKind) ->
         configuration.required_providers.update(providers.attributes)
     for backend in block.inner("backend"):
         configuration.backend = "".join(backend.labels[:1])
+    for kind in ("backend", "encryption"):
+        configuration.evaluated_early.extend(block.inner(kind))
     if any(block.inner("cloud")):
         configuration.backend = "cloud"
 

@@ -26,7 +26,7 @@ _TOP = {
     "resource": 2, "data": 2, "ephemeral": 2, "terraform": 0, "locals": 0, "language": 0,
 }  # fmt: skip
 _INNER: Mapping[str, Mapping[str, int]] = {
-    "terraform": {"required_providers": 0, "backend": 1, "cloud": 0},
+    "terraform": {"required_providers": 0, "backend": 1, "cloud": 0, "encryption": 0},
     "resource": {"lifecycle": 0},
     "language": {"compatible_with": 0},
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -73,7 +73,7 @@ def read_module(
             for name, block in configuration.outputs.items()
         },
         required_versions=tuple(tree.required_versions()),
-        local_modules=tuple(sorted(str(path) for path in tree.found if path != root)),
+        local_modules=tuple(sorted(str(path) for path in tree.copied if path != root)),
         provider_sources=own,
         provider_blocks=tuple(sorted({block.labels[0] for block in configuration.providers})),
         backend=configuration.backend,
@@ -82,6 +82,8 @@ def read_module(
         provider_reach=tree.provider_dependencies(),
         protected=tuple(tree.protected(root, "")),
         read_for=engine if tree.is_for_one_engine() else None,
+        early_variables=tuple(sorted(tree.early_variables(root))),
+        encrypted=any(b.type == "encryption" for b in configuration.evaluated_early) or None,
     )
 
 
@@ -158,6 +160,7 @@ class _ModuleTree:
         self.found: dict[Path, _ReadModule] = {}
         self.problems: list[Problem] = []
         self.calls_elsewhere = False
+        self._chosen: set[Path] = set()
 
     def enter(self, directory: Path, shown: str, *, called_at: Location | None) -> None:
         """
@@ -185,14 +188,38 @@ class _ModuleTree:
 
     def _call(self, directory: Path, shown: str, block: Block) -> None:
         source = block.attributes.get("source")
-        if source is None or source.literal is None:
+        child = _child(directory, block)
+        if source is None or source.literal is None or child is None:
             self.calls_elsewhere = True  # a variable source of OpenTofu: the engine judges it
+            if source is not None and (start := _VARIABLE_SOURCE.match(source.text)):
+                self._chosen.add(_absolute(directory / start[1]))
             return
-        if not re.match(r"\.\.?(/|\Z)", source.literal):
-            self.calls_elsewhere = True
-            return
-        child = _absolute(directory / source.literal)
         self.enter(child, _join(shown, source.literal), called_at=source.at)
+
+    @property
+    def copied(self) -> frozenset[Path]:
+        """
+        The directories of the modules, and those in which a variable source chooses one.
+        """
+        return frozenset((*self.found, *(path for path in self._chosen if path.is_dir())))
+
+    def early_variables(self, directory: Path) -> frozenset[str]:
+        """
+        The variables of the module in ``directory`` that OpenTofu needs to load the configuration.
+        Of a module from elsewhere nobody knows here what its sources depend on.
+        """
+        configuration = self.found[directory].configuration
+        expressions = [*configuration.evaluated_early]
+        for provider in configuration.providers:
+            expressions.append(_only(provider, {"for_each"}))
+        for call in configuration.calls.values():
+            child = _child(directory, call)
+            if child in self.found:
+                early = {"source", "version", *self.early_variables(child)}
+                expressions.append(_only(call, early))
+            elif self._engine == "tofu":
+                expressions.append(call)
+        return _Walk(configuration).through(expressions).variables
 
     def required_versions(self) -> Iterator[Constraint]:
         """
@@ -246,16 +273,15 @@ class _ModuleTree:
                         prefix + ".".join(block.labels), replace(flag.at, file=file)
                     )
         for name, block in configuration.calls.items():
-            source = block.attributes.get("source")
-            child = _absolute(directory / (source.literal or "")) if source else None
-            if child in self.found and child != directory:
+            child = _child(directory, block)
+            if child in self.found:
                 yield from self.protected(child, f"{prefix}module.{name}.")
 
     def check_files(self, package: Path | None) -> None:
         """
         Note each file that is named by a path which leaves what will be copied.
         """
-        copied = [*self.found, *([package] if package else [])]
+        copied = [*self.copied, *([package] if package else [])]
         for directory, visit in self.found.items():
             for quote in visit.configuration.quotes:
                 for written, base in self._paths(quote, directory):
@@ -284,6 +310,31 @@ class _ModuleTree:
             quote.at,
             hint="the directory before // is copied as a whole",
         )
+
+
+#: A quoted template that begins with a relative directory, as HCL or (without quotes) JSON has it.
+_VARIABLE_SOURCE = re.compile(r'"?(\.\.?/(?:[^"$%]*/)?)[^"]*\$\{')
+
+
+def _child(directory: Path, call: Block) -> Path | None:
+    """
+    The directory of the local module that a call names, None where it names another one.
+    """
+    source = call.attributes.get("source")
+    if source is None or source.literal is None:
+        return None
+    return _absolute(directory / source.literal) if _LOCAL.match(source.literal) else None
+
+
+_LOCAL = re.compile(r"\.\.?(/|\Z)")
+
+
+def _only(block: Block, attributes: Collection[str]) -> Block:
+    """
+    The block with these attributes only.
+    """
+    kept = {name: item for name, item in block.attributes.items() if name in attributes}
+    return Block(block.type, block.labels, block.at, kept)
 
 
 def _join(shown: str, source: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
         PulledState,
         StateObject,
     )
+    from orchestrator.domain.record.record import Json
     from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.record.states import Liveness
     from orchestrator.ports.system import StopToken
@@ -163,6 +164,8 @@ class CallSpec:
     in it. ``delete_after`` are files the wrapper removes when the call ends, whoever is alive then.
     ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT; SIGKILL
     once the grace since the SIGINT, whatever it was for, has passed. None means no limit.
+    ``early_values`` are variables without which OpenTofu cannot load the configuration: they reach
+    it in a private file that is gone when the call ends.
     """
 
     directory: Path
@@ -173,6 +176,7 @@ class CallSpec:
     delete_after: tuple[Path, ...] = ()
     timeout: float | None = None
     grace: float | None = None
+    early_values: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ class Snapshot:
 
     ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
     ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
-    tells that the module brings a lock file of its own.
+    tells that the module brings a lock file of its own. ``early_variables`` and ``encrypted`` are
+    those of the module.
     """
 
     digest: str
@@ -41,6 +42,8 @@ class Snapshot:
     has_lock_file: bool = False
     provider_reach: Mapping[str, ProviderDependencies] | None = None
     protected: tuple[ProtectedResource, ...] = ()
+    early_variables: tuple[str, ...] = ()
+    encrypted: bool = False
 
     def uses_provider(self, provider: str) -> bool:
         """
@@ -123,13 +126,16 @@ class Secret:
 class WorkDirConfig:
     """
     What is generated around a snapshot: backend and provider configuration (values may hold
-    Secret), and the lock file to start from.
+    Secret), and the lock file to start from. ``early_values`` are those of the snapshot's early
+    variables, ``early_digest`` tells one set of them from another.
     """
 
     backend_type: str
     backend_config: Mapping[str, Json]
     providers: Mapping[str, Json] = field(default_factory=dict)
     lock_file: bytes | None = None
+    early_values: Mapping[str, Json] = field(default_factory=dict)
+    early_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,8 @@ class WorkDir:
 
     ``location`` names the provider state as the record holds it; ``variables`` are extra values for
     the variable file (secrets of provider configuration). ``init_needed`` is False where the last
-    init of this directory still holds.
+    init of this directory still holds. ``early_values`` are what any call of the engine in it needs
+    to load the configuration.
     """
 
     directory: Path
@@ -147,6 +154,7 @@ class WorkDir:
     backend_type: str
     variables: Mapping[str, Json]
     init_needed: bool
+    early_values: Mapping[str, Json] = field(default_factory=dict)
 
 
 class WorkDirs(Protocol):

@@ -12,6 +12,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import attached
+from tests.engine.programs import standin_tofu
 from tests.project import ENGINES, PROGRAMS, Project, require_engine
 
 
@@ -30,6 +31,17 @@ def each_engine(request: pytest.FixtureRequest) -> str:
     The same of every engine, for stories whose rules rest on what each of them does.
     """
     return require_engine(request.param)
+
+
+@pytest.fixture(params=["standin", "tofu"])
+def tofu(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """
+    The value of ``--engine`` for what only OpenTofu does: the program that stands for it, and
+    OpenTofu itself; a named skip where that is missing.
+    """
+    if request.param == "standin":
+        return str(standin_tofu(tmp_path / "bin"))
+    return require_engine("tofu")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import tests.standin_tofu
 from orchestrator.domain.blueprint.blueprint import EngineRequirement
 from orchestrator.engine.choose import choose, find_library
 from orchestrator.engine.process.environment import child_environment
@@ -54,3 +55,15 @@ def scripted_engine(
     path.write_text(script)
     info = EngineInfo("terraform", "1.11.4", (sys.executable, "-S", str(path)), "option", "test")
     return TerraformEngine(info, environment=environment or clean_environment(directory))
+
+
+def standin_tofu(directory: Path) -> Path:
+    """
+    A program that does what OpenTofu was recorded to do (`tests.standin_tofu`), named ``tofu``.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "tofu"
+    script = Path(tests.standin_tofu.__file__)
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {script} "$@"\n')
+    path.chmod(0o755)
+    return path

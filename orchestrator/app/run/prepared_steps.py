@@ -4,6 +4,7 @@ The steps of a deployment made ready to work on: records, working directories, v
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -82,7 +83,7 @@ def recorded_module(
     if record is not None and record.status is Status.RUNNING and is_parent_destroy(record):
         return backend_only(steps, step, record)
     snapshot = snapshot_of(steps.services, step, record)
-    return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))
+    return ModuleSource(snapshot, lock_of(steps.services, record, snapshot), inputs="recorded")
 
 
 def backend_only(steps: PreparedSteps, _: Step, __: OperationRecord | None) -> ModuleSource:
@@ -191,7 +192,8 @@ class PreparedSteps:
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
         taken = source(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
-        root = lay_out(services, self.deployment, step, taken, record, lookup)
+        early = self._early_values(step, record, taken)
+        root = lay_out(services, self.deployment, step, taken, record, lookup, early_values=early)
         self._check_own_state(step, root)
         bindings = StateBindings()
         if record is None or record.status in NOTHING_THERE:
@@ -329,9 +331,13 @@ class PreparedSteps:
 
     def needs_outputs_first(self, name: str) -> bool:
         """
-        Whether even its working directory waits for outputs: its providers refer to some.
+        Whether even its working directory waits for outputs: its providers refer to some, or what
+        OpenTofu needs to load its module does.
         """
-        return bool(_steps_in(self.roots[name].providers.values()))
+        step = self.roots[name]
+        early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
+        waits = _steps_in(early) if self.services.engine.info.kind == "tofu" else set()
+        return bool(waits | _steps_in(step.providers.values()))
 
     def inputs(self, step: Step) -> StepInputs:
         """
@@ -437,6 +443,38 @@ class PreparedSteps:
         if template is None:
             raise Unresolvable(f"the blueprint no longer sets {name!r}")
         return template.resolve(self._lookup(step)).at(tuple(rest)).value
+
+    def _early_values(
+        self, step: Step, record: OperationRecord | None, taken: ModuleSource
+    ) -> Mapping[str, Json]:
+        """
+        What OpenTofu needs to load the step's module. A value that cannot be had is left out: the
+        engine says so where it misses it.
+        """
+        wanted = taken.snapshot.early_variables
+        if not wanted or self.services.engine.info.kind != "tofu":
+            return {}
+        text = self.recorded_text(record) if taken.inputs == "recorded" else None
+        if text is None:
+            lookup, templates = self._lookup(step), {}
+            for name in wanted:
+                with contextlib.suppress(Unresolvable, KeyError):
+                    step.inputs[name].resolve(lookup)
+                    templates[name] = step.inputs[name]
+            return self._masked(module_inputs(replace(step, inputs=templates), lookup)).values
+        unknown: set[PathInValue] = set()
+
+        def today(path: PathInValue, _: str) -> Json:
+            if path[0] in wanted:
+                with contextlib.suppress(Unresolvable):
+                    return self._current_secret(step, path)
+            unknown.add(path[:1])
+            return None
+
+        found = read_recorded_inputs(text, today)
+        values = {k: v for k, v in found.values.items() if k in wanted and (k,) not in unknown}
+        secrets = {path: origin for path, origin in found.secrets.items() if path[0] in values}
+        return self._masked(StepInputs(values, secrets)).values
 
     def recorded_text(self, record: OperationRecord | None) -> str | None:
         """

@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
-from orchestrator.domain.blueprint.inputs import Lookup, static_lookup
+from orchestrator.domain.blueprint.inputs import Lookup, digest, static_lookup
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.events.engine_messages import Message, PulledState
 from orchestrator.domain.events.events import PhaseStarted, StepRetried
@@ -73,11 +74,13 @@ class PreparedStep:
 @dataclass(frozen=True, slots=True)
 class ModuleSource:
     """
-    What a working directory is laid out from: a snapshot, and the lock file to start from.
+    What a working directory is laid out from: a snapshot, the lock file to start from, and whether
+    it goes with the inputs as they are now or as they were recorded.
     """
 
     snapshot: Snapshot
     lock: bytes | None
+    inputs: Literal["current", "recorded"] = "current"
 
 
 def check_engine(services: Services, record: OperationRecord, *, allow_change: bool) -> None:
@@ -139,6 +142,8 @@ def lay_out(
     source: ModuleSource,
     record: OperationRecord | None,
     lookup: Lookup,
+    *,
+    early_values: Mapping[str, Json],
 ) -> WorkDir:
     """
     The step's working directory, laid out with backend and providers around the snapshot.
@@ -157,6 +162,8 @@ def lay_out(
             if source.snapshot.uses_provider(name)
         },
         lock_file=source.lock,
+        early_values=early_values,
+        early_digest=digest(dict(early_values), services.key) if early_values else "",
     )
     info = services.engine.info
     target = deployment.target(step.name)
@@ -340,6 +347,7 @@ def call_spec(
         delete_after=delete_after,
         timeout=timeout,
         grace=services.limits.grace,
+        early_values=work_dir.early_values,
     )
 
 

@@ -98,7 +98,9 @@ class Module:
     referred to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its
     local modules configure as "module.aws"); ``protected`` are the resources in all of them.
     ``read_for`` is the kind of engine that it was read for, None where another kind reads the same
-    files.
+    files. ``early_variables`` are those without which OpenTofu cannot load the configuration:
+    module sources, backend, encryption and repeated providers depend on them. ``encrypted`` is True
+    where it has an encryption block, else None.
     """
 
     directory: str
@@ -114,6 +116,8 @@ class Module:
     provider_reach: Mapping[str, ProviderDependencies] = field(default_factory=dict)
     protected: tuple[ProtectedResource, ...] = ()
     read_for: EngineKind | None = None
+    early_variables: tuple[str, ...] = ()
+    encrypted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,7 @@ def _holds_literal(template: Template) -> bool:
 
 #: Fields that came after the first version, left out where they say nothing: a deployment that does
 #: not use them keeps its text, and with it the digest that it is known by.
-_LATER_FIELDS = frozenset({"until", "read_for"})
+_LATER_FIELDS = frozenset({"until", "read_for", "early_variables", "encrypted"})
 
 
 def _without_later_fields(value: Json) -> Json:
@@ -272,7 +272,7 @@ def _without_later_fields(value: Json) -> Json:
             return {
                 key: _without_later_fields(item)
                 for key, item in value.items()
-                if not (key in _LATER_FIELDS and item is None)
+                if not (key in _LATER_FIELDS and (item is None or item == ()))
             }
         case list() | tuple():
             return [_without_later_fields(item) for item in value]

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.domain.record.record import Json
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.engine.process.wrapper import create_exclusively
 from orchestrator.ports.engine import CallSpec
@@ -68,6 +69,10 @@ class CallFiles:
         return self.evidence / f"{self.name}.identity.json"
 
     @property
+    def early_variables(self) -> Path:
+        return self.evidence / f"{self.name}.early.tfvars.json"
+
+    @property
     def answer(self) -> Path:
         return self.evidence / f"{self.name}.answer.json"
 
@@ -102,6 +107,16 @@ class CallFiles:
         """
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def write_early_variables(self, values: Mapping[str, Json]) -> None:
+        """
+        Write the variable file of the call, 0600, in place of one that an earlier call has left.
+        """
+        self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
+        discard((self.early_variables,))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(self.early_variables, flags, 0o600), "w") as file:
+            file.write(json.dumps(dict(values), indent=0))  # the engine quotes a bad value's line
 
     def fence(self) -> bool:
         """

@@ -92,6 +92,9 @@ def pack(module: Module) -> Snapshot:
             for item in sorted(module.protected, key=lambda item: item.address)
         ],
         "locked": any(e.path == f"{path}/{LOCK_FILE}".removeprefix("./") for e in entries),
+        # Only where there are any: what the digest of other modules says stays what it was.
+        **({"early": list(module.early_variables)} if module.early_variables else {}),
+        **({"encrypted": True} if module.encrypted else {}),
     }
     digest = _digest(entries, facts)
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
@@ -394,6 +397,8 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
                 for address, file, line, column in facts.get("protected", ())
             ),
             has_lock_file=bool(facts.get("locked")),
+            early_variables=tuple(map(str, facts.get("early", ()))),
+            encrypted=bool(facts.get("encrypted")),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc

@@ -118,7 +118,7 @@ class DirectoryWorkDirs:
             layout.lay_out(snapshot, generated, setup.lock_file)
             if setup.backend_type == "local":
                 _make_private(Path(backend["path"]).parent)
-            layout.write_note("wanted", _wish(snapshot, generated, engine))
+            layout.write_note("wanted", _wish(snapshot, generated, engine, setup.early_digest))
         except OSError as exc:
             place = exc.filename or self._work
             message = f"cannot prepare the working directory of {target}: {place}: {exc.strerror}"
@@ -129,6 +129,7 @@ class DirectoryWorkDirs:
             backend_type=setup.backend_type,
             variables=generated.variables,
             init_needed=not layout.is_initialised(),
+            early_values=setup.early_values,
         )
 
     def mark_initialised(self, root: WorkDir) -> None:
@@ -237,13 +238,14 @@ class DirectoryWorkDirs:
         return _Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
 
 
-def _wish(snapshot: Snapshot, generated: Generated, engine: str) -> Json:
+def _wish(snapshot: Snapshot, generated: Generated, engine: str, early: str) -> Json:
     """
     What an init depends on, apart from the lock file: that one it may write itself.
     """
     text = json.dumps(dict(generated.files), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
+    wish = {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
+    return {**wish, "early": early} if early else wish
 
 
 class _Layout:

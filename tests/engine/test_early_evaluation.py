@@ -1,0 +1,117 @@
+"""
+A module whose sources depend on a variable, through its whole life with OpenTofu: every call that
+loads the configuration gets the variables.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.project import Project
+
+pytestmark = pytest.mark.engine
+
+MODULE = """
+variable "which" {
+  type      = string
+  sensitive = true
+}
+module "k" {
+  source = "./sub/${var.which}"
+}
+resource "terraform_data" "a" {
+}
+output "o" {
+  value = "x"
+}
+"""
+BLUEPRINT = """
+version: 1
+name: b
+inputs:
+  which: {type: string, sensitive: true}
+steps:
+  s: {module: ../modules/m, inputs: {which: "${inputs.which}"}}
+"""
+
+
+@pytest.fixture
+def early(tofu: str, tmp_path: Path) -> Project:
+    """
+    A project of that module; the value of the variable is a secret, ``first-kind``.
+    """
+    project = Project(tmp_path / "project", engine=tofu)
+    project.write("orchestrator.yaml", "project: early\n")
+    project.write("modules/m/main.tf", MODULE)
+    for name in ("first-kind", "second-kind"):
+        project.write(f"modules/m/sub/{name}/main.tf", 'output "o" {\n  value = "x"\n}\n')
+    project.write("blueprints/b.yaml", BLUEPRINT)
+    project.environ |= {
+        "ORCHESTRATOR_INPUT_which": "first-kind",
+        "TOFU_CALLS": str(tmp_path / "calls"),
+    }
+    return project
+
+
+def calls(project: Project) -> list[dict[str, Any]]:
+    """
+    The calls of the program that stands for OpenTofu; none of OpenTofu itself.
+    """
+    file = Path(project.environ["TOFU_CALLS"])
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [call for line in lines if (call := json.loads(line))["argv"] != ["version"]]
+
+
+def test_a_source_that_depends_on_a_variable_lives_through_every_command(early: Project) -> None:
+    """
+    The variables reach each call in a private file that is gone when it ends; no value stands in
+    the arguments or in any file of ours.
+    """
+    early.ok("validate", "b")
+    early.ok("plan", "b")
+    early.ok("apply", "b", "--yes")
+    assert early.ok("apply", "b", "--yes", "--json").statuses == {"s": "ok"}
+    assert early.ok("exec", "b/default/s", "--", "state", "list").out == "terraform_data.a\n"
+    early.ok("exec", "b/default/s", "--", "output", "-json")
+    early.ok("exec", "b/default/s", "--", "providers")
+    early.ok("exec", "b/default/s", "--", "show", "-json")
+    early.ok("reconcile", "b", "--yes")
+    assert early.ok("destroy", "b", "--yes", "--json").statuses == {"s": "destroyed"}
+    for call in calls(early):
+        assert call["given"] == {"which": "first-kind"}, call["argv"]
+        assert call["mode"] == "0o600"
+        assert "first-kind" not in " ".join(call["argv"])
+    kept = [path for path in early.own.rglob("*") if path.is_file()]
+    assert not [path for path in kept if path.name.endswith(".tfvars.json")]
+    evidence = [path for path in kept if "work" not in path.relative_to(early.own).parts]
+    assert not [path for path in evidence if b"first-kind" in path.read_bytes()]
+
+
+def test_another_source_is_initialised(early: Project) -> None:
+    """
+    A new value of the variable is a reason for another ``init``; the same value is none.
+    """
+    early.ok("apply", "b", "--yes")
+    early.ok("apply", "b", "--yes")
+    early.environ["ORCHESTRATOR_INPUT_which"] = "second-kind"
+    early.ok("apply", "b", "--yes")
+    done = [call["given"]["which"] for call in calls(early) if call["argv"][0] == "init"]
+    assert done in ([], ["first-kind", "second-kind"])
+
+
+def test_a_destroy_uses_what_it_was_applied_with(early: Project) -> None:
+    """
+    Where the blueprint gives the variable another value by now, the recorded one loads the module:
+    the sources of what was applied.
+    """
+    early.write(
+        "blueprints/b.yaml", BLUEPRINT.replace(", sensitive: true", ", default: first-kind")
+    )
+    early.ok("apply", "b", "--yes")
+    early.write("blueprints/b.yaml", BLUEPRINT.replace(", sensitive: true", ", default: other"))
+    early.ok("destroy", "b", "--yes")
+    assert {call["given"]["which"] for call in calls(early)} <= {"first-kind"}
