@@ -186,7 +186,9 @@ def open_services(
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
     settings = project.settings
-    environment, notes = child_environment(project.environ, allow=settings.allow_environment)
+    environment, notes = child_environment(
+        project.environ, allow=settings.allow_environment, gogc=settings.gogc
+    )
     info = choose_engine(project, engine, deployment)
     if check_module_versions:
         check_accepted(info, deployment)

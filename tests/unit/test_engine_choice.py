@@ -280,6 +280,13 @@ def test_what_settings_allow_passes() -> None:
     assert child_environment(environ, allow={"TF_WORKSPACE"})[0]["TF_WORKSPACE"] == "x"
 
 
+@pytest.mark.parametrize(("own", "expected"), [({}, "300"), ({"GOGC": "off"}, "off")])
+def test_engines_collect_garbage_seldom_unless_the_user_says(
+    own: dict[str, str], expected: str
+) -> None:
+    assert child_environment(own, gogc=300)[0]["GOGC"] == expected
+
+
 def test_the_child_environment_is_quiet_and_clean() -> None:
     """
     Data directory, variables and inputs stay out and are named; credentials and logs pass.

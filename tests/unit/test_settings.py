@@ -46,7 +46,7 @@ def test_the_file_is_found_upwards_and_read(tmp_path: Path) -> None:
     (root / "orchestrator.yaml").write_text(
         "project: shop\noperations: {url: sqlite:///ops.db}\nengine: tofu\n"
         "allow_environment: [TF_WORKSPACE, TF_CLI_ARGS_plan]\nmodule_roots: [../shared]\n"
-        "jobs: 7\ntimeout: 1h30m\ngrace: 90\nsettle_seconds: 0\n"
+        "jobs: 7\ntimeout: 1h30m\ngrace: 90\nsettle_seconds: 0\ngogc: 100\n"
     )
     assert read_settings(root / "a" / "b") == Settings(
         project_dir=root,
@@ -60,6 +60,7 @@ def test_the_file_is_found_upwards_and_read(tmp_path: Path) -> None:
         timeout=5400.0,
         grace=90.0,
         settle_seconds=0.0,
+        gogc=100,
     )
 
 

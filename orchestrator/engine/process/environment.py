@@ -15,12 +15,13 @@ _FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 
 
 def child_environment(
-    environ: Mapping[str, str], *, allow: Collection[str] = ()
+    environ: Mapping[str, str], *, allow: Collection[str] = (), gogc: int | None = None
 ) -> tuple[dict[str, str], list[str]]:
     """
     The environment for engine processes, and notes for the user on what was left out.
 
-    Refused for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
+    ``gogc`` is what GOGC is where the caller's environment has none: providers inherit it. Refused
+    for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
     """
     refused = [name for name in sorted(environ) if _is_refused(name, environ[name], allow)]
     if refused:
@@ -52,7 +53,8 @@ def child_environment(
         if name not in dropped
         and not name.startswith(INPUT_VARIABLE)  # they reach the engine in a file
     }
-    return kept | fixed, notes
+    garbage = {} if gogc is None or kept.get("GOGC") else {"GOGC": str(gogc)}
+    return kept | fixed | garbage, notes
 
 
 def _is_refused(name: str, value: str, allow: Collection[str]) -> bool:
