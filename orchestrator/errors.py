@@ -59,6 +59,7 @@ Reason = Literal[
     "other_command",
     "prevent_destroy",
     "reason_missing",
+    "replaces_earlier",
     "retained",
     "secret_needed",
     "secret_not_at_hand",

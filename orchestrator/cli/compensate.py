@@ -34,6 +34,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.engine
 @options.allow_engine_change
 @options.engine_passthrough
+@options.accept_replaced
 @options.wait
 @options.takeover
 @options.reason

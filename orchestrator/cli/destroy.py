@@ -59,6 +59,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.engine_passthrough
 @options.accept_vanished
 @options.accept_adopted
+@options.accept_replaced
 @options.at
 @options.wait
 @options.takeover

@@ -228,6 +228,14 @@ accept_adopted = click.option(
 )
 
 
+accept_replaced = click.option(
+    "--accept-replaced",
+    metavar="REASON",
+    type=NON_EMPTY,
+    allow_from_autoenv=False,
+    help="Let the module of an action replace or delete what it made before the last apply.",
+)
+
 #: How an earlier run is done again, whichever way.
 rerun = _stack(
     on_failure,

@@ -154,6 +154,12 @@ class TerraformEngine:
             timed_out=ladder.timed_out,
         )
 
+    def check_program(self, request: Program, spec: CallSpec) -> None:
+        """
+        EngineFailed where the program is not there, or may not be executed.
+        """
+        _found(request.argv[0], spec.directory, self._environment | dict(spec.environment))
+
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
         What an earlier call with this spec left. A call that had not begun is made impossible.
@@ -291,6 +297,7 @@ class TerraformEngine:
                 environment=environment,
                 delete_after=_leftovers(files, spec),
                 umask=CALLERS_UMASK if isinstance(request, Apply | Program) else PRIVATE_UMASK,
+                audience="session" if isinstance(request, Program) else "engine",
             )
         except OSError as exc:
             discard(_leftovers(files, spec))
@@ -336,17 +343,17 @@ def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
 
 def _found(program: str, directory: Path, environment: Mapping[str, str]) -> str:
     """
-    The absolute path of a program; EngineFailed where there is none.
+    The absolute path of a program; EngineFailed where there is none that may be executed.
     """
     if "/" in program:
-        return str(directory.absolute() / program)
-    path = shutil.which(program, path=environment.get("PATH"))
+        path = shutil.which(directory.absolute() / program)
+        why, hint = "there is no such program, or it may not be executed", ""
+    else:
+        path = shutil.which(program, path=environment.get("PATH"))
+        why = "it is not on PATH"
+        hint = "give its path; one with a slash starts at the project's directory"
     if path is None:
-        raise EngineFailed(
-            "engine",
-            f"cannot start {program}: it is not on PATH",
-            hint="give its path; one with a slash starts at the project's directory",
-        )
+        raise EngineFailed("engine", f"cannot start {program}: {why}", hint=hint)
     return str(Path(path).absolute())
 
 

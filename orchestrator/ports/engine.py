@@ -145,7 +145,8 @@ class Exec:
 class Program:
     """
     Another program than the engine, carried out as its calls are: the command of an action. A name
-    with "/" starts at the directory of the call.
+    with "/" starts at the directory of the call. All that it has started gets the SIGINT of a stop,
+    and nothing of it outlives a program that was stopped.
     """
 
     argv: tuple[str, ...]
@@ -235,6 +236,11 @@ class Engine(Protocol):
         Run it to its end. ``observe`` gets each message once, in order, masked, as it appears.
 
         EngineFailed(phase="engine") where it cannot be started at all.
+        """
+
+    def check_program(self, request: Program, spec: CallSpec) -> None:
+        """
+        EngineFailed(phase="engine") where the program is not there, or may not be executed.
         """
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:

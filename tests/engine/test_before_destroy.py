@@ -344,3 +344,62 @@ def test_it_is_done_before_the_parent_takes_the_step_along(project: Project) -> 
     assert len(archived(project)) == 1
     assert gone["absence"]["method"] == "provider"
     assert (parent["status"], gone["updated_at"] < parent["started_at"]) == ("destroyed", True)
+
+
+#: A snapshot is another object under another name; unlike an input, that cannot change in place.
+SNAPSHOT = """
+    variable "of" { type = string }
+    variable "run" { type = string }
+    resource "terraform_data" "copy" {
+      triggers_replace = "${var.of} ${var.run}"
+    }
+"""
+
+
+def copies(project: Project) -> list[str]:
+    found = project.record('db["@before_destroy"]')["resources"]["inventory"]
+    return [item["id"] for item in found]
+
+
+def test_what_was_made_for_an_earlier_life_is_not_replaced_unasked(project: Project) -> None:
+    """
+    The second destroy would replace the snapshot of the first: it is refused before anything is
+    done, and the plan of the destroy counts it; a reason lets it go.
+    """
+    project.write("modules/copy/main.tf", SNAPSHOT)
+    action = BY_MODULE.replace("RUN", "${run.id}")
+    kept(project, action)
+    project.ok("destroy", "kept", "--yes")
+    first = copies(project)
+    project.ok("apply", "kept", "--yes")
+    before = {step: project.entries(step) for step in ("base", "db", 'db["@before_destroy"]')}
+
+    planned = project.ok("plan", "kept", "--destroy")
+    refused = project.run("destroy", "kept", "--yes")
+
+    assert 'db["@before_destroy"]' in planned.out and "1 to replace" in planned.out, planned.out
+    assert refused.code == 4
+    assert first[0] in refused.said and "--accept-replaced" in refused.said, refused.said
+    assert {step: project.entries(step) for step in before} == before
+    project.ok("destroy", "kept", "--yes", "--accept-replaced", "one snapshot is enough")
+    assert copies(project) != first
+    assert project.record("db")["status"] == "destroyed"
+
+
+def test_all_hooks_are_checked_before_the_first_step_is_destroyed(project: Project) -> None:
+    """
+    A program that is not there is found before anything is done for any step.
+    """
+    kept(project)
+    text = (project.root / "blueprints/kept.yaml").read_text()
+    base = "inputs: {name: base}"
+    missing = f"{base}\n    before_destroy: {{command: [bin/no-such-program]}}"
+    project.write("blueprints/kept.yaml", text.replace(base, missing))
+    before = project.entries("db")
+
+    ended = project.run("destroy", "kept", "--yes")
+
+    assert ended.code == 10, ended.said
+    assert "cannot start bin/no-such-program" in ended.said
+    assert archived(project) == []
+    assert project.entries("db") == before

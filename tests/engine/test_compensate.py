@@ -7,10 +7,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from orchestrator.engine.process.wrapper import session_members
 from tests.engine.watched_engine import kill, watched
 from tests.project import Project, eventually, finish
 from tests.terminal import Terminal
@@ -371,3 +373,107 @@ def test_a_person_is_asked_what_may_be_carried_out(project: Project) -> None:
     assert terminal.finish() == 5
     assert project.entries("db") == before
     assert lines(project, "begun") == []
+
+
+#: A script as people write them: it waits for a program, and does not pass signals on to it.
+SLOW = """\
+#!/bin/bash
+HEAD
+echo begun >> begun
+sleep 60 &
+sleep 60
+echo done >> undone
+"""
+
+
+def slow(project: Project, head: str, timeout: str = "1h") -> None:
+    project.write("bin/slow", SLOW.replace("HEAD", head)).chmod(0o700)
+    project.write(
+        "blueprints/slow.yaml",
+        f"""
+        version: 1
+        name: slow
+        steps:
+          net:
+            module: ../modules/thing
+            inputs: {{name: net}}
+            compensate: {{command: [bin/slow], timeout: {timeout}}}
+        """,
+    )
+    project.ok("apply", "slow", "--yes")
+
+
+def processes_of(project: Project) -> list[int]:
+    """
+    What is alive of the command's session.
+    """
+    (identity,) = project.own.rglob("*compensate*/1/apply.identity.json")
+    return session_members(json.loads(identity.read_text())["wrapper"]["pid"])
+
+
+@pytest.mark.parametrize("head", ["", "trap 'echo stopping' INT", "trap '' INT"])
+def test_a_script_is_stopped_at_its_timeout_with_all_that_it_started(
+    project: Project, head: str
+) -> None:
+    """
+    Whether it heeds the SIGINT, goes on after it, or ignores it: the passed deadline is said, exit
+    13, it does not count as done, and nothing of it lives on.
+    """
+    slow(project, head, timeout="1s")
+    began = time.monotonic()
+
+    ended = project.run("compensate", "slow", "--yes", "--reason", "x")
+
+    assert ended.code == 13, ended.said
+    assert "deadline passed" in ended.said and "its timeout passed" in ended.said, ended.said
+    assert time.monotonic() - began < 40
+    record = project.record("net")
+    assert (record["status"], record["error"]["code"]) == ("error", "deadline")
+    assert record["compensation"]["verdict"] == "unknown"
+    assert processes_of(project) == []
+
+
+def test_an_interrupt_stops_a_script_with_all_that_it_started(project: Project) -> None:
+    """
+    Ctrl-C reaches what the script waits for: exit 130, and nothing of it lives on.
+    """
+    slow(project, "")
+    tool = project.start("compensate", "slow", "--yes", "--reason", "x")
+    eventually(lambda: lines(project, "begun") == ["begun"], "it begins", tool)
+    tool.send_signal(signal.SIGINT)
+    ended = finish(tool)
+    assert ended.code == 130, ended.said
+    assert lines(project, "undone") == []
+    assert project.record("net")["compensation"]["verdict"] == "unknown"
+    assert processes_of(project) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "command: [bin/no-such-program]",
+        "command: [no-such-program]",
+        'command: [bin/undo, "${env.NO_SUCH_VARIABLE}"]',
+        '{module: ../modules/withdrawn, inputs: {of: "${env.NO_SUCH_VARIABLE}", run: "1"}}',
+    ],
+)
+def test_all_compensations_are_checked_before_the_first_is_carried_out(
+    project: Project, wrong: str
+) -> None:
+    """
+    A program or a variable of the last one that is not there is found before anything is done.
+    """
+    broken = CHAIN.replace(
+        'compensate: {command: [bin/undo, "${outputs.id}"]}',
+        f"compensate: {wrong}" if wrong.startswith("{") else f"compensate: {{{wrong}}}",
+    )
+    project.ok("apply", "chain", "--yes")
+    project.write("blueprints/chain.yaml", broken)
+    before = project.entries("db")
+
+    ended = project.run("compensate", "chain", "--yes", "--reason", "x")
+
+    assert ended.code in (3, 10), ended.said
+    assert "no-such-program" in ended.said or "NO_SUCH_VARIABLE" in ended.said
+    assert lines(project, "begun") == []
+    assert project.entries("db") == before

@@ -286,6 +286,10 @@ class FakeEngine:
             _answer(evidence), stopped=call.stopped, timed_out=call.timed_out, lock=call.lock
         )
 
+    def check_program(self, request: Program, spec: CallSpec) -> None:
+        if request.argv[0] not in ("echo", "false", "sleep", "sh"):
+            raise EngineFailed("engine", f"cannot start {request.argv[0]}: it is not on PATH")
+
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         key = (spec.evidence, spec.name)
         with self._world.lock:

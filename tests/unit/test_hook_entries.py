@@ -181,7 +181,9 @@ def test_an_apply_makes_actions_a_matter_of_the_past_and_a_destroy_does_not() ->
     ("exit_code", "ending", "verdict", "code"),
     [
         (0, {}, "done", None),
-        (0, {"stopped": True}, "done", None),
+        (0, {"stopped": True}, "unknown", "stopped"),
+        (0, {"timed_out": True}, "unknown", "deadline"),
+        (1, {"timed_out": True}, "failed", "deadline"),
         (1, {}, "failed", "compensation_failed"),
         (1, {"stopped": True}, "failed", "compensation_failed"),
         (None, {}, "unknown", "compensation_unknown"),
@@ -193,7 +195,8 @@ def test_an_exit_code_tells_how_a_command_ended(
     exit_code: int | None, ending: Mapping[str, Any], verdict: str, code: str | None
 ) -> None:
     """
-    Without one, because something cut it short, nobody can tell what it did.
+    Without one, because something cut it short, nobody can tell what it did; nor where a script
+    went on after that and calls it done.
     """
     found = command_outcome("compensate", "bin/x", exit_code, **ending)
     assert found.verdict == verdict

@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
-from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook
+from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.hook_order import compensation_order
 from orchestrator.domain.record.hook_results import has_completed_work, is_compensated
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.domain.target import step_of
 from orchestrator.errors import OrchestratorError, Refused
 
 
@@ -66,20 +64,31 @@ def _hook_failures(
     request: CompensateRequest, runner: StepRunner, todo: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
-    What is wrong with the modules of compensations that can be made ready before anything is done.
+    What can be found wrong with the compensations before the first of them is carried out.
     """
     due = [name for name in todo if _why_not(request, runner, name) is None]
-    failures = runner.steps.prepare_all(_early_roots(runner, due), current_module)
-    return {step_of(root): exc for root, exc in failures.items()}
+    failures: dict[str, OrchestratorError] = {}
+    for name in due:
+        try:
+            _hook_run(request, runner, name).check()
+        except OrchestratorError as exc:
+            failures[name] = exc
+    return failures
 
 
-def _early_roots(runner: StepRunner, todo: Sequence[str]) -> list[str]:
+def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> HookRun:
     """
-    The roots of modules that can be made ready before anything is done.
+    The compensation of a step; InDoubt or Refused where it is not known what was done before.
     """
-    actions = [runner.deployment.steps[name].compensate for name in todo]
-    roots = [action.root.name for action in actions if isinstance(action, ModuleHook)]
-    return [root for root in roots if not runner.steps.needs_outputs_first(root)]
+    action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
+    assert action is not None, "only what declares a compensation is compensated"
+    assert record is not None, "only what was applied is compensated"
+    runner.check_certain(name)
+    if request.repeat is None:
+        again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
+        check_outcome_known(record.compensation, name, again)
+    reason = request.repeat or request.options.reason
+    return HookRun(runner, name, "compensate", action, reason=reason)
 
 
 def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str | None:
@@ -106,15 +115,7 @@ def _compensate_step(request: CompensateRequest, runner: StepRunner, name: str) 
     if settled is not None:  # that it was done already came out when it was settled
         runner.end_skipped(name, settled)
         return Outcome(ready=True)
-    action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
-    assert action is not None, "only what declares a compensation is compensated"
-    assert record is not None, "only what was applied is compensated"
-    runner.check_certain(name)
-    if request.repeat is None:
-        again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
-        check_outcome_known(record.compensation, name, again)
-    reason = request.repeat or request.options.reason
-    result = HookRun(runner, name, "compensate", action, reason=reason).run()
+    result = _hook_run(request, runner, name).run()
     for code in hook_exit_codes(result, "compensate", runner.services.stop.exit_code):
         runner.session.fail(code)
     last = result.record.compensation

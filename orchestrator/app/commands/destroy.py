@@ -9,7 +9,7 @@ from functools import partial
 
 from orchestrator.app.commands.retain import note_overdue_reviews, retain_declared
 from orchestrator.app.destroy.before_destroy import (
-    hook_modules,
+    before_destroy_failures,
     note_before_destroy,
     run_before_destroy,
 )
@@ -19,7 +19,7 @@ from orchestrator.app.destroy.owned_steps import OwnedStep
 from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_orphans, note_orphans
-from orchestrator.app.run.prepared_steps import backend_only, current_module, recorded_module
+from orchestrator.app.run.prepared_steps import backend_only, recorded_module
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
@@ -40,7 +40,7 @@ from orchestrator.domain.record.transitions import observed
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
-from orchestrator.domain.target import hook_of, step_of
+from orchestrator.domain.target import hook_of
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 
@@ -78,11 +78,6 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     )
     unsettled = [step for step in kept if steps.status(step) is Status.RUNNING]
     failures = _prepare(runner, plan, (*plan.todo, *unsettled)) | runner.settle_all()
-    if not failures:
-        roots = hook_modules(request, runner, _by_engine(plan))
-        failures = {
-            step_of(root): e for root, e in steps.prepare_all(roots, current_module).items()
-        }
     fresh = [] if failures else [s for s in going if steps.status(s) is None]
     unfit = {} if failures else _not_retainable(runner, kept)
     _report_skipped(runner, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
@@ -103,6 +98,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     left = [step for step in plan.todo if not _settled_away(runner, step)]
     plan = teardown(deployment, steps.records, left, skip_before_destroy=skipped)
     inputs, lacking = _recorded_inputs(runner, _by_engine(plan))
+    lacking = lacking or before_destroy_failures(request, runner, _by_engine(plan))
     if lacking:
         runner.end_before_work(plan.todo, lacking)
         return

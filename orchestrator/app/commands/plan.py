@@ -7,7 +7,7 @@ do not exist yet is ``deferred``, never planned with invented values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,16 +19,16 @@ from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.planned_step import plan_step
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.planned_step import Direction, plan_step
 from orchestrator.domain.addresses import is_data_source
-from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Diagnostic, Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.target import hook_step_name
 from orchestrator.errors import EngineFailed, OrchestratorError, Refused, worst
 
 
@@ -76,6 +76,8 @@ class _Planner:
             evidence=partial(_evidence, scratch),
             jobs=request.options.jobs,
             allow_engine_change=request.options.allow_engine_change,
+            # What `${run.id}` stands for differs from run to run: a plan has one of its own.
+            run_id=services.ids.run_id(services.clock.now()),
         )
 
     def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
@@ -101,7 +103,8 @@ class _Planner:
         others = [step for step in reversed(selected) if step not in subset]
         for step in others:
             self._work(step)
-        order = [step for step in (*subset.order, *others) if step in self.rows]
+        places = (root for step in (*subset.order, *others) for root in (_first_root(step), step))
+        order = [root for root in places if root in self.rows]
         return tuple(self.rows[step] for step in order), self.codes
 
     def orphaned(self) -> tuple[str, ...]:
@@ -115,8 +118,15 @@ class _Planner:
         """
         Plan one step. Always ready: one that cannot be planned only defers those that need it.
         """
+        self._guarded(name, partial(self._planned, self.steps.roots[name]))
+        return Outcome(ready=True)
+
+    def _guarded(self, name: str, plan: Callable[[], PlannedStep]) -> None:
+        """
+        Make the row of a root: what ``plan`` gives, or why it failed.
+        """
         try:
-            row = self._planned(self.steps.roots[name])
+            row = plan()
         except OrchestratorError as exc:
             waits_for = self._unapplied_upstreams(name)
             if waits_for and _is_unread(exc):
@@ -124,14 +134,13 @@ class _Planner:
                 said = self.services.masker.mask(exc.message)
                 reason = f"cannot be planned before {', '.join(waits_for)}: {said}"
                 self.rows[name] = self._deferred(name, reason, waits_for)
-                return Outcome(ready=True)
+                return
             self.codes.append(exc.exit_code)
             said = self.services.masker.mask(exc.message)
             code = exc.reason if isinstance(exc, Refused) else exc.code
             fault = Fault(code=code, phase="plan", summary=said)
             row = self._row(name, "failed", error=fault, reason=exc.hint or None)
         self.rows[name] = row
-        return Outcome(ready=True)
 
     def _planned(self, step: Step) -> PlannedStep:
         name, verb = step.name, self.request.verb
@@ -163,7 +172,34 @@ class _Planner:
                 )
         if name not in self.steps.prepared:
             self.steps.prepare(name, current_module if verb == "apply" else recorded_module)
+        if verb == "destroy" and self._first(name):
+            self._plan_hook(step)
         return self._ask(name)
+
+    def _first(self, name: str) -> str | None:
+        """
+        What a destroy would do before it takes the step down, as the step declares it.
+        """
+        step, record = self.steps.roots[name], self.steps.records[name]
+        if step.before_destroy is None or record is None or completed_before_destroy(record):
+            return None
+        return f"before_destroy: {hook_description(step.before_destroy)}"
+
+    def _plan_hook(self, step: Step) -> None:
+        """
+        Plan the module that is applied before the step is destroyed: a root and a row of its own.
+        """
+        if not isinstance(step.before_destroy, ModuleHook):
+            return
+        root = step.before_destroy.root.name
+        if self.steps.needs_outputs_first(root):
+            self.rows[root] = self._deferred(root, "its provider needs outputs of steps", ())
+            return
+        self._guarded(root, partial(self._planned_hook, root))
+
+    def _planned_hook(self, root: str) -> PlannedStep:
+        self.steps.prepare(root, current_module)
+        return self._ask(root, verb="apply")
 
     def _forgotten(self, name: str, parent: str) -> PlannedStep:
         """
@@ -203,8 +239,11 @@ class _Planner:
             and (self.steps.status(up) not in READY or self._moves(up))
         )
 
-    def _ask(self, name: str) -> PlannedStep:
-        steps, prepared, verb = self.steps, self.steps.prepared[name], self.request.verb
+    def _ask(self, name: str, verb: Direction | None = None) -> PlannedStep:
+        """
+        Plan a prepared root, in the direction of the request unless another is given.
+        """
+        steps, prepared, verb = self.steps, self.steps.prepared[name], verb or self.request.verb
         inputs = (
             steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
         )
@@ -226,7 +265,7 @@ class _Planner:
             outputs=proposal.shown.outputs,
             drifted=proposal.shown.drifted,
             inputs=proposal.shown.inputs,
-            before_destroy=_first(prepared) if verb == "destroy" else None,
+            before_destroy=self._first(name) if verb == "destroy" else None,
             reason=f"from the present outputs of {', '.join(moving)}, which would change first"
             if moving and verb == "apply"
             else None,
@@ -254,14 +293,8 @@ class _Planner:
         return PlannedStep.model_validate({**known, **fields})
 
 
-def _first(prepared: PreparedStep) -> str | None:
-    """
-    What a destroy would do first, as the step declares it.
-    """
-    action, record = prepared.step.before_destroy, prepared.record
-    if action is None or record is None or completed_before_destroy(record):
-        return None
-    return f"before_destroy: {hook_description(action)}"
+def _first_root(step: str) -> str:
+    return hook_step_name(step, "before_destroy")
 
 
 def _evidence(scratch: Path, step: str) -> Path:

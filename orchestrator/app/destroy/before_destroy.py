@@ -14,7 +14,6 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.domain.blueprint.blueprint import ModuleHook
 from orchestrator.domain.record.hook_results import (
     completed_before_destroy,
     hook_description,
@@ -22,19 +21,25 @@ from orchestrator.domain.record.hook_results import (
 )
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.errors import OrchestratorError
 
 
-def hook_modules(request: DestroyRequest, runner: StepRunner, steps: Iterable[str]) -> list[str]:
+def before_destroy_failures(
+    request: DestroyRequest, runner: StepRunner, steps: Iterable[str]
+) -> dict[str, OrchestratorError]:
     """
-    The roots of the modules that these steps will need before they are destroyed, as far as they
-    can be made ready now.
+    What can be found wrong with what comes before the destroy of these steps, by step: before
+    anything is done for the first of them.
     """
-    found = []
+    failures: dict[str, OrchestratorError] = {}
     for name in steps:
-        action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
-        if isinstance(action, ModuleHook) and record is not None and _is_due(request, record):
-            found.append(action.root.name)
-    return [root for root in found if not runner.steps.needs_outputs_first(root)]
+        try:
+            hook = _due_hook(request, runner, name)
+            if hook is not None:
+                hook.check()
+        except OrchestratorError as exc:
+            failures[name] = exc
+    return failures
 
 
 def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iterable[str]) -> None:
@@ -77,14 +82,24 @@ def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -
         )
         entry = known.model_copy(update={"before_destroy": left_out})
         return StepResult(record=entry, state=None, mutated=False, fault=None)
-    if not _is_due(request, known):
+    hook = _due_hook(request, runner, name)
+    return hook.run() if hook is not None else None
+
+
+def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun | None:
+    """
+    The hook that a destroy of the step begins with; Refused where it is not known what was done
+    before.
+    """
+    action, known = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
+    if action is None or known is None or not _is_due(request, known):
         return None
     if request.repeat is None:
         options = ("--step", name, "--repeat-before-destroy", "WHY")
         check_outcome_known(
             known.before_destroy, name, command_line(runner.deployment, "destroy", *options)
         )
-    return HookRun(runner, name, "before_destroy", action, reason=request.repeat).run()
+    return HookRun(runner, name, "before_destroy", action, reason=request.repeat)
 
 
 def _is_due(request: DestroyRequest, record: OperationRecord) -> bool:

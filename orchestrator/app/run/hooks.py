@@ -17,6 +17,7 @@ from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.app.steps.planned_step import PlanOptions, StepPlan, plan_step
 from orchestrator.app.steps.preparation import stopped
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
@@ -31,9 +32,10 @@ from orchestrator.domain.record.hook_results import (
     module_outcome,
 )
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import HookResult, Json, OperationRecord
-from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.record.record import HookResult, Json, ObjectRef, OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.record.transitions import hook_begun, hook_ended, hook_reverted
+from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
 from orchestrator.errors import (
     ApprovalMissing,
@@ -45,6 +47,12 @@ from orchestrator.errors import (
     StoreUnavailable,
 )
 from orchestrator.ports.engine import CallSpec, Program
+
+#: Seconds from the SIGINT of a stop to SIGKILL: unlike an engine, a program that does not stop has
+#: no provider state to save.
+_GRACE = 10.0
+#: Planned actions by which an object ceases to be.
+_REMOVING = frozenset({"delete", "replace"})
 
 
 class HookRun:
@@ -69,6 +77,20 @@ class HookRun:
         assert known is not None, "actions are of recorded steps"
         self.before: OperationRecord = known
 
+    def check(self) -> None:
+        """
+        Raise what can be found wrong before anything is done: values that cannot be had, a program
+        that is not there, a module that would take down what it made for an earlier apply.
+        """
+        match self.action:
+            case CommandHook():
+                call = self._program_call(self.action)
+                self.services.engine.check_program(*call)
+            case ModuleHook():
+                self._check_module(self.action)
+            case _:
+                assert_never(self.action)
+
     def run(self) -> StepResult:
         """
         Carry it out.
@@ -84,32 +106,35 @@ class HookRun:
     # A command
 
     def _command(self, action: CommandHook) -> StepResult:
-        services, session = self.services, self.runner.session
+        program, spec = self._program_call(action)
+        self._approve(program.argv)
+        mutation = Mutation(
+            self._marker(target=None),
+            partial(self._call, program, spec),
+            self._conclude_command,
+            spec,
+        )
+        entry, evidence = mutate(self.runner.session, mutation)
+        return self._result(entry, mutated=not evidence.never_began)
+
+    def _program_call(self, action: CommandHook) -> tuple[Program, CallSpec]:
+        services = self.services
         argv = tuple(map(scalar_text, self._resolved(action.argv)))
         variables = self._resolved(action.environment)
-        self._approve(argv)
+        root = hook_step_name(self.name, self.kind)
         spec = CallSpec(
             directory=services.root,
-            evidence=services.files.attempt(
-                session.run_id, hook_step_name(self.name, self.kind), 1
-            ),
+            evidence=services.files.attempt(self.runner.session.run_id, root, 1),
             name="apply",
             mask=services.masker.mask,
             environment=self._environment()
             | {key: scalar_text(value) for key, value in variables.items()},
             timeout=action.timeout or services.limits.timeout,
-            grace=services.limits.grace,
+            grace=min(services.limits.grace or _GRACE, _GRACE),
         )
-        mutation = Mutation(
-            self._marker(target=None),
-            partial(self._call, argv, spec),
-            self._conclude_command,
-            spec,
-        )
-        entry, evidence = mutate(session, mutation)
-        return self._result(entry, mutated=not evidence.never_began)
+        return Program(argv), spec
 
-    def _call(self, argv: tuple[str, ...], spec: CallSpec) -> MutationEvidence:
+    def _call(self, program: Program, spec: CallSpec) -> MutationEvidence:
         """
         Run the program; its last line tells most of why it failed.
         """
@@ -131,7 +156,7 @@ class HookRun:
                     pass
 
         try:
-            result = services.engine.call(Program(argv), spec, stop=services.stop, observe=observe)
+            result = services.engine.call(program, spec, stop=services.stop, observe=observe)
         except (EngineFailed, StoreUnavailable) as exc:
             return not_started(exc.message)
         return MutationEvidence(
@@ -204,10 +229,8 @@ class HookRun:
         self.runner.check_certain(root)
         known = steps.records.get(root)
         wishes = replace(
-            self.runner.options.plan,
+            self._wishes,
             approved=self.runner.options.plan.approved or self.kind == "before_destroy",
-            targets=(),
-            replace=(),
         )
         pipeline = StepPipeline(
             self.runner.session,
@@ -221,6 +244,7 @@ class HookRun:
             unchanged = pipeline.record_unchanged(plan) if plan.empty else None
             if unchanged is not None:
                 self._check_new(known)
+            self._check_earlier_work(plan)
 
             def call() -> StepResult:
                 result = unchanged or pipeline.mutate(plan)
@@ -235,6 +259,78 @@ class HookRun:
             )
             entry, result = mutate(self.runner.session, mutation)
         return self._result(entry, mutated=result.fault is None or result.mutated)
+
+    def _check_module(self, action: ModuleHook) -> None:
+        """
+        A module that has made something is planned once more for this. One whose provider waits for
+        outputs cannot be made ready yet.
+        """
+        steps, root = self.runner.steps, action.root.name
+        if steps.needs_outputs_first(root):
+            return
+        steps.prepare(root, current_module)
+        self.runner.check_certain(root)
+        inputs = steps.inputs(action.root)
+        if self._earlier_objects():
+            with self.services.files.scratch() as scratch:
+                plan = plan_step(
+                    self.services,
+                    steps.prepared[root],
+                    inputs,
+                    self._wishes,
+                    target=str(self.runner.deployment.target(root)),
+                    direction="apply",
+                    evidence=scratch,
+                )
+            self._check_earlier_work(plan)
+
+    @property
+    def _wishes(self) -> PlanOptions:
+        return replace(self.runner.options.plan, targets=(), replace=())
+
+    def _check_earlier_work(self, plan: StepPlan) -> None:
+        """
+        Refused where the plan of a module would replace or delete what it made for an earlier apply
+        of its step: a snapshot from then is not the same as one of today.
+        """
+        earlier = self._earlier_objects()
+        doomed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
+        hit = [ref for ref in earlier if ref.name in doomed]
+        if hit and self.runner.options.plan.accept_replaced is None:
+            named = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in hit)
+            root = hook_step_name(self.name, self.kind)
+            take_down = command_line(self.runner.deployment, "destroy", "--step", root)
+            raise Refused(
+                "replaces_earlier",
+                f"{self.name}: {self.kind} would replace or delete what it made before the last "
+                f"apply: {named}",
+                hint="if that may go, say so with --accept-replaced REASON, or take it down first: "
+                f"`{take_down}`; to keep it, give the objects of each run an address of their own",
+                accepted_by=("--accept-replaced", "WHY"),
+            )
+
+    def _earlier_objects(self) -> list[ObjectRef]:
+        """
+        The objects of the module's root that are there since before the last apply of the step.
+        """
+        root = self.runner.deployment.target(hook_step_name(self.name, self.kind))
+        known = self.runner.steps.records.get(root.step)
+        if known is None or not known.resources.inventory:
+            return []
+        history = self.services.store.history
+        applied = next(
+            (entry for entry in history(self.before.target.target) if _begins_apply(entry)), None
+        )
+        then = next(
+            (
+                entry
+                for entry in history(root)
+                if applied is not None and entry.updated_at < applied.updated_at
+            ),
+            None,
+        )
+        held = {(ref.type, ref.id) for ref in then.resources.inventory} if then else set()
+        return [ref for ref in known.resources.inventory if (ref.type, ref.id) in held]
 
     def _conclude_module(self, marker: OperationRecord, result: StepResult) -> OperationRecord:
         stamp, how = self.services.stamp(), module_outcome(self.kind, result.record, result.fault)
@@ -281,6 +377,10 @@ class HookRun:
         return StepResult(record=entry, state=None, mutated=mutated, fault=fault)
 
 
+def _begins_apply(entry: OperationRecord) -> bool:
+    return entry.status is Status.RUNNING and entry.active_command == "apply"
+
+
 def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
     """
     Refused where an action may have run to its end, and nobody can tell.
@@ -300,8 +400,9 @@ def hook_exit_codes(done: StepResult, kind: HookKind, stopped: int) -> list[int]
     """
     last = last_hook_result(done.record, kind)
     unknown = done.mutated and last is not None and last.verdict == "unknown"
+    overdue = done.fault is not None and done.fault.code == "deadline"
     codes = exit_codes_of(done.fault, (), stopped)
-    return [InDoubt.exit_code, *codes] if unknown else codes
+    return [InDoubt.exit_code, *codes] if unknown and not overdue else codes
 
 
 def _check_scalars(found: Resolved) -> None:

@@ -74,6 +74,7 @@ class PlanOptions:
     lock_timeout: str | None = None
     accept_vanished: str | None = None
     accept_adopted: str | None = None
+    accept_replaced: str | None = None
     verify_absence: AbsenceMethod | None = None
 
     @property

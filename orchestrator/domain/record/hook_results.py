@@ -108,21 +108,24 @@ def command_outcome(
 ) -> HookOutcome:
     """
     How a command ended. Without an exit code something ended it in the middle: nobody can tell what
-    it did.
+    it did. Nor can anybody where it calls it done after it was stopped: a script goes on after the
+    program that it waited for was ended.
     """
-    if exit_code == 0:
+    if exit_code == 0 and not (stopped or timed_out):
         return HookOutcome("done", exit_code=0)
     tail = f": {said}" if said else ""
-    if exit_code is not None:
+    ended = f" and ended with exit code {exit_code}" if exit_code is not None else ""
+    if exit_code and not timed_out:
         summary = f"`{by}` ended with exit code {exit_code}{tail}"
         return HookOutcome("failed", hook_fault(kind, summary), exit_code)
     code, why = _UNKNOWN[kind], "was killed"
     if stopped:
-        code, why = "stopped", "was stopped by a signal"
+        code, why = "stopped", f"was stopped by a signal{ended}"
     if timed_out:
-        code, why = "deadline", "was stopped: its timeout passed"
-    summary = f"`{by}` {why}; what it had done by then is not known{tail}"
-    return HookOutcome("unknown", hook_fault(kind, summary, code=code))
+        code, why = "deadline", f"was stopped{ended}: its timeout passed"
+    unknown = "" if exit_code else "; what it had done by then is not known"
+    fault = hook_fault(kind, f"`{by}` {why}{unknown}{tail}", code=code)
+    return HookOutcome("failed" if exit_code else "unknown", fault, exit_code)
 
 
 def hook_fault(kind: HookKind, summary: str, *, code: str = "") -> Fault:

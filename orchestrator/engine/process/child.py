@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process import wrapper
 from orchestrator.engine.process.call_files import CallFiles, IdentityFile
-from orchestrator.engine.process.identity import kill_session
+from orchestrator.engine.process.identity import kill_session, signal_session
 from orchestrator.ports.system import Processes
 
 _REAP = 1.0  # seconds for a wrapper that has ended to become a zombie
@@ -30,6 +31,11 @@ CI_TRACKING_VARS = (
     "JENKINS_NODE_COOKIE",
     "JENKINS_SERVER_COOKIE",
 )
+
+
+#: Who gets the SIGINT of a stop: the engine, which stops its providers itself and takes a second
+#: one as an order to quit at once, or all that was started, as Ctrl-C at a terminal does it.
+Audience = Literal["engine", "session"]
 
 
 class Child:
@@ -45,11 +51,14 @@ class Child:
         processes: Processes,
         process: subprocess.Popen[bytes],
         lifeline: int,
+        audience: Audience = "engine",
     ) -> None:
         self._files = files
         self._processes = processes
         self._process = process
         self._lifeline = lifeline
+        self._audience = audience
+        self._interrupted = False
         self._fenced = False
 
     @classmethod
@@ -64,6 +73,7 @@ class Child:
         environment: Mapping[str, str],
         delete_after: Sequence[Path],
         umask: str,
+        audience: Audience = "engine",
     ) -> Child:
         """
         Start the wrapper; OSError where that is not possible. ``umask`` is one of the wrapper's.
@@ -101,7 +111,7 @@ class Child:
         finally:
             for descriptor in (end, *outputs):
                 os.close(descriptor)
-        return cls(files, processes, process, lifeline)
+        return cls(files, processes, process, lifeline, audience)
 
     @property
     def pid(self) -> int:
@@ -130,10 +140,16 @@ class Child:
     def interrupt(self) -> bool:
         """
         Send the engine one SIGINT; whether it got it. An engine that has not begun never will.
+
+        A shell does not pass a signal on to what it waits for, nor does it stop before that ends:
+        where a program is no engine, all of its session get it.
         """
         beginning = self._beginning()
         if beginning is None or self._processes.liveness(beginning.engine) is Liveness.GONE:
             return False
+        if self._audience == "session":
+            self._interrupted = signal_session(self.pid, signal.SIGINT, spare=self.pid)
+            return self._interrupted
         try:
             os.kill(beginning.engine.pid, signal.SIGINT)
         except ProcessLookupError:
@@ -149,8 +165,12 @@ class Child:
 
     def finish(self) -> None:
         """
-        Reap the wrapper, and the providers that outlived an engine whose wrapper was killed.
+        Reap the wrapper, and the providers that outlived an engine whose wrapper was killed. What a
+        program that was stopped has left behind is ended too: a shell's jobs in the background do
+        not heed the SIGINT.
         """
+        if self._interrupted:
+            kill_session(self.pid, spare=self.pid)
         if self._files.read_answer() is None:
             for pid in wrapper.providers_left(self.pid):
                 with contextlib.suppress(ProcessLookupError):

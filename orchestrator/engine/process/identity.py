@@ -68,6 +68,20 @@ class SystemProcesses:
         return _liveness(identity.pid, identity.started)
 
 
+def signal_session(session: int, number: signal.Signals, *, spare: int) -> bool:
+    """
+    Send one signal to every process of a session but ``spare``; whether any got it. What is said of
+    the session's number in `kill_session` holds here too.
+    """
+    reached = False
+    for pid in _members(session):
+        if pid != spare:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+                reached = True
+    return reached
+
+
 def kill_session(session: int, *, spare: int) -> None:
     """
     SIGKILL every process of a session but ``spare``, again while new ones appear.
