@@ -88,6 +88,8 @@ def _step(page: Page, step: PlannedStep) -> None:
                 errors = step.error.diagnostics or (Diagnostic(summary=step.error.summary),)
                 for item in errors:
                     diagnostic(page, item, indent=4)
+                if step.reason:
+                    page.line(("next", "dim"), f": {step.reason}", indent=4, hang=6)
         case _:
             assert_never(step.status)
 

@@ -93,6 +93,7 @@ def _quiet(step: RecoveryStep) -> bool:
         Situation.OK,
         Situation.RETAINED,
         Situation.GONE,
+        Situation.UNRECORDED,
         Situation.NEVER,
     )
 
@@ -106,7 +107,7 @@ def _status(step: RecoveryStep) -> tuple[str, str]:
 def _since(step: RecoveryStep, paper: Paper) -> str:
     if step.updated_at is None:
         waits = f"; waits for {', '.join(step.blocked_by)}" if step.blocked_by else ""
-        return f"never run{waits}"
+        return f"no record here{waits}"
     when = f"{moment(step.updated_at, paper.now)}, run {step.run_id}, entry {step.sequence}"
     match step.status:
         case StepStatus.RUNNING:

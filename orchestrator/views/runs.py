@@ -44,7 +44,7 @@ def history_text(document: HistoryDocument, paper: Paper) -> str:
     page = Page(paper)
     page.line((document.target, "bold"), f"  project {document.project}")
     if not document.entries:
-        page.line("no record: it has never been run", indent=2)
+        page.line("no record here", indent=2)
     for entry in document.entries:
         _entry(page, entry)
     return page.render()

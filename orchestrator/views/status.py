@@ -71,7 +71,7 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     rows: list[list[Part]] = []
     for item in document.blueprints:
         times = [step.updated_at for step in item.steps if step.updated_at]
-        when = moment(max(times), paper.now) if times else "never run"
+        when = moment(max(times), paper.now) if times else "no record here"
         rows.append(
             [
                 (f"{item.blueprint}/{item.environment}", "bold"),
@@ -207,7 +207,7 @@ def _labelled(row: Row) -> list[Part]:
 
 def _since(step: StepState, page: Page) -> str:
     if step.updated_at is None:
-        return "" if step.status is not StepStatus.PENDING else "never run"
+        return "" if step.status is not StepStatus.PENDING else "no record here"
     when = moment(step.updated_at, page.paper.now)
     run = f", run {step.run_id}" if step.run_id else ""
     match step.status:

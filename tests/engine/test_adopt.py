@@ -89,6 +89,7 @@ class Found:
         self.refused = self._run("apply", "--yes", "--step", "same")
         self.before = project.entries("same")
         self.adopted = self._run("adopt")
+        self.nothing = self._run("adopt", "--step", "empty")
         self.records = {step: project.history(step) for step in ("same", "other", "empty")}
         self.again = self._run("adopt", "--step", "same")
         self.applied = self._run("apply", "--yes", "--step", "same")
@@ -127,16 +128,24 @@ def test_what_is_as_described_is_adopted(found: Found) -> None:
     assert record["outputs"] == {"value": "theirs"}
 
 
-@pytest.mark.parametrize(
-    ("step", "code"), [("other", "not_as_described"), ("empty", "nothing_to_adopt")]
-)
-def test_what_is_not_as_described_is_refused(found: Found, step: str, code: str) -> None:
+def test_what_is_not_as_described_is_refused(found: Found) -> None:
     """
-    Other inputs, or nothing there: refused by that name, exit 4, no record.
+    Other inputs: refused by that name, exit 4, no record.
     """
     assert found.adopted.code == 4
-    assert row(found.adopted, step)["error"]["code"] == code
-    assert found.records[step] == []
+    assert row(found.adopted, "other")["error"]["code"] == "not_as_described"
+    assert found.records["other"] == []
+
+
+def test_where_nothing_is_nothing_is_adopted(found: Found) -> None:
+    """
+    Among many steps one whose state holds nothing is skipped; named by itself it is refused.
+    """
+    skipped = row(found.adopted, "empty")
+
+    assert (skipped["status"], "holds nothing" in skipped["reason"]) == ("skipped", True)
+    assert row(found.nothing, "empty")["error"]["code"] == "nothing_to_adopt"
+    assert (found.nothing.code, found.records["empty"]) == (4, [])
 
 
 def test_what_is_recorded_is_not_adopted_again(found: Found) -> None:
@@ -192,3 +201,46 @@ def test_roots_made_by_hand_come_under_one_blueprint(project: Project, tmp_path:
         assert (last["status"], last["outputs"]) == ("ok", {"value": "ours"})
         assert last["resources"]["updated"] == ["terraform_data.object"]
         assert last["resources"]["inventory"] == records[step]["resources"]["inventory"]
+
+
+def test_no_record_is_not_never_run(project: Project) -> None:
+    """
+    The records are gone, the provider states are not: `status` and `recover` say "no record here"
+    and name what looks and what adopts; `plan` names the exact `adopt`. What is recommended is not
+    refused: it takes all that is there, and skips what is not.
+    """
+    project.write("modules/object/main.tf", MODULE)
+    blueprint = """
+        version: 1
+        name: found
+        backend: {type: local, config: {path: "states/${step.name}.tfstate"}}
+        steps:
+          one: {module: ../modules/object, inputs: {value: theirs}}
+          two: {module: ../modules/object, inputs: {value: theirs}}
+          new: {module: ../modules/object, inputs: {value: theirs}}
+        """
+    project.write("blueprints/found.yaml", blueprint)
+    project.ok("apply", "found", "--step", "one", "--step", "two", "--yes")
+    shutil.rmtree(project.own)
+
+    status, advice = (
+        project.ok(verb, "found", "--json").document for verb in ("status", "recover")
+    )
+    screens = [project.ok(verb, "found").out for verb in ("status", "recover")]
+    planned = project.run("plan", "found")
+    refused = project.run("apply", "found", "--yes")
+    after = project.ok("recover", "found", "--json").document
+    commands = [item["command"] for item in after["next"]]
+    adopted = project.ok(*commands[0].split()[1:], "--yes", "--json")
+
+    offered = ["orchestrator plan found", "orchestrator adopt found"]
+    assert [item["command"] for item in status["next"]] == offered
+    assert [item["command"] for item in advice["next"]] == offered
+    assert [row["recommended"] for row in advice["steps"]] == [None, None, None]
+    for screen in screens:
+        assert screen.count("no record here") >= 3
+        assert "nothing of it is there" not in screen
+    assert "`orchestrator adopt found -e default --step one`" in " ".join(planned.out.split())
+    assert refused.code == 4
+    assert commands == ["orchestrator adopt found --step one --step two"]
+    assert adopted.statuses == {"one": "ok", "two": "ok"}

@@ -21,6 +21,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.errors import Refused
 
 
 def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> int:
@@ -51,14 +52,20 @@ def _why_skip(status: Status | None) -> str | None:
 def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
     runner.steps.prepare(name, current_module)
     prepared = runner.steps.prepared[name]
-    result = StepPipeline(
-        runner.session,
-        prepared,
-        runner.steps.inputs(prepared.step),
-        runner.options.plan,
-        verb="apply",
-        attempt=1,
-    ).adopt(accepted=accepted)
+    try:
+        result = StepPipeline(
+            runner.session,
+            prepared,
+            runner.steps.inputs(prepared.step),
+            runner.options.plan,
+            verb="apply",
+            attempt=1,
+        ).adopt(accepted=accepted)
+    except Refused as exc:
+        if exc.reason != "nothing_to_adopt" or runner.options.steps:
+            raise
+        runner.end_skipped(name, "nothing to adopt: its provider state holds nothing")
+        return Outcome(ready=False)
     runner.steps.update(name, result.record, result.state)
     outcome = runner.end_with_record(name, result)
     unapplied = result.fault is not None and result.fault.code == "unapplied"

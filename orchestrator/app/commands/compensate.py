@@ -99,7 +99,7 @@ def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str |
     if runner.deployment.steps[name].compensate is None:
         return "declares no compensation"
     if record is None:
-        return "never applied"
+        return "no record here"
     if record.status in NOTHING_THERE:
         return f"already {record.status}"
     if not has_completed_work(record):

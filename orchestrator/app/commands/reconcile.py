@@ -84,7 +84,7 @@ def _why_skip(request: ReconcileRequest, runner: StepRunner, name: str) -> str |
     # A run that was killed in its first plan leaves a lock and no record.
     if request.unlock or status not in (None, *NOTHING_THERE):
         return None
-    return f"already {status}" if status else "never applied"
+    return f"already {status}" if status else "no record here"
 
 
 def _check_requested(

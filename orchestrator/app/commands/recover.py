@@ -35,6 +35,8 @@ from orchestrator.domain.recovery.next_commands import (
     StepAdvice,
     about_all,
     about_orphans,
+    about_unadopted,
+    about_unrecorded,
     after_children,
 )
 from orchestrator.domain.recovery.rerun_rules import APPLYING
@@ -74,6 +76,8 @@ def recover(
         manual_gap=None if verified else _gap(outline, survey.history.runs),
         orphaned=left,
         next=(
+            *(about_unrecorded(outline) if survey.unrecorded else ()),
+            *about_unadopted(outline, advised),
             *about_all(outline, advised, waiting=waiting),
             *after_children(outline, outline.graph.order, survey.records),
             *about_orphans(outline, left, survey.records),
@@ -85,6 +89,8 @@ def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
     context, advice, step = advised.context, advised.advice, advised.step
     record, fault = context.record, survey.history.fault(step, context.record)
     waits = advice.recommended is None and advice.situation in (
+        Situation.UNADOPTED,
+        Situation.UNRECORDED,
         Situation.NEVER,
         Situation.UNMADE,
         Situation.FAILED,

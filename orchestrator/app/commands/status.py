@@ -35,6 +35,7 @@ from orchestrator.domain.record.states import (
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.next_commands import (
     about_orphans,
+    about_unrecorded,
     after_children,
     look_closer,
     parent_of,
@@ -220,6 +221,8 @@ def _next(
         row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
     ):
         found.append(look_closer(outline))
+    if not records and all(row.status is StepStatus.PENDING for row in shown):
+        found += about_unrecorded(outline)
     found += after_children(outline, outline.graph.order, records)
     return (*found, *about_orphans(outline, orphans, records))
 

@@ -49,7 +49,7 @@ def _why_skip(record: OperationRecord | None) -> str | None:
     Why there is nothing to check; None where the target is applied, or would be but for a check.
     """
     if record is None:
-        return "never applied"
+        return "no record here"
     if record.status in READY or (record.error is not None and record.error.phase == "verify"):
         return None
     return f"nothing to check: {record.status}"

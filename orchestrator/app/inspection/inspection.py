@@ -74,6 +74,13 @@ class Inspection:
             if record.status is Status.RUNNING
         }
 
+    @cached_property
+    def unrecorded(self) -> bool:
+        """
+        Whether neither a record nor a run of the blueprint in the environment is known here.
+        """
+        return not (self.records or self.spooled or self.history.runs)
+
     def newest(self, step: str) -> OperationRecord | None:
         return self.spooled.get(step) or self.records.get(step)
 
@@ -172,6 +179,8 @@ class Inspection:
             left_lock=self._left_lock(record, fault),
             vanished=_is_vanished(fault, record),
             state_emptied=_is_emptied(fault, record),
+            unadopted=fault is not None and fault.code == "unrecorded_state",
+            unrecorded=self.unrecorded,
             failed_run=failed,
             earlier_run=earlier,
             blockers={remedy: found for remedy, found in blockers.items() if found is not None},

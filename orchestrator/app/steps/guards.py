@@ -40,13 +40,13 @@ def check_state(
     """
     if record is None or record.status in NOTHING_THERE:
         if state.objects:
-            known = "no record" if record is None else f"recorded `{record.status}`"
+            known = "no record here" if record is None else f"recorded `{record.status}`"
             raise Refused(
                 "unrecorded_state",
                 f"{target}: the provider state holds {len(state.objects)} objects "
                 f"({_some(o.address for o in state.objects)}), but there is {known}",
-                hint="somebody else made them: take them over with `orchestrator adopt`, or remove "
-                "them with the tool that made them",
+                hint="somebody else made them, or their record lies elsewhere: take them over with "
+                f"`{_adopt(target)}`, or remove them with the tool that made them",
             )
         return None
     bound = record.provider_state
@@ -398,6 +398,11 @@ def check_children(
             f"{', '.join(left)}",
             hint=f"finish the destroy first: {command_line(deployment, 'destroy', *steps)}",
         )
+
+
+def _adopt(target: str) -> str:
+    found = Target.parse(target)
+    return f"orchestrator adopt {found.blueprint} -e {found.environment} --step {found.step}"
 
 
 def _reconcile(record: OperationRecord) -> str:

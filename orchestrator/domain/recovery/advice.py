@@ -217,12 +217,26 @@ CASES: tuple[Case, ...] = (
         prefers=(_R.MANUAL,),
     ),
     Case(
+        Situation.UNADOPTED,
+        "it has no record, and its provider state holds objects",
+        lambda context: context.record is None and context.facts.unadopted,
+        allowed=(),
+        refused_as="unrecorded_state",
+    ),
+    Case(
+        Situation.UNRECORDED,
+        "nothing of its blueprint is recorded here, and its provider state was not looked at",
+        lambda context: context.record is None and context.facts.unrecorded,
+        allowed=(_R.REDEPLOY,),
+        refused_as="no_record",
+    ),
+    Case(
         Situation.NEVER,
-        "it has no record",
+        "it has no record, others of its blueprint have",
         lambda context: context.record is None,
         allowed=(_R.RETRY, _R.REDEPLOY),
         prefers=(_R.REDEPLOY,),
-        refused_as="nothing_there",
+        refused_as="no_record",
     ),
     Case(
         Situation.UNMADE,

@@ -85,7 +85,7 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
             return _command(context, "retry", *of, *at, *accept, *takeover)
         case Remedy.REDEPLOY:
             given = ("--input-file", facts.rerun_inputs) if facts.rerun_inputs else ()
-            fresh = situation in (Situation.NEVER, Situation.SURGERY)
+            fresh = situation in (Situation.NEVER, Situation.UNRECORDED, Situation.SURGERY)
             verb = "apply" if fresh else "redeploy"
             return _command(context, verb, *given, *at, *accept, *takeover)
         case Remedy.ROLLBACK:

@@ -49,6 +49,8 @@ class Situation(StrEnum):
     IN_DOUBT = "in_doubt"
     STATE_EMPTIED = "state_emptied"
     VANISHED = "vanished"
+    UNADOPTED = "unadopted"
+    UNRECORDED = "unrecorded"
     NEVER = "never"
     UNMADE = "unmade"
     GONE = "gone"
@@ -88,7 +90,9 @@ class StepFacts:
     not save. ``lock`` describes the state lock that the newest attempt met, ``left_lock`` is its id
     where a dead run of ours left it. ``vanished`` tells that the newest attempt was refused because
     the provider had no recorded object any more, ``state_emptied`` that all of them had left the
-    provider state.
+    provider state, ``unadopted`` that the newest attempt found objects of
+    which nothing is recorded, ``unrecorded`` that neither a record nor a run of the blueprint is
+    known here.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``blockers`` forbid these. ``rerun_inputs`` is the file with the inputs that the command line of
@@ -108,6 +112,8 @@ class StepFacts:
     left_lock: str | None = None
     vanished: bool = False
     state_emptied: bool = False
+    unadopted: bool = False
+    unrecorded: bool = False
     failed_run: str | None = None
     earlier_run: str | None = None
     blockers: Mapping[Remedy, Blocker] = field(default_factory=dict)

@@ -58,7 +58,11 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.RECONCILE, Situation.UNANSWERABLE): "asks once more what became of {doubts}; only the "
     "record changes",
     (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
-    (Remedy.REDEPLOY, Situation.NEVER): "applies it for the first time",
+    **{
+        (Remedy.REDEPLOY, situation): "applies it; where its provider state holds objects already, "
+        "that is refused and they are adopted instead"
+        for situation in (Situation.NEVER, Situation.UNRECORDED)
+    },
     (Remedy.REDEPLOY, Situation.GONE): "applies it anew",
     (Remedy.REDEPLOY, Situation.DESTROYING): "applies it again instead of taking down the rest",
     (Remedy.REDEPLOY, Situation.TARGETED): "applies all of it, and not only {targets}",
@@ -107,6 +111,9 @@ REFUSALS: Mapping[str, str] = {
     "hook_target": "it is the module of a hook: that runs with its step",
     "orphaned": "it is no longer in the blueprint: it can be settled and destroyed",
     "in_doubt": "in doubt: {doubts}; settle that first",
+    "unrecorded_state": "no record of it is here, and its provider state holds objects: adopt them "
+    "first",
+    "no_record": "no record of it is here",
     "nothing_there": "nothing of it is there ({status})",
     "upstream": "it needs {unready}: recover that first",
     "child_left": "{children} went with it and is still recorded as alive; finish that destroy "

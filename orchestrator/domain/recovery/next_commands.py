@@ -33,7 +33,14 @@ _REMEDY_OF: Mapping[str, Remedy] = {
     "destroy": Remedy.DESTROY,
 }
 #: Why a remedy of a single step is refused although the command over all its steps is not.
-_OF_NEIGHBOURS = ("upstream", "dependents", "child_left", "nothing_there", "none_declared")
+_OF_NEIGHBOURS = (
+    "upstream",
+    "dependents",
+    "child_left",
+    "nothing_there",
+    "no_record",
+    "none_declared",
+)
 #: What a command over several steps is for, by the remedy that is recommended for each of them.
 _PURPOSES: Mapping[Remedy, str] = {
     Remedy.RECONCILE: "settle what is uncertain; an apply is refused until then",
@@ -143,6 +150,7 @@ def after_run(
         found += _settling(ended, unfinished)
         if not ended.is_orphaned:
             found.append(_look(ended))
+        found += about_unadopted(ended.blueprint, unfinished)
         found += _by_hand(ended, unfinished)
         found += _other_remedies(ended, unfinished)
         found += _going_on(ended, unfinished)
@@ -333,6 +341,35 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
     pairs = list(words)
     found = dict(zip(pairs[::2], pairs[1::2], strict=True))
     return tuple(word for pair in found.items() for word in pair)
+
+
+def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
+    """
+    What tells whether anything of a blueprint exists of which nothing is recorded here.
+    """
+    yield NextCommand(
+        command=command_line(blueprint, "plan"),
+        why="no record here is not `never run`: this looks at the provider states",
+    )
+    yield NextCommand(
+        command=command_line(blueprint, "adopt"),
+        why="take under records what the provider states hold already",
+    )
+
+
+def about_unadopted(
+    blueprint: BlueprintAddress, steps: Iterable[StepAdvice]
+) -> Iterator[NextCommand]:
+    """
+    How to take under records what was found in the provider states of steps without a record.
+    """
+    found = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
+    if found:
+        words = [word for step in found for word in ("--step", step)]
+        yield NextCommand(
+            command=command_line(blueprint, "adopt", *words),
+            why="take under records what the provider states hold already",
+        )
 
 
 def after_children(

@@ -101,7 +101,7 @@ def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
     """
     if not records:
         first = "`orchestrator apply` is the first attempt"
-        return Blocker("unknown_run", "nothing of it has ever been run", first)
+        return Blocker("unknown_run", "no run of it is known here", first)
     if any(failed_run(record) for record in records):
         return run_to_repeat(records)
     return _single_run({record.target.step: record.run_id for record in records}, "were run")
