@@ -205,6 +205,14 @@ class InDoubt(OrchestratorError):
         self.phase = phase
 
 
+class StateDamaged(InDoubt):
+    """
+    What is stored as the provider state is none: it was cut off, or is something else.
+    """
+
+    exit_code, code = 11, "in_doubt"
+
+
 class CheckFailed(OrchestratorError):
     """
     Everything was applied, but a ``verify`` check failed.
@@ -309,7 +317,7 @@ EXIT_CODES = (
     ExitCode(5, "approval missing", (ApprovalMissing,)),
     ExitCode(6, "plan no longer matches what was approved", (PlanChanged,)),
     ExitCode(10, "engine failed, recorded", (EngineFailed,)),
-    ExitCode(11, "outcome in doubt: `recover`", (InDoubt,)),
+    ExitCode(11, "outcome in doubt: `recover`", (InDoubt, StateDamaged)),
     ExitCode(12, "applied, but a `verify` check failed", (CheckFailed,)),
     ExitCode(13, "deadline passed, recorded", (DeadlinePassed,)),
     ExitCode(20, "busy: claimed, or the state is locked", (Busy, StateLocked)),

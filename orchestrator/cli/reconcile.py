@@ -59,6 +59,12 @@ def _parse_import_specs(
     help="Import every object in doubt that is proven to be made here, on one approval.",
 )
 @click.option(
+    "--rebuild-state",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Import every recorded object that the provider state lacks, by one plan.",
+)
+@click.option(
     "--untaint",
     metavar="ADDRESS",
     multiple=True,
@@ -102,6 +108,7 @@ def command(
     forget: tuple[str, ...],
     adopt: tuple[ImportSpec, ...],
     adopt_proven: bool,
+    rebuild_state: bool,
     untaint: tuple[str, ...],
     push_errored_state: bool,
     dismiss_errored_state: str | None,
@@ -120,6 +127,7 @@ def command(
       orchestrator reconcile web-service --forget aws_instance.this --reason 'console shows none'
       orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
       orchestrator reconcile web-service --adopt-proven
+      orchestrator reconcile web-service --step network --rebuild-state
     """
     from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.app.run.request import ReconcileRequest
@@ -130,6 +138,7 @@ def command(
         forget=forget,
         adopt=adopt,
         adopt_proven=adopt_proven,
+        rebuild_state=rebuild_state,
         untaint=untaint,
         push_errored_state=push_errored_state,
         dismiss_errored_state=dismiss_errored_state,

@@ -213,9 +213,20 @@ class WorkDirs(Protocol):
         The ``errored.tfstate`` that lies in the directory.
         """
 
-    def set_aside(self, root: WorkDir, place: Path) -> Path:
+    def state_file(self, root: WorkDir) -> Path | None:
         """
-        Move ``errored.tfstate`` out of the directory into ``place``, 0600; where it is then.
+        The file in which a local backend keeps the provider state; None of any other backend.
+        """
+
+    def set_aside(self, file: Path, place: Path) -> Path:
+        """
+        Move a file with provider state into ``place``, 0600; where it is then.
+        """
+
+    def with_files(self, root: WorkDir, files: Mapping[str, str]) -> AbstractContextManager[None]:
+        """
+        Further files of configuration in the directory, by name, until the context ends. What a
+        killed process left of them goes when the directory is prepared again.
         """
 
     def scratch_copy(

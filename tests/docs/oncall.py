@@ -206,6 +206,15 @@ def unsaved_state(stage: Stage) -> None:
         stage.type(stage.offered(said, "reconcile", WHY="the state server is back") + " --yes")
 
 
+def lost_state(stage: Stage) -> None:
+    stage.quietly("apply", "shop", "--yes")
+    (state,) = (stage.project.root / ".orchestrator/state").rglob("compute.tfstate")
+    state.unlink()
+    stage.type("orchestrator apply shop --yes")
+    said = stage.type("orchestrator recover shop --step compute")
+    stage.type(stage.offered(said, "reconcile") + " --yes")
+
+
 def lock_left(stage: Stage) -> None:
     with aws_cloud() as aws:
         region = {"LocationConstraint": "eu-west-1"}
@@ -272,6 +281,7 @@ CASES: dict[str, Callable[[Stage], None]] = {
     "lost-answer": lost_answer,
     "killed-runner": killed_runner,
     "unsaved-state": unsaved_state,
+    "lost-state": lost_state,
     "lock-left": lock_left,
     "failed-check": failed_check,
     "remaining": remaining,

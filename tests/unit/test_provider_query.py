@@ -21,6 +21,7 @@ from orchestrator.domain.provider_query.query import (
     QueryResult,
     Search,
     read_result,
+    refused_imports,
 )
 from orchestrator.domain.record.record import Diagnostic
 from tests.fakes.journals import messages, state
@@ -235,3 +236,23 @@ def test_a_provider_made_from_the_steps_own_objects_proves_nothing() -> None:
         "s.a": "absent",
         "s.b": "unknown",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        (missing('"a_b.c"'), {"a_b.c"}),
+        (error("Denied", address='a_b.d["x"]'), {'a_b.d["x"]'}),
+        (error("Unexpected import id 'id-2'", "expected A/B"), {'a_b.d["x"]'}),
+        (error("Cannot read", "id-22 and a_b.cc and module.a_b.c are others"), set()),
+        (error("Denied", "a_b.c is mentioned", address="a_b.other"), set()),
+        (error("no such host"), set()),
+    ],
+)
+def test_a_refused_import_is_told_by_its_address_or_its_id(
+    said: DiagnosticMessage, refused: set[str]
+) -> None:
+    """
+    The error of one import is not told of another, and what is about none of them of nobody.
+    """
+    assert set(refused_imports(ASKED.imports, [said.diagnostic])) == refused

@@ -63,6 +63,9 @@ LOST = Doubt(
     why="its create ended in an error",
 )
 LEFT = Doubt(address="aws_eip.this", action="forget", id="eip-1", why="it left the state")
+STUCK = LEFT.model_copy(
+    update={"readback": Readback(verdict="unknown", method="id", why="no import id", at=START)}
+)
 KEPT = LEFT.model_copy(update={"saved": SavedState(run_id="R1", host="workshop")})
 FOUND = LOST.model_copy(
     update={
@@ -218,8 +221,16 @@ ROWS = (
         StepFacts(unanswerable=frozenset({LOST.address})),
     ),
     Row(
-        "what left the provider state can only be told by a person",
+        "what left the provider state is imported by its recorded id",
         entry(resources=Resources(in_doubt=(LEFT,))),
+        S.LOST,
+        "reconcile",
+        "reconcile destroy manual",
+        codes={"retry": "in_doubt", "redeploy": "in_doubt"},
+    ),
+    Row(
+        "what left the provider state and no import brings back can only be told by a person",
+        entry(resources=Resources(in_doubt=(STUCK,))),
         S.LEFT,
         "manual",
         "reconcile destroy manual",

@@ -17,6 +17,7 @@ from orchestrator.domain.blueprint.blueprint import (
     ProviderDependencies,
     Variable,
 )
+from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
 from orchestrator.engine.workdir import snapshot as snapshots
@@ -686,6 +687,20 @@ def test_the_override_file_of_an_earlier_version_goes(project: Project) -> None:
     former = write(root.directory / "orchestrator_override.tf.json", "{}")
     project.prepare()
     assert not former.exists()
+
+
+def test_import_blocks_are_there_for_one_call(project: Project) -> None:
+    """
+    Further files go with the context, and those of a killed process when it is prepared again.
+    """
+    root = project.prepare()
+    file = root.directory / QUERY_FILE
+    with project.dirs.with_files(root, {QUERY_FILE: "{}"}):
+        assert file.read_text() == "{}"
+    assert not file.exists()
+    write(file, "{}")
+    project.prepare()
+    assert not file.exists()
 
 
 def test_provider_file_goes_with_its_providers(project: Project) -> None:

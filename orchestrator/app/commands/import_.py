@@ -14,7 +14,7 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.run.stored_deployment import store_deployment
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.surgery.requested_operations import import_object
+from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.state_operation import report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
 

@@ -51,6 +51,7 @@ from orchestrator.errors import (
     Invalid,
     OrchestratorError,
     Refused,
+    StateDamaged,
     StateLocked,
 )
 
@@ -167,7 +168,11 @@ def _evidence(
     """
     services, evidence = runner.services, runner.steps.evidence(name)
     runner.check_saved(name)
-    state = pull(services, prepared.work_dir, evidence, "pull")
+    try:
+        state = pull(services, prepared.work_dir, evidence, "pull")
+    except StateDamaged as exc:  # as good as none: it will not be readable later either
+        services.note(exc.message, hint=exc.hint, level="warning", step=name)
+        state = PulledState(lineage=None, serial=0, objects=(), outputs={})
     target = str(runner.deployment.target(name))
     hold = partial(check_state, serial_may_fall=True, may_be_missing=True)
     moved = hold(target, record, state)

@@ -226,6 +226,7 @@ class ReconcileRequest(RunRequest):
     forget: tuple[str, ...] = ()
     adopt: tuple[ImportSpec, ...] = ()
     adopt_proven: bool = False
+    rebuild_state: bool = False
     untaint: tuple[str, ...] = ()
     unlock: str | None = None
     push_errored_state: bool = False
@@ -233,8 +234,9 @@ class ReconcileRequest(RunRequest):
 
     @property
     def mutates(self) -> bool:
-        asked = self.adopt or self.adopt_proven or self.untaint or self.unlock
-        return bool(asked) or self.push_errored_state
+        asked = self.adopt or self.untaint or self.unlock
+        whole = self.adopt_proven or self.rebuild_state or self.push_errored_state
+        return bool(asked) or whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

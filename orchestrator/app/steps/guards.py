@@ -52,7 +52,9 @@ def check_state(
     bound = record.provider_state
     if bound is None or bound.lineage is None:
         return None
-    if not state.lineage:
+    # Of another lineage and empty it was started afresh: what was there is lost all the same.
+    afresh = may_be_missing and state.lineage != bound.lineage and not state.objects
+    if not state.lineage or afresh:
         if not record.resources.inventory:
             return None
         missing = (
@@ -65,7 +67,8 @@ def check_state(
         raise InDoubt(
             f"{target}: {missing}",
             hint="is this the right backend, workspace and account? The objects may be alive: "
-            f"restore the state; if it is lost, `{_reconcile(record)}` records each as in doubt",
+            f"restore the state; if it is lost, `{_reconcile(record)} --rebuild-state` imports "
+            "each by its id",
             phase="surgery",
         )
     if state.lineage != bound.lineage:
@@ -236,8 +239,8 @@ def check_missing_objects(
     raise InDoubt(
         f"{target}: the provider state does not hold what the record knows: {_named(missing)}"
         + (f"; {', '.join(others)}" if others else ""),
-        hint="they may be alive: restore the state, or record them as in doubt with `orchestrator "
-        "reconcile`, which also says how to take them back",
+        hint="they may be alive: restore the state, or take them back into it with `orchestrator "
+        "reconcile --rebuild-state`",
         phase="surgery",
     )
 

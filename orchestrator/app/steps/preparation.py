@@ -32,6 +32,7 @@ from orchestrator.errors import (
     OrchestratorError,
     Problem,
     Refused,
+    StateDamaged,
     StateLocked,
     Stopped,
     StoreUnavailable,
@@ -50,6 +51,9 @@ TRANSIENT = re.compile(
     re.IGNORECASE,
 )
 TRIES = 3
+
+#: What the engine says of a stored provider state that is none. An encrypted one is JSON, too.
+DAMAGED_STATE = re.compile(r"state file\s+could\s+not\s+be\s+parsed\s+as\s+JSON")
 
 #: How the engine asks for a new choice of provider versions; it wraps its lines.
 OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
@@ -391,7 +395,7 @@ def pull_after(
     services.workdirs.make_state_private(work_dir)
     try:
         return pull(services, work_dir, evidence, "pull", stop=KillOnly(services.stop)), None
-    except (EngineFailed, Busy) as exc:
+    except (EngineFailed, StateDamaged, Busy) as exc:
         return None, exc.message
     except Stopped:
         return None, "the third Ctrl-C came first"
@@ -410,6 +414,13 @@ def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorErro
             hint="wait for its holder; `--lock-timeout 5m` lets the engine wait",
         )
     said = _error_text(result) or f"exit code {result.exit_code}"
+    if DAMAGED_STATE.search(said):
+        return StateDamaged(
+            "the provider state is damaged: what is stored as it can not be read",
+            hint="the objects may be alive: restore the state; if it is lost, `orchestrator "
+            "reconcile --rebuild-state` imports what the record knows",
+            phase="surgery",
+        )
     errors = Journal.of(result.messages, whole=result.complete).errors
     return EngineFailed(phase, said, diagnostics=errors)
 

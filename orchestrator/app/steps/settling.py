@@ -30,7 +30,7 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.record.transitions import restored
-from orchestrator.errors import Busy, Refused
+from orchestrator.errors import Busy, Refused, StateDamaged
 from orchestrator.ports.engine import CallResult, CallSpec, RecoveredCall
 from orchestrator.ports.workdir import WorkDir
 
@@ -181,16 +181,22 @@ def _evidence(
     services: Services, root: WorkDir, marker: OperationRecord, found: RecoveredCall, spec: CallSpec
 ) -> MutationEvidence:
     """
-    What there is to judge by. A provider state that cannot be read raises: the record stays as it
-    is, because without it nothing can be concluded. A call of which nothing is on this machine has
+    What there is to judge by. A provider state that cannot be read now raises: the record stays as
+    it is, because without it nothing can be concluded; one that is damaged will not be readable
+    later either. A call of which nothing is on this machine has
     an empty, incomplete journal.
     """
-    state = pull(services, root, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
-    bound = marker.provider_state
-    if bound and bound.lineage and state.lineage and state.lineage != bound.lineage:
+    state: PulledState | None = None
+    why: str | None = None
+    try:
+        state = pull(services, root, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
+    except StateDamaged as exc:
+        why = exc.message
+    bound, found_lineage = marker.provider_state, state.lineage if state else None
+    if bound and bound.lineage and found_lineage and found_lineage != bound.lineage:
         raise Refused(
             "lineage",
-            f"{marker.target.target}: the provider state has lineage {state.lineage}, "
+            f"{marker.target.target}: the provider state has lineage {found_lineage}, "
             f"not {bound.lineage}",
             hint="it is another state than the one that was applied; restore the right one",
         )
@@ -199,7 +205,7 @@ def _evidence(
     lost = CallResult(exit_code=None, messages=(), complete=False)
     result = found.result if found.started else lost
     errored = services.workdirs.errored_state(root)
-    return gather(services, spec, result, state=state, errored=errored)
+    return gather(services, spec, result, state=state, state_error=why, errored=errored)
 
 
 def _checks(

@@ -13,6 +13,8 @@ from pathlib import Path
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import PreparedStep, pull
+from orchestrator.app.surgery.imports import import_object
+from orchestrator.app.surgery.rebuild import rebuild_state
 from orchestrator.app.surgery.state_locks import check_breakable, state_lock_of
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
@@ -20,15 +22,13 @@ from orchestrator.app.surgery.state_operation import (
     approve,
     operate,
 )
-from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.record.surgery import managing_address, same_content
-from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.domain.record.surgery import same_content
 from orchestrator.errors import Invalid, Problem, Refused, StateLocked
-from orchestrator.ports.engine import Import, Push, Unlock, Untaint
+from orchestrator.ports.engine import Push, Unlock, Untaint
 
 
 def check_requested_operations(
@@ -154,6 +154,8 @@ def _requested_operations(
     objects += [partial(_untaint, runner, name, item) for item in request.untaint if item in known]
     if request.adopt_proven and record is not None and proven_objects(record):
         objects.append(partial(_adopt_proven, runner, name))
+    if request.rebuild_state:
+        objects.append(partial(rebuild_state, runner, name))
     if objects:  # on a state that lacks what is unsaved they would leave that behind
         found.append(partial(runner.check_saved, name))
     return (*found, *objects)
@@ -206,74 +208,6 @@ def _adopt_proven(runner: StepRunner, name: str) -> StateOperationResult | None:
         if done.fault is not None:
             break
     return done
-
-
-def import_object(
-    runner: StepRunner,
-    name: str,
-    address: str,
-    object_id: str,
-    inputs: StepInputs | None = None,
-    *,
-    approved: bool = False,
-) -> StateOperationResult:
-    """
-    Import an object that exists at an address of a prepared step; with the recorded inputs unless
-    others are given.
-
-    Refused where the address, or the object at another one, is managed already, and where the
-    provider was found to have another object for this address.
-    """
-    _check_object_in_doubt(runner, name, address, object_id)
-    if inputs is None:
-        inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
-    lock_timeout = runner.options.plan.lock_timeout
-    return operate(
-        runner,
-        name,
-        StateOperation(
-            command="import",
-            shown=f"import {object_id} as {address}",
-            request=lambda file: Import(address, object_id, file, lock_timeout),
-            planned=(PlannedAction(address=address, action="import"),),
-            inputs=inputs,
-            check=partial(_check_unmanaged, address, object_id),
-            approved=approved,
-        ),
-    )
-
-
-def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_id: str) -> None:
-    record = runner.steps.prepared[name].record
-    for doubt in record.resources.in_doubt if record else ():
-        found = doubt.readback
-        if doubt.address != address or found is None or found.verdict != "exists":
-            continue
-        if object_id not in found.ids:
-            options = step_options(runner.deployment, name)
-            forget = (*options, "--forget", address, "--reason", "WHY")
-            raise Refused(
-                "not_the_one_found",
-                f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "
-                "that one would be nobody's then",
-                hint=f"if it is {object_id} all the same, forget what was found first: "
-                + command_line(runner.deployment, "reconcile", *forget)
-                + "; then `orchestrator import`",
-            )
-
-
-def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
-    twin = managing_address(state, address, object_id)
-    if twin is None and address not in state.ids:
-        return
-    what = f"{object_id} is managed at {twin}"
-    if twin is None:
-        what = f"{address} manages {state.ids[address] or 'an object'}"
-    raise Refused(
-        "managed_already",
-        f"{what} already: it cannot be imported again",
-        hint="`orchestrator reconcile` looks at what is there",
-    )
 
 
 def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResult:
@@ -362,10 +296,9 @@ def _dismiss(runner: StepRunner, name: str, reason: str) -> None:
 
 
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:
-    services = runner.services
-    place = services.workdirs.set_aside(
-        runner.steps.prepared[name].work_dir, runner.steps.evidence(name)
-    )
+    services, file = runner.services, _errored_state_file(runner, name)
+    assert file is not None, "there is one to put aside"
+    place = services.workdirs.set_aside(file, runner.steps.evidence(name))
     services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
 
 

@@ -35,7 +35,7 @@ from orchestrator.errors import (
     ApprovalMissing,
     Refused,
 )
-from orchestrator.ports.engine import Surgery
+from orchestrator.ports.engine import Apply, Surgery
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,20 @@ class StateOperation:
     ``shown`` says it in one line, for the person who approves it. ``planned`` are the addresses
     that it works on. ``check`` refuses a provider state that it must not be done to.
 
-    ``approved``: the person was asked already, about this and others in one question.
+    ``approved``: the person was asked already, about this and others in one question. ``secret``
+    are files that the call needs and that are removed when it ends.
     ``inputs`` are in the file that ``request`` is given while the engine runs; without them it can
     only be done to what has a record of objects.
     """
 
     command: Command
     shown: str
-    request: Callable[[Path], Surgery]
+    request: Callable[[Path], Surgery | Apply]
     planned: tuple[PlannedAction, ...] = ()
     inputs: StepInputs | None = None
     check: Callable[[PulledState], None] = lambda _: None
     approved: bool = False
+    secret: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,10 @@ def operate(
         doubts=known.resources.in_doubt if known else (),
     )
     var_file = evidence / "inputs.tfvars.json"
-    spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=(var_file,))
+    secret = (var_file, *operation.secret)
+    spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=secret)
 
-    def request() -> Surgery:
+    def request() -> Surgery | Apply:
         services.note(operation.shown, step=name)
         if operation.inputs is not None:
             write_variables(services, var_file, operation.inputs, prepared.work_dir.variables)

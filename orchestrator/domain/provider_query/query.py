@@ -34,7 +34,9 @@ _MISSING = "Cannot import non-existent remote object"
 _MISSING_ADDRESS = re.compile(r'existing object to ("(?:[^"\\]|\\.)*"), the provider')
 _SEARCH = "orchestrator_search_{}"
 _FOUND = re.compile(r"orchestrator:(\d+):(.*)", re.DOTALL)
-_FILE, _OVERRIDE = "orchestrator_readback.tf.json", "orchestrator_readback_override.tf.json"
+#: The configuration that asks; in a target's own directory for one call at most.
+QUERY_FILE = "orchestrator_readback.tf.json"
+_OVERRIDE = "orchestrator_readback_override.tf.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class ProviderQuery:
             data.setdefault(search.data, {})[_SEARCH.format(number)] = _block(number, search)
         if data:
             content["data"] = data
-        files = {_FILE: json.dumps(content, indent=1)} if content else {}
+        files = {QUERY_FILE: json.dumps(content, indent=1)} if content else {}
         names = {search.provider_name for search in self.searches} & sources.keys()
         if names:
             required = {name: {"source": sources[name]} for name in sorted(names)}
@@ -162,6 +164,26 @@ def read_result(
             for address, item in query.saved.items()
         },
     )
+
+
+def refused_imports(
+    imports: Mapping[str, str], diagnostics: Iterable[Diagnostic]
+) -> dict[str, str]:
+    """
+    Why a plan with import blocks (ids by address) failed, by the address that an error is about:
+    the engine names that one or nothing, and a provider names the id. What the errors say of
+    anything else is left out.
+    """
+    errors = [item for item in diagnostics if item.severity == "error"]
+    found: dict[str, str] = {}
+    for address, id_ in imports.items():
+        words = "|".join(map(re.escape, (address, id_)))
+        named = re.compile(rf"(?<![\w.\]/-])(?:{words})(?![\w\[/-]|\.\w)")
+        for error in errors:
+            said = f"{error.summary}\n{error.detail}"
+            if error.address == address or (not error.address and named.search(said)):
+                found.setdefault(address, _line(error))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

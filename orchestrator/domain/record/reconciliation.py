@@ -5,7 +5,7 @@ what reconcile gathered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from orchestrator.domain.destroy.absence import (
@@ -26,7 +26,9 @@ from orchestrator.domain.record.record import (
     CheckedObject,
     Doubt,
     Fault,
+    ObjectRef,
     OperationRecord,
+    Readback,
     Resources,
     SettledDoubt,
     Verification,
@@ -93,12 +95,42 @@ def reconciled(
         return checked(base.model_copy(update=outputs), sound, stamp)
     # What was in doubt before keeps the error that says how it came to be.
     if fresh and base.status in (Status.OK, Status.ERROR):
-        code, said = unconfirmed_reason(resources)
-        fault = Fault(code=code, phase="readback", summary=said)
-        return unconfirmed(base, fault, stamp, command="reconcile")
+        return _doubted(base, stamp)
     if base.status is Status.ERROR:
         return observed(base, {}, stamp)
     return observed(base, outputs_of_state(base, before.run_id, state, stamp), stamp)
+
+
+def not_taken_back(
+    before: OperationRecord, obstacles: Mapping[ObjectRef, str], stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The entry that says of objects which have left the provider state, and stay in doubt, why no
+    import brings them back.
+    """
+    doubts = {(doubt.address, doubt.id): doubt for doubt in before.resources.in_doubt}
+    known = set(doubts)
+    for doubt in vanished_doubts(obstacles):
+        doubts.setdefault((doubt.address, doubt.id), doubt)
+    for ref, why in obstacles.items():
+        doubt = doubts[ref.address, ref.id]
+        if doubt.saved is None:  # else the provider is still asked for it
+            answer = Readback(verdict="unknown", method="id", why=why, at=stamp.at)
+            doubts[ref.address, ref.id] = doubt.model_copy(update={"readback": answer})
+    resources = before.resources.model_copy(update={"in_doubt": tuple(doubts.values())})
+    base = before.model_copy(update={"resources": resources})
+    if doubts.keys() > known and base.status in (Status.OK, Status.ERROR):
+        return _doubted(base, stamp)
+    return observed(base, {}, stamp)
+
+
+def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
+    """
+    The entry of a record whose objects turned out to be in doubt.
+    """
+    code, said = unconfirmed_reason(record.resources)
+    fault = Fault(code=code, phase="readback", summary=said)
+    return unconfirmed(record, fault, stamp, command="reconcile")
 
 
 def gone_without_mutation(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.adoption import imported_addresses, type_of, unproven_imports
-from orchestrator.domain.record.assessment import inventory, tainted
+from orchestrator.domain.record.assessment import assess, inventory, tainted
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, settle_doubts
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
@@ -58,6 +58,7 @@ def surgery_ended(
         held = before.resources if before else marker.resources
     elif before is not None and before.status not in NOTHING_THERE:
         now = _provider_state_now(marker, before, state)
+        now["resources"] = _with_updates(now["resources"], marker, evidence, stamp)
         return restored(marker, before, attempt, stamp, evidence=now)
     elif not state.objects:
         return restored(marker, before, attempt, stamp)
@@ -99,6 +100,24 @@ def _provider_state_now(
         "adopted": (*before.adopted, *adopted),
         "provider_state": with_serial_of(before.provider_state, state),
     }
+
+
+def _with_updates(
+    resources: Resources, marker: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
+) -> Resources:
+    """
+    The resources with the doubts about updates that a plan made beside its imports.
+    """
+    ended_well = evidence.exit_code == 0
+    planned, before = marker.resources.planned, marker.resources.inventory
+    found = assess(planned, evidence.journal, before, evidence.state, ended_well=ended_well)
+    known = {(doubt.address, doubt.action) for doubt in resources.in_doubt}
+    fresh = tuple(
+        doubt.model_copy(update={"at": stamp.at})
+        for doubt in found.in_doubt
+        if doubt.action == "update" and (doubt.address, doubt.action) not in known
+    )
+    return resources.model_copy(update={"in_doubt": (*resources.in_doubt, *fresh)})
 
 
 def same_content(one: PulledState, other: PulledState) -> bool:

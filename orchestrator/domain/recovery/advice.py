@@ -178,6 +178,14 @@ CASES: tuple[Case, ...] = (
         refused_as="in_doubt",
     ),
     Case(
+        Situation.LOST,
+        "recorded objects have left the provider state, and not by a delete of this tool",
+        lambda context: context.can_rebuild,
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.RECONCILE, _R.MANUAL),
+        refused_as="in_doubt",
+    ),
+    Case(
         Situation.IN_DOUBT,
         "objects are in doubt, and evidence can still tell",
         lambda context: context.is_answerable,
@@ -187,7 +195,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.LEFT,
-        "objects have left the provider state, and not by a delete of this tool",
+        "objects have left the provider state, and no import brings them back",
         lambda context: bool(context.doubts) and all(d.action == "forget" for d in context.doubts),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL,),

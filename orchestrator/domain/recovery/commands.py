@@ -165,6 +165,8 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
             options = ["--unlock", context.facts.left_lock or ""]
         case Situation.UNSAVED:
             options = ["--push-errored-state"]
+        case Situation.LOST | Situation.STATE_EMPTIED:
+            return ("--rebuild-state",)
         case Situation.FOUND:
             for doubt in context.doubts:
                 if doubt.readback is not None and doubt.readback.adopts is not None:

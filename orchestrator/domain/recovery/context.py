@@ -44,6 +44,7 @@ class Situation(StrEnum):
     LOCKED = "locked"
     UNSAVED = "unsaved"
     FOUND = "found"
+    LOST = "lost"
     LEFT = "left"
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
@@ -166,6 +167,19 @@ class RecoveryContext:
         Whether the provider has an object that is in doubt: it can be adopted.
         """
         return any(doubt.readback and doubt.readback.adopts for doubt in self.doubts)
+
+    @property
+    def can_rebuild(self) -> bool:
+        """
+        Whether objects have left the provider state of which no import has been tried yet.
+        """
+        return any(
+            doubt.action == "forget"
+            and doubt.saved is None
+            and doubt.id is not None
+            and doubt.readback is None
+            for doubt in self.doubts
+        )
 
     @property
     def is_answerable(self) -> bool:

@@ -9,7 +9,13 @@ from collections.abc import Mapping
 
 from orchestrator.domain.recovery.context import Remedy, Situation
 
-_DOUBTFUL = (Situation.FOUND, Situation.IN_DOUBT, Situation.LEFT, Situation.UNANSWERABLE)
+_DOUBTFUL = (
+    Situation.LOST,
+    Situation.FOUND,
+    Situation.IN_DOUBT,
+    Situation.LEFT,
+    Situation.UNANSWERABLE,
+)
 
 #: What a remedy does, where it can be taken; `SPECIAL` where a situation makes it special.
 DESCRIPTIONS: Mapping[Remedy, str] = {
@@ -40,8 +46,11 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Remedy.RECONCILE,
         Situation.LOCKED,
     ): "releases the state lock that a dead run left, and settles the step",
-    (Remedy.RECONCILE, Situation.STATE_EMPTIED): "looks for the objects that left the provider "
-    "state; only the record changes",
+    **{
+        (Remedy.RECONCILE, situation): "imports what left the provider state back into it, each by "
+        "its recorded id; it shows the plan of that first"
+        for situation in (Situation.STATE_EMPTIED, Situation.LOST)
+    },
     (Remedy.REDEPLOY, Situation.SURGERY): "applies what the step still misses; it shows that first",
     (Remedy.MANUAL, Situation.VANISHED): "look {where}: are region, account and credentials right? "
     "If so, and the objects are gone, the command {goes_on} all the same",
@@ -81,12 +90,12 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     "on that machine for it and for its engine",
     (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
     "found does not matter: the command forgets {doubts}",
-    (
-        Remedy.MANUAL,
-        Situation.LEFT,
-    ): "{doubts} left the provider state, and not by a delete of this "
-    "tool: look {where} whether it exists. If it does, take it back: `{take_back}`; the command "
-    "forgets it",
+    **{
+        (Remedy.MANUAL, situation): "{doubts} left the provider state, and not by a delete of this "
+        "tool: look {where} whether it exists. If it does, take it back: `{take_back}`; the "
+        "command forgets it"
+        for situation in (Situation.LOST, Situation.LEFT)
+    },
     (
         Remedy.MANUAL,
         Situation.CUT_SHORT,

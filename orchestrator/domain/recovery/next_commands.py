@@ -205,11 +205,18 @@ def _has_been_asked(item: StepAdvice) -> bool:
     return bool(item.context.doubts) and (found or not item.context.facts.settling)
 
 
-#: Situations that the recommended command names something of: a lock, a file.
-_NAMED_BY_COMMAND = (Situation.LOCKED, Situation.UNSAVED)
+#: Situations whose recommended command has an option of its own.
+_NAMED_BY_COMMAND = (
+    Situation.LOCKED,
+    Situation.UNSAVED,
+    Situation.STATE_EMPTIED,
+    Situation.LOST,
+)
 _SHORT: Mapping[Situation, str] = {
     Situation.LOCKED: "release the state lock that a dead run left, and settle the step",
     Situation.UNSAVED: "save the provider state that the engine could not save",
+    Situation.STATE_EMPTIED: "import what left the provider state back into it",
+    Situation.LOST: "import what left the provider state back into it",
     Situation.SILENT: "once you know that its process is dead: take over, and settle it",
     Situation.VANISHED: "once you know that region, account and credentials are right, and that "
     "the objects are gone",

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from orchestrator.backend_location import location, render
 from orchestrator.domain.blueprint.blueprint import Module
+from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.record.record import Json, ProviderState
 from orchestrator.domain.target import Target, is_name
 from orchestrator.engine.state import parse_state
@@ -42,6 +43,8 @@ from orchestrator.regular_files import read_regular
 
 _NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)
+#: What a killed process may have left of files that were there for one call (`with_files`).
+_PASSING = (QUERY_FILE,)
 #: What the engine leaves beside a module that goes with it when the module's place changes.
 _KEPT = (LOCK_FILE, "errored.tfstate", "terraform.tfstate.d")
 
@@ -148,8 +151,8 @@ class DirectoryWorkDirs:
 
     def make_state_private(self, root: WorkDir) -> None:
         states = [root.directory / ERRORED]
-        if root.backend_type == "local":
-            state = self._project / root.location
+        state = self.state_file(root)
+        if state is not None:
             states += [state, state.with_name(f"{state.name}.backup")]
         for path in states:
             with contextlib.suppress(OSError):  # not there, or somebody else's
@@ -170,18 +173,34 @@ class DirectoryWorkDirs:
         # A full disk leaves a file without content: that is no state.
         return path if path.is_file() and path.stat().st_size else None
 
-    def set_aside(self, root: WorkDir, place: Path) -> Path:
-        source, kept = root.directory / ERRORED, place / ERRORED
+    def state_file(self, root: WorkDir) -> Path | None:
+        return self._project / root.location if root.backend_type == "local" else None
+
+    def set_aside(self, file: Path, place: Path) -> Path:
+        kept = place / file.name
         number = 1
         while kept.exists():  # of an earlier attempt: both are evidence
             number += 1
-            kept = place / f"{number}-{ERRORED}"
+            kept = place / f"{number}-{file.name}"
         try:
-            source.chmod(0o600)
-            shutil.move(source, kept)
+            file.chmod(0o600)
+            shutil.move(file, kept)
         except OSError as exc:
-            raise EngineFailed("surgery", f"{source}: {exc.strerror}") from exc
+            raise EngineFailed("surgery", f"{file}: {exc.strerror}") from exc
         return kept
+
+    @contextlib.contextmanager
+    def with_files(self, root: WorkDir, files: Mapping[str, str]) -> Iterator[None]:
+        paths = [root.directory / name for name in files]
+        try:
+            for path, text in zip(paths, files.values(), strict=True):
+                _write_private(path, text.encode(), 0o600)
+            yield
+        except OSError as exc:
+            raise EngineFailed("plan", f"{exc.filename}: {exc.strerror}") from exc
+        finally:
+            for path in paths:
+                path.unlink(missing_ok=True)
 
     def scratch_copy(
         self, root: WorkDir, place: Path, *, state: bytes, extra: Mapping[str, str]
@@ -330,7 +349,7 @@ class _Layout:
         return digest
 
     def _place_generated(self, files: Mapping[str, str]) -> None:
-        for name in FORMER_BACKEND_FILES:
+        for name in (*FORMER_BACKEND_FILES, *_PASSING):
             (self.directory / name).unlink(missing_ok=True)
         for name in _GENERATED:
             if name in files:

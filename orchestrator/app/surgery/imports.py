@@ -1,0 +1,118 @@
+"""
+Imports: objects that exist come into the provider state of a step, at addresses of its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.planned_step import StepPlan, plan_step
+from orchestrator.app.surgery.state_operation import (
+    StateOperation,
+    StateOperationResult,
+    operate,
+)
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.query import ProviderQuery
+from orchestrator.domain.record.record import PlannedAction
+from orchestrator.domain.record.surgery import managing_address
+from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.errors import Refused
+from orchestrator.ports.engine import Import
+
+
+def plan_imports(
+    runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
+) -> StepPlan:
+    """
+    The plan of imports, by address the id, and of nothing that they do not need. The caller removes
+    its file.
+    """
+    services, prepared = runner.services, runner.steps.prepared[name]
+    place = f"imports-{services.ids.entry_id()[:8]}"
+    with services.workdirs.with_files(prepared.work_dir, ProviderQuery(imports).files({})):
+        return plan_step(
+            services,
+            prepared,
+            inputs,
+            replace(runner.options.plan, targets=tuple(imports)),
+            target=str(runner.deployment.target(name)),
+            direction="apply",
+            evidence=services.files.inside(runner.steps.evidence(name), place),
+            run_id=runner.session.run_id,
+            # The state in such a plan holds the imports already: `operate` checks the real one.
+            check=lambda *_: None,
+            missing_objects="doubted",
+        )
+
+
+def import_object(
+    runner: StepRunner,
+    name: str,
+    address: str,
+    object_id: str,
+    inputs: StepInputs | None = None,
+    *,
+    approved: bool = False,
+) -> StateOperationResult:
+    """
+    Import an object that exists at an address of a prepared step; with the recorded inputs unless
+    others are given.
+
+    Refused where the address, or the object at another one, is managed already, and where the
+    provider was found to have another object for this address.
+    """
+    _check_object_in_doubt(runner, name, address, object_id)
+    if inputs is None:
+        inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
+    lock_timeout = runner.options.plan.lock_timeout
+    return operate(
+        runner,
+        name,
+        StateOperation(
+            command="import",
+            shown=f"import {object_id} as {address}",
+            request=lambda file: Import(address, object_id, file, lock_timeout),
+            planned=(PlannedAction(address=address, action="import"),),
+            inputs=inputs,
+            check=partial(_check_unmanaged, address, object_id),
+            approved=approved,
+        ),
+    )
+
+
+def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_id: str) -> None:
+    record = runner.steps.prepared[name].record
+    for doubt in record.resources.in_doubt if record else ():
+        found = doubt.readback
+        if doubt.address != address or found is None or found.verdict != "exists":
+            continue
+        if object_id not in found.ids:
+            options = step_options(runner.deployment, name)
+            forget = (*options, "--forget", address, "--reason", "WHY")
+            raise Refused(
+                "not_the_one_found",
+                f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "
+                "that one would be nobody's then",
+                hint=f"if it is {object_id} all the same, forget what was found first: "
+                + command_line(runner.deployment, "reconcile", *forget)
+                + "; then `orchestrator import`",
+            )
+
+
+def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
+    twin = managing_address(state, address, object_id)
+    if twin is None and address not in state.ids:
+        return
+    what = f"{object_id} is managed at {twin}"
+    if twin is None:
+        what = f"{address} manages {state.ids[address] or 'an object'}"
+    raise Refused(
+        "managed_already",
+        f"{what} already: it cannot be imported again",
+        hint="`orchestrator reconcile` looks at what is there",
+    )

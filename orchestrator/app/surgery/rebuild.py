@@ -1,0 +1,242 @@
+"""
+A provider state that lost objects is given them back: all that the record knows and it does not
+hold are imported by one plan.
+
+What the plan would do beside the imports is to write what an import cannot read: an update in place
+of an imported object. Nothing is made, replaced or deleted, and nothing that the state holds is
+touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.app.steps.preparation import pull
+from orchestrator.app.steps.recording import record_entry
+from orchestrator.app.surgery.imports import import_object, plan_imports
+from orchestrator.app.surgery.state_operation import (
+    StateOperation,
+    StateOperationResult,
+    approve,
+    operate,
+)
+from orchestrator.domain.addresses import parse_address
+from orchestrator.domain.blueprint.blueprint import Step
+from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
+from orchestrator.domain.blueprint.references import Lookup, Unresolvable
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_query.doubt_query import import_id
+from orchestrator.domain.provider_query.query import refused_imports
+from orchestrator.domain.record.lost_objects import lost_objects
+from orchestrator.domain.record.reconciliation import not_taken_back
+from orchestrator.domain.record.record import Diagnostic, ObjectRef, PlannedAction
+from orchestrator.errors import EngineFailed, StateDamaged
+from orchestrator.ports.engine import Apply
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuild:
+    """
+    ``plan`` imports ``imports`` (ids by address) and changes nothing else; None where it would, or
+    where nothing can be imported. ``obstacles`` say of the others why they cannot.
+    """
+
+    plan: StepPlan | None
+    imports: Mapping[str, str]
+    obstacles: Mapping[str, str]
+
+
+def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
+    """
+    Import into the provider state of a prepared step every recorded object that it does not hold:
+    the surgery that did it, None where there was nothing to do. What cannot be imported is listed,
+    and in doubt.
+    """
+    services, prepared = runner.services, runner.steps.prepared[name]
+    record = prepared.record
+    assert record is not None, "only recorded steps are reconciled"
+    state = _sound_state(runner, name)
+    target = str(runner.deployment.target(name))
+    check_state(target, record, state, serial_may_fall=True, may_be_missing=True)
+    lost = lost_objects(record, state)
+    if not lost.importable and not lost.obstacles:
+        services.note("the provider state holds every recorded object", step=name)
+        return None
+    inputs = runner.steps.recorded_inputs(prepared)
+    lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
+    imports = {
+        address: _import_id(prepared.step, ref, lookup) for address, ref in lost.importable.items()
+    }
+    done: StateOperationResult | None = None
+    with _planned(runner, name, inputs, imports) as rebuild:
+        why_not = {**lost.obstacles}
+        why_not |= {lost.importable[at]: why for at, why in rebuild.obstacles.items()}
+        for ref, why in why_not.items():
+            shown = f"{ref.address} ({ref.id})" if ref.id else ref.address
+            services.note(f"cannot be imported: {shown}: {why}", level="warning", step=name)
+        if rebuild.plan is not None:
+            done = _carry_out(runner, name, inputs, rebuild.plan, rebuild.imports)
+        elif rebuild.imports:
+            done = _one_by_one(runner, name, rebuild.imports)
+    if done is not None and done.fault is not None:
+        return done
+    record = runner.steps.records[name]
+    if why_not and record is not None:
+        entry = not_taken_back(record, why_not, services.stamp())
+        runner.steps.update(name, record_entry(services, entry))
+    return done
+
+
+def _sound_state(runner: StepRunner, name: str) -> PulledState:
+    """
+    The provider state now. A damaged file of a local backend is put aside first: nothing can be
+    imported beside it.
+    """
+    services, work_dir = runner.services, runner.steps.prepared[name].work_dir
+    evidence = runner.steps.evidence(name)
+    try:
+        return pull(services, work_dir, evidence, "pull-rebuild")
+    except StateDamaged as exc:
+        file = services.workdirs.state_file(work_dir)
+        if file is None:
+            raise StateDamaged(
+                exc.message,
+                hint=f"put what is stored at {work_dir.location} aside, then do this again",
+                phase=exc.phase,
+            ) from exc
+    approve(runner, name, f"put the damaged provider state aside ({file})")
+    kept = services.workdirs.set_aside(file, evidence)
+    services.note(f"the damaged provider state is kept as {kept}", step=name)
+    return pull(services, work_dir, evidence, "pull-aside")
+
+
+def _import_id(step: Step, ref: ObjectRef, lookup: Lookup) -> str:
+    """
+    By which id an object is imported: what the step declares as its identity, else its own.
+    """
+    declared = None
+    with contextlib.suppress(Unresolvable):
+        declared = import_id(step, parse_address(ref.address), lookup)
+    return declared or ref.id or ""
+
+
+@contextlib.contextmanager
+def _planned(
+    runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
+) -> Iterator[_Rebuild]:
+    """
+    The plan of the imports; its file is gone at the end.
+
+    An import that fails, or that would replace its object, fails the plan of all: it is planned
+    again without that one. EngineFailed where the plan fails for another reason.
+    """
+    wanted, obstacles = dict(imports), dict[str, str]()
+    plan: StepPlan | None = None
+    try:
+        while wanted:
+            plan, refused = _try_plan(runner, name, inputs, wanted)
+            if not refused:
+                break
+            obstacles |= refused
+            wanted = {address: id_ for address, id_ in wanted.items() if address not in refused}
+        sound = plan is not None and all(
+            item.action in ("import", "update") and item.address in wanted
+            for item in plan.journal.changes
+        )
+        yield _Rebuild(plan if sound else None, wanted, obstacles)
+    finally:
+        if plan is not None:
+            plan.file.unlink(missing_ok=True)
+
+
+def _try_plan(
+    runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
+) -> tuple[StepPlan | None, dict[str, str]]:
+    """
+    The plan of these imports, or why some of them have none.
+
+    Where an error names none of them each is tried by itself. EngineFailed where all fail so: then
+    it is about something else.
+    """
+    try:
+        plan = plan_imports(runner, name, inputs, imports)
+    except EngineFailed as exc:
+        said = [item for item in exc.diagnostics if isinstance(item, Diagnostic)]
+        refused = refused_imports(imports, said)
+        if not refused and len(imports) == 1:
+            refused = dict.fromkeys(imports, exc.message.splitlines()[0])
+        elif not refused:
+            for address, id_ in imports.items():
+                alone, why = _try_plan(runner, name, inputs, {address: id_})
+                if alone is not None:
+                    alone.file.unlink(missing_ok=True)
+                refused |= why
+            if len(refused) == len(imports):
+                raise
+        return None, refused
+    refused = {
+        item.address: "its import would replace it"
+        for item in plan.journal.changes
+        if item.action == "replace" and item.address in imports
+    }
+    if not refused:
+        return plan, {}
+    plan.file.unlink(missing_ok=True)
+    return None, refused
+
+
+def _carry_out(
+    runner: StepRunner,
+    name: str,
+    inputs: StepInputs,
+    plan: StepPlan,
+    imports: Mapping[str, str],
+) -> StateOperationResult:
+    ephemeral = any(v.ephemeral for v in runner.steps.prepared[name].snapshot.variables.values())
+    updated = tuple(item for item in plan.journal.changes if item.action == "update")
+    lock_timeout = runner.options.plan.lock_timeout
+    return operate(
+        runner,
+        name,
+        StateOperation(
+            command="import",
+            shown=_shown(imports, updated),
+            request=lambda file: Apply(
+                plan.file, file if ephemeral else None, lock_timeout=lock_timeout
+            ),
+            planned=(
+                *(PlannedAction(address=address, action="import") for address in imports),
+                *updated,
+            ),
+            inputs=inputs,
+            secret=(plan.file,),
+        ),
+    )
+
+
+def _shown(imports: Mapping[str, str], updated: tuple[PlannedAction, ...]) -> str:
+    said = "import " + ", ".join(f"{id_} as {address}" for address, id_ in imports.items())
+    if updated:
+        said += "; update in place " + ", ".join(item.address for item in updated)
+    return said
+
+
+def _one_by_one(
+    runner: StepRunner, name: str, imports: Mapping[str, str]
+) -> StateOperationResult | None:
+    """
+    Where one plan of all would do more than import them (what they need is missing too and cannot
+    be imported), each by itself: then nothing is planned beside it.
+    """
+    approve(runner, name, _shown(imports, ()))
+    done: StateOperationResult | None = None
+    for address, id_ in imports.items():
+        done = import_object(runner, name, address, id_, approved=True)
+        if done.fault is not None:
+            break
+    return done

@@ -1,0 +1,63 @@
+"""
+Recorded objects that the provider state does not hold: which of them an import can bring back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.domain.addresses import parse_address
+from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.doubts import missing_from_state
+from orchestrator.domain.record.record import ObjectRef, OperationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LostObjects:
+    """
+    ``importable`` are the objects to ask an import for, by address; ``obstacles`` say of the others
+    why none can bring them back.
+    """
+
+    importable: Mapping[str, ObjectRef]
+    obstacles: Mapping[ObjectRef, str]
+
+
+def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
+    """
+    The objects of the record's inventory, and those in doubt whose create returned an id, that the
+    provider state does not hold under any address.
+    """
+    lost = dict.fromkeys((*missing_from_state(record, state), *_created(record, state)))
+    importable: dict[str, ObjectRef] = {}
+    obstacles: dict[ObjectRef, str] = {}
+    for ref in lost:
+        rivals = [other.id for other in lost if other.address == ref.address and not other.deposed]
+        if ref.id is None:
+            obstacles[ref] = "its id is not recorded"
+        elif ref.deposed is not None:
+            obstacles[ref] = "it was deposed: its address is another object's"
+        elif ref.address in state.addresses:
+            obstacles[ref] = f"its address holds {state.ids[ref.address] or 'another object'}"
+        elif len(rivals) > 1:
+            obstacles[ref] = f"its address is recorded of {' and '.join(map(str, rivals))}"
+        else:
+            importable[ref.address] = ref
+    return LostObjects(importable, obstacles)
+
+
+def _created(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
+    """
+    What a create in doubt made: it returned an id, and the inventory does not hold the object.
+    """
+    known = {(ref.address, ref.id) for ref in record.resources.inventory}
+    held = {(item.type, item.id) for item in state.objects}
+    found = []
+    for doubt in record.resources.in_doubt:
+        kind = parse_address(doubt.address).type
+        if doubt.action != "create" or doubt.id is None or (kind, doubt.id) in held:
+            continue
+        if (doubt.address, doubt.id) not in known:
+            found.append(ObjectRef(address=doubt.address, type=kind, provider="", id=doubt.id))
+    return found

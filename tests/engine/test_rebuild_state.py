@@ -1,0 +1,252 @@
+"""
+`reconcile --rebuild-state`: recorded objects that the provider state lost come back into it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.fakecloud import Cloud
+from tests.project import Project, every_engine
+
+pytestmark = pytest.mark.engine
+
+MODULE = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+    variable "size" { default = "small" }
+    resource "terraform_data" "label" { input = var.size }
+    resource "fakecloud_server" "one" {
+      name     = "one"
+      size     = terraform_data.label.output
+      password = "hunter2-secret"
+    }
+    resource "fakecloud_server" "many" {
+      for_each = toset(["a.b", "c"])
+      name     = each.key
+      tags     = { first = fakecloud_server.one.id }
+    }
+    output "address" { value = fakecloud_server.one.address }
+"""
+BLUEPRINT = """
+    version: 1
+    name: shop
+    steps:
+      servers: {module: ../modules/servers}
+      after:
+        module: ../modules/server
+        inputs: {name: after, tags: {of: "${steps.servers.outputs.address}"}}
+"""
+STEP, ONE = "servers", "fakecloud_server.one"
+REBUILD = ("reconcile", "shop", "--step", STEP, "--rebuild-state")
+
+
+@pytest.fixture
+def project(project: Project, cloud: Cloud) -> Project:
+    """
+    Four objects in one step, and a step that needs an output of it, applied.
+    """
+    project.write("modules/servers/main.tf", MODULE)
+    project.write("blueprints/shop.yaml", BLUEPRINT)
+    project.ok("apply", "shop", "--yes")
+    return project
+
+
+def state_file(project: Project) -> Path:
+    (found,) = (project.root / ".orchestrator/state").rglob(f"{STEP}.tfstate")
+    return found
+
+
+def lose_state(project: Project, how: str) -> None:
+    """
+    The provider state is gone, or holds less than it did, and no object was deleted.
+    """
+    file = state_file(project)
+    state = json.loads(file.read_text())
+    match how:
+        case "missing":
+            file.unlink()
+        case "zero bytes":
+            file.write_bytes(b"")
+        case "cut":
+            file.write_bytes(file.read_bytes()[:200])
+        case "emptied":
+            file.write_text(json.dumps(state | {"resources": [], "serial": state["serial"] + 1}))
+        case "emptied, another lineage":
+            file.write_text(json.dumps(state | {"resources": [], "serial": 1, "lineage": "other"}))
+        case "older":
+            kept = [item for item in state["resources"] if item["name"] != "many"]
+            older = {"resources": kept, "serial": state["serial"] - 1}
+            file.write_text(json.dumps(state | older))
+        case _:
+            raise AssertionError(how)
+
+
+def ids(record: dict[str, Any]) -> dict[str, str]:
+    return {item["address"]: item["id"] for item in record["resources"]["inventory"]}
+
+
+def alive(cloud: Cloud) -> list[str]:
+    return sorted(server.id for server in cloud.servers())
+
+
+@pytest.mark.parametrize(
+    "how", ["missing", "zero bytes", "cut", "emptied", "emptied, another lineage", "older"]
+)
+def test_a_lost_state_is_rebuilt_from_the_record(project: Project, cloud: Cloud, how: str) -> None:
+    """
+    Every recorded object comes back at its address with its id; nothing is made or deleted. The
+    step is `ok` with an empty plan, its dependents get its outputs, and a destroy takes all down.
+    """
+    known, there = ids(project.record(STEP)), alive(cloud)
+    lose_state(project, how)
+
+    rebuilt = project.run(*REBUILD, "--yes")
+
+    record = project.record(STEP)
+    assert rebuilt.code == 0, rebuilt.said
+    assert (record["status"], ids(record)) == ("ok", known)
+    assert (record["adopted"], record["resources"]["in_doubt"]) == ([], [])
+    assert alive(cloud) == there
+    assert "no changes" in project.ok("plan", "shop").out
+    project.ok("destroy", "shop", "--yes")
+    assert alive(cloud) == []
+
+
+@every_engine
+def test_the_imports_are_shown_and_recorded_before_they_are_made(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    Law: intent first. Without approval nothing is written; with it the marker names each import,
+    and one plan of all of them is applied.
+    """
+    known = ids(project.record(STEP))
+    lose_state(project, "missing")
+    before = project.entries(STEP)
+
+    declined = project.run(*REBUILD)
+    after_declined = project.entries(STEP)
+    exists = state_file_exists(project)
+    rebuilt = project.run(*REBUILD, "--yes", "--json")
+
+    assert (declined.code, after_declined, exists) == (5, before, False), declined.said
+    assert rebuilt.code == 0, rebuilt.said
+    markers = [e for e in project.history(STEP) if e["active_command"] == "import"]
+    (marker,) = markers
+    planned = {
+        item["address"] for item in marker["resources"]["planned"] if item["action"] == "import"
+    }
+    assert planned == set(known)
+
+
+def state_file_exists(project: Project) -> bool:
+    return bool([*(project.root / ".orchestrator/state").rglob(f"{STEP}.tfstate")])
+
+
+def test_recover_offers_it_and_what_it_offers_works(project: Project, cloud: Cloud) -> None:
+    """
+    Whatever command met the lost state, `recover` recommends to rebuild it, as printed with --at.
+    """
+    lose_state(project, "missing")
+    assert project.run("apply", "shop", "--yes").code == 11
+
+    advised = project.ok("recover", "shop", "--json").document["steps"][0]
+    (offer,) = [item for item in advised["actions"] if item["action"] == advised["recommended"]]
+    assert project.run("reconcile", "shop").code == 11
+    later = project.ok("recover", "shop", "--json").document["steps"][0]
+    (again,) = [item for item in later["actions"] if item["action"] == later["recommended"]]
+
+    assert "--rebuild-state" in offer["command"]
+    words = again["command"].split()[1:]
+    assert "--at" in words and "--rebuild-state" in words
+    project.ok(*words, "--yes")
+    assert project.record(STEP)["status"] == "ok"
+
+
+DISKS = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+    resource "terraform_data" "made" { triggers_replace = ["1"] }
+    resource "fakecloud_server" "this" { name = "host" }
+    resource "fakecloud_disk" "this" {
+      server_id = fakecloud_server.this.id
+      name      = "data"
+    }
+    resource "fakecloud_server" "late" {
+      name = "late"
+      tags = { after = terraform_data.made.id }
+    }
+"""
+
+
+def test_what_cannot_be_imported_is_listed_and_stays_in_doubt(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    An id that is no import id, and an object that an import would replace: named with the reason,
+    in doubt with their ids. All others come back, also what needs one of those. What was tried is
+    not recommended for ever.
+    """
+    project.write("modules/servers/main.tf", DISKS)
+    project.write("blueprints/shop.yaml", BLUEPRINT.partition("      after:")[0])
+    project.ok("apply", "shop", "--yes")
+    known = ids(project.record(STEP))
+    lose_state(project, "missing")
+
+    rebuilt = project.run(*REBUILD, "--yes")
+
+    record = project.record(STEP)
+    doubts = {item["address"]: item["id"] for item in record["resources"]["in_doubt"]}
+    stuck = {"fakecloud_disk.this", "terraform_data.made"}
+    assert rebuilt.code == 11, rebuilt.said
+    assert doubts == {address: known[address] for address in stuck}
+    assert ids(record) == known
+    for address in stuck:
+        assert f"cannot be imported: {address} ({known[address]})" in rebuilt.said
+    advised = project.ok("recover", "shop", "--json").document["steps"][0]
+    assert advised["recommended"] == "manual"
+    state = json.loads(state_file(project).read_text())
+    held = {f"{item['type']}.{item['name']}" for item in state["resources"]}
+    assert held == set(known) - stuck
+
+
+def test_what_the_state_holds_is_never_touched(project: Project, cloud: Cloud) -> None:
+    """
+    Another object at a recorded address stays there: the recorded one is listed and in doubt.
+    """
+    stranger = cloud.create_out_of_band("fakecloud_server", "one").id
+    known = ids(project.record(STEP))
+    file = state_file(project)
+    file.write_text(file.read_text().replace(known[ONE], stranger))
+
+    rebuilt = project.run(*REBUILD, "--yes")
+
+    doubts = project.record(STEP)["resources"]["in_doubt"]
+    assert rebuilt.code == 11, rebuilt.said
+    assert [(d["address"], d["id"]) for d in doubts] == [(ONE, known[ONE])]
+    assert f"its address holds {stranger}" in rebuilt.said
+    assert stranger in file.read_text()
+
+
+def test_a_state_that_holds_everything_is_left_alone(project: Project, cloud: Cloud) -> None:
+    """
+    There is nothing to import: exit 0, and the state is as it was.
+    """
+    before = state_file(project).read_bytes()
+
+    ended = project.run(*REBUILD, "--yes")
+
+    assert ended.code == 0, ended.said
+    assert "holds every recorded object" in ended.said
+    assert state_file(project).read_bytes() == before
