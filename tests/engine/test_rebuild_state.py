@@ -141,10 +141,8 @@ def test_the_imports_are_shown_and_recorded_before_they_are_made(
     assert rebuilt.code == 0, rebuilt.said
     markers = [e for e in project.history(STEP) if e["active_command"] == "import"]
     (marker,) = markers
-    planned = {
-        item["address"] for item in marker["resources"]["planned"] if item["action"] == "import"
-    }
-    assert planned == set(known)
+    planned = {item["address"]: item["importing"] for item in marker["resources"]["planned"]}
+    assert planned == known
 
 
 def state_file_exists(project: Project) -> bool:

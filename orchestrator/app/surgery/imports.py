@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
@@ -44,8 +45,7 @@ def plan_imports(
             direction="apply",
             evidence=services.files.inside(runner.steps.evidence(name), place),
             run_id=runner.session.run_id,
-            # The state in such a plan holds the imports already: `operate` checks the real one.
-            check=lambda *_: None,
+            check=partial(check_state, serial_may_fall=True, may_be_missing=True),
             missing_objects="doubted",
         )
 
