@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.events.engine_messages import PulledState, StateObject, StateOutput
+from orchestrator.regular_files import read_regular
 
 _NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})
 _FORMAT = 4
@@ -59,6 +60,29 @@ def _document(raw: bytes) -> Any:
     start = 0 if text.startswith("{") else text.find("\n{") + 1
     data, _ = json.JSONDecoder().raw_decode(text, start)
     return data
+
+
+def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None:
+    """
+    What ``state pull`` would print in a working directory whose state is a file on this machine;
+    None where it is not, or not in the clear: then the engine itself has to be asked.
+    """
+    if environment.get("TF_WORKSPACE", "default") != "default":
+        return None
+    notes = directory / ".terraform"
+    try:
+        if (notes / "environment").exists():  # the name of a workspace
+            return None
+        backend = json.loads(read_regular(notes / "terraform.tfstate"))["backend"]
+        if backend["type"] != "local" or not backend["config"]["path"]:
+            return None
+        state = read_regular(directory / backend["config"]["path"])
+        parse_state(state)
+    except FileNotFoundError as exc:
+        return None if Path(exc.filename).parent == notes else b""
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return state
 
 
 def state_in_plan(plan: Path) -> PulledState | None:

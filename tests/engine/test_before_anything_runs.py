@@ -181,7 +181,7 @@ def test_destroying_what_was_never_applied_succeeds(project: Project) -> None:
     assert ended.statuses == {"only": "absent"}
     assert [entry["absence"]["method"] for entry in project.history("only")] == ["never_applied"]
     calls = {path.name for path in (project.own / "runs").rglob("*.answer.json")}
-    assert calls == {"init-1-1.answer.json", "pull.answer.json"}
+    assert calls == {"init-1-1.answer.json"}
     assert project.run("status", name, "--expect", "destroyed").code == 0
     project.ok("apply", name, "--yes")
     assert project.record("only")["status"] == "ok"

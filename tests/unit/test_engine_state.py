@@ -12,7 +12,13 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.events.engine_messages import StateObject
-from orchestrator.engine.state import instance_key, isolated_state, parse_state, state_in_plan
+from orchestrator.engine.state import (
+    instance_key,
+    isolated_state,
+    local_state,
+    parse_state,
+    state_in_plan,
+)
 
 AWS = 'provider["registry.terraform.io/hashicorp/aws"]'
 
@@ -247,3 +253,42 @@ def test_an_object_without_a_provider_is_an_error_that_names_it() -> None:
     del odd["provider"]
     with pytest.raises(ValueError, match=r"unknown form of provider state: aws_instance\.a\[3\]"):
         parse_state(state(odd))
+
+
+STATE = b'{"version": 4, "serial": 3, "lineage": "l", "outputs": {}, "resources": []}'
+
+
+def initialised(directory: Path, backend: str = "local", state: bytes | None = STATE) -> Path:
+    """
+    A working directory as ``init`` leaves it, with a state beside it.
+    """
+    (directory / ".terraform").mkdir(parents=True)
+    note = {"backend": {"type": backend, "config": {"path": "../there.tfstate"}}}
+    (directory / ".terraform/terraform.tfstate").write_text(json.dumps(note))
+    if state is not None:
+        (directory.parent / "there.tfstate").write_bytes(state)
+    return directory
+
+
+def test_a_local_state_is_read_without_an_engine(tmp_path: Path) -> None:
+    """
+    One that was never written is nothing, as ``state pull`` prints it.
+    """
+    assert local_state(initialised(tmp_path / "a" / "root"), {}) == STATE
+    assert local_state(initialised(tmp_path / "b" / "root", state=None), {}) == b""
+
+
+@pytest.mark.parametrize(
+    "state", [b"{", b'{"encrypted_data": "x", "encryption_version": "v0"}', b'{"version": 3}']
+)
+def test_what_is_no_clear_state_is_for_the_engine(tmp_path: Path, state: bytes) -> None:
+    assert local_state(initialised(tmp_path / "root", state=state), {}) is None
+
+
+def test_other_backends_and_workspaces_are_for_the_engine(tmp_path: Path) -> None:
+    assert local_state(initialised(tmp_path / "s3" / "root", "s3"), {}) is None
+    root = initialised(tmp_path / "local" / "root")
+    assert local_state(root, {"TF_WORKSPACE": "blue"}) is None
+    (root / ".terraform/environment").write_text("blue")
+    assert local_state(root, {}) is None
+    assert local_state(tmp_path, {}) is None
