@@ -29,15 +29,17 @@ from orchestrator.cli.running import RunCall, run_command
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
 @options.accept_vanished
+@click.option("--summary", is_flag=True, help="Only what it comes to, and what would be lost.")
 @options.verbose
 @options.json_document
 @run_command
-def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
+def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool, summary: bool) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
 
-    Each step is planned on its own from real outputs. A step that needs outputs of one that was
-    never applied is deferred.
+    For each object its attributes before and after, and what forces a replacement; -v shows all of
+    them. Each step is planned on its own from real outputs. A step that needs outputs of one that
+    was never applied, or that would change first, is deferred.
 
     \b
     Example:
@@ -86,5 +88,6 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     ):
         document, code = plan(services, deployment, request)
     shown = paper(sys.stdout, verbose=call.verbose)
-    click.echo(document.to_json() if call.as_json else plan_text(document, shown))
+    text = plan_text(document, shown, extent="summary" if summary else "changes")
+    click.echo(document.to_json() if call.as_json else text)
     return code
