@@ -18,6 +18,7 @@ from orchestrator.views.plan_changes import (
     changed_objects,
     changed_outputs,
     drifted_objects,
+    plan_diagnostic,
     warnings,
 )
 from orchestrator.views.summary import next_commands
@@ -82,13 +83,13 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
     target = f"{document.blueprint}/{document.environment}"
     page.line((f"plan of {document.command} {target}: ", "bold"), plan_summary(document))
     if document.command == "apply":
-        _losses(page, document)
+        losses(page, document)
     page.gap()
     for step in document.steps:
         if extent == "summary":
-            _step_line(page, step)
+            step_line(page, step)
         else:
-            _step(page, step)
+            step_plan(page, step)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": alive, no longer in the blueprint, not in this plan")
@@ -116,7 +117,7 @@ def plan_summary(document: PlanDocument) -> str:
     return head + tail
 
 
-def _losses(page: Page, document: PlanDocument) -> None:
+def losses(page: Page, document: PlanDocument) -> None:
     """
     Add the objects that an apply would take away: of all steps, before anything else.
     """
@@ -135,7 +136,7 @@ def _losses(page: Page, document: PlanDocument) -> None:
         page.line(mark, (step, "bold"), f"  {item.address}", indent=2, hang=6)
 
 
-def _step_line(page: Page, step: PlannedStep) -> None:
+def step_line(page: Page, step: PlannedStep) -> None:
     """
     Add a step in one line.
     """
@@ -152,7 +153,10 @@ def _step_line(page: Page, step: PlannedStep) -> None:
     page.line((step.step, "bold"), ": ", (word, style), said, indent=2)
 
 
-def _step(page: Page, step: PlannedStep) -> None:
+def step_plan(page: Page, step: PlannedStep) -> None:
+    """
+    Add what the plan of a step would change.
+    """
     name: Part = (step.step, "bold")
     match step.status:
         case "unchanged":
@@ -173,10 +177,10 @@ def _step(page: Page, step: PlannedStep) -> None:
         case "failed":
             words = fault_text(step.error) if step.error else step.reason or "could not be planned"
             page.line(name, ": ", (words, "bad"), indent=2)
-            if step.error:
-                errors = step.error.diagnostics or (Diagnostic(summary=step.error.summary),)
-                for item in errors:
-                    diagnostic(page, item, indent=4)
+            for item in step.diagnostics:
+                plan_diagnostic(page, item, indent=4)
+            if step.error and not step.diagnostics:
+                diagnostic(page, Diagnostic(summary=step.error.summary), indent=4)
         case _:
             assert_never(step.status)
 

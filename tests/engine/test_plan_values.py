@@ -298,3 +298,67 @@ def test_what_is_tainted_or_asked_for_says_so(project: Project) -> None:
     state.write_text(json.dumps(data))
     tainted = project.run("plan", "shop", "-s", "late")
     assert "terraform_data.app  REPLACE (it is tainted)" in tainted.said
+
+
+PROVIDER_TEXT = """
+    variable "suffix" { type = string }
+    resource "terraform_data" "this" { input = var.suffix }
+    check "text" {
+      assert {
+        condition     = false
+        error_message = "::error file=x::no, ##[error]y 100%"
+      }
+    }
+"""
+
+
+def test_a_runner_is_told_and_obeys_nobody_else(project: Project, tmp_path: Path) -> None:
+    """
+    Under GitHub Actions: summary, outputs, an annotation on the module's line in the repository;
+    under GitLab CI the counts. Text of others is no command, and no token is needed.
+    """
+    project.write("modules/m/main.tf", PROVIDER_TEXT)
+    project.write(
+        "blueprints/m.yaml",
+        "version: 1\nname: m\nsteps: {m: {module: ../modules/m, inputs: {suffix: '::warning::z'}}}",
+    )
+    summary, outputs = tmp_path / "summary", tmp_path / "outputs"
+    runner = {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_OUTPUT": str(outputs),
+        "GITHUB_WORKSPACE": str(project.root.parent),
+        "CI": "true",
+    }
+    ended = project.run("plan", "m", "--json-file", "plan.json", "-v", environ=runner)
+    assert ended.code == 0, ended.said
+    commands = [line for line in ended.said.splitlines() if line.lstrip().startswith("::")]
+    line = 1 + next(
+        number
+        for number, text in enumerate(project.root.joinpath("modules/m/main.tf").open())
+        if "condition" in text
+    )
+    assert commands == [
+        f"::warning file={project.root.name}/modules/m/main.tf,line={line},title=m%3A "
+        "engine-warning::Check block assertion failed%0A: :error file=x::no, # #[error]y 100%25"
+    ]
+    assert "##[" not in ended.said
+    assert "### plan of apply `m/default`: 1 to create" in summary.read_text()
+    values = dict(text.split("=", 1) for text in outputs.read_text().splitlines())
+    assert (values["has_changes"], values["verdict"], values["create"]) == ("true", "changes", "1")
+    assert json.loads((project.root / "plan.json").read_text())["schema"] == "orchestrator.plan/2"
+
+    project.run("plan", "m", environ={"GITLAB_CI": "true"})
+    report = json.loads((project.root / "gl-terraform-report.json").read_text())
+    assert report == {"create": 1, "update": 0, "delete": 0}
+
+
+def test_a_report_that_cannot_be_written_fails_nothing(project: Project) -> None:
+    """
+    The verdict is the exit code; that a report is missing is said.
+    """
+    project.write("modules/m/main.tf", 'resource "terraform_data" "this" {}')
+    project.write("blueprints/m.yaml", "version: 1\nname: m\nsteps: {m: {module: ../modules/m}}")
+    ended = project.run("plan", "m", "--junit", "no/such/place.xml", "--detailed-exitcode")
+    assert ended.code == 2
+    assert "no/such/place.xml cannot be written" in ended.err

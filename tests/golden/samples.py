@@ -54,6 +54,8 @@ from orchestrator.views.errors import error_document, error_text, validation_tex
 from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_text
+from orchestrator.views.plan_markdown import plan_markdown
+from orchestrator.views.plan_reports import gitlab_report, plan_junit, plan_sarif
 from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text
@@ -515,4 +517,9 @@ PLAIN: dict[str, Callable[[], str]] = {
     "status.json": lambda: ERROR.to_json() + "\n",
     "recovery.json": lambda: recovery().to_json() + "\n",
     "error.json": lambda: error_document(ERRORS["invalid"]).to_json() + "\n",
+    "plan.json": lambda: plans.plan().to_json() + "\n",
+    "plan.markdown": lambda: plan_markdown(plans.plan(), Paper(now=NOW), whole="the job's log"),
+    "plan.junit": lambda: plan_junit(plans.plan()),
+    "plan.sarif": lambda: plan_sarif(plans.plan(), blueprint="web.yaml", version="1") + "\n",
+    "plan.gitlab": lambda: gitlab_report(plans.plan()) + "\n",
 }

@@ -19,7 +19,6 @@ from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
 
-
 MAJOR = {"plan": 2}  # those that are no longer at their first
 
 

@@ -20,6 +20,7 @@ from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.plan_changes import module_directory
 from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.addresses import is_data_source
@@ -27,7 +28,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanCounts, PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
-from orchestrator.domain.plan.changes import PlanChanges
+from orchestrator.domain.plan.changes import PlanChanges, PlanDiagnostic
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Diagnostic, Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
@@ -129,7 +130,16 @@ class _Planner:
             said = self.services.masker.mask(exc.message)
             code = exc.reason if isinstance(exc, Refused) else exc.code
             fault = Fault(code=code, phase="plan", summary=said)
-            row = self._row(name, "failed", error=fault, reason=exc.hint or None)
+            module = module_directory(self.services, self.steps.roots[name])
+            row = self._row(
+                name,
+                "failed",
+                error=fault,
+                reason=exc.hint or None,
+                diagnostics=tuple(
+                    PlanDiagnostic.of_diagnostic(item, module) for item in _diagnostics(exc)
+                ),
+            )
         self.rows[name] = row
         return Outcome(ready=True)
 
@@ -303,9 +313,10 @@ def _is_unread(exc: OrchestratorError) -> bool:
     """
     if not isinstance(exc, EngineFailed) or exc.phase != "plan":
         return False
-    errors = [
-        found
-        for found in exc.diagnostics
-        if isinstance(found, Diagnostic) and found.severity == "error"
-    ]
+    errors = [found for found in _diagnostics(exc) if found.severity == "error"]
     return bool(errors) and all(is_data_source(found.address or "") for found in errors)
+
+
+def _diagnostics(exc: OrchestratorError) -> tuple[Diagnostic, ...]:
+    found = exc.diagnostics if isinstance(exc, EngineFailed) else ()
+    return tuple(item for item in found if isinstance(item, Diagnostic))

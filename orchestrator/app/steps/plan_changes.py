@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.domain.blueprint.blueprint import Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.events.engine_messages import PlanContent
@@ -39,7 +40,7 @@ def plan_changes(
             and record is not None
             and record.module_digest not in (None, snapshot.digest),
             "diagnostics": tuple(
-                PlanDiagnostic.of_diagnostic(item, _module_directory(services, prepared))
+                PlanDiagnostic.of_diagnostic(item, module_directory(services, prepared.step))
                 for item in dict.fromkeys(journal.diagnostics)
             ),
         }
@@ -49,11 +50,11 @@ def plan_changes(
     return redacted(redacted(found, services.masker), Masker(content.secrets))
 
 
-def _module_directory(services: Services, prepared: PreparedStep) -> str | None:
+def module_directory(services: Services, step: Step) -> str | None:
     """
     Where the module lies within the project, None where it does not.
     """
-    relative = os.path.relpath(prepared.step.module.directory, services.root)
+    relative = os.path.relpath(step.module.directory, services.root)
     return None if relative.startswith("..") else Path(relative).as_posix()
 
 
