@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 
 import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import paper
+from orchestrator.cli.reports import PlanReports, report_options
 from orchestrator.cli.running import RunCall, run_command
 
 
@@ -29,15 +31,23 @@ from orchestrator.cli.running import RunCall, run_command
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
 @options.accept_vanished
+@click.option("--summary", is_flag=True, help="Only what it comes to, and what would be lost.")
 @options.verbose
 @options.json_document
+@report_options
 @run_command
-def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
+def command(
+    call: RunCall, /, *, destroy: bool, detailed_exitcode: bool, summary: bool, **files: Path | None
+) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
 
-    Each step is planned on its own from real outputs. A step that needs outputs of one that was
-    never applied is deferred.
+    For each object its attributes before and after, and what forces a replacement; -v shows all of
+    them. Each step is planned on its own from real outputs. A step that needs outputs of one that
+    was never applied, or that would change first, is deferred.
+
+    Under GitHub Actions the step summary, outputs and annotations are written as well, under
+    GitLab CI gl-terraform-report.json for `artifacts: reports: terraform`.
 
     \b
     Example:
@@ -86,5 +96,7 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
     ):
         document, code = plan(services, deployment, request)
     shown = paper(sys.stdout, verbose=call.verbose)
-    click.echo(document.to_json() if call.as_json else plan_text(document, shown))
+    PlanReports.take(files, call.project, deployment).write(document, shown)
+    text = plan_text(document, shown, extent="summary" if summary else "changes")
+    click.echo(document.to_json() if call.as_json else text)
     return code

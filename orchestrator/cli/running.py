@@ -172,7 +172,15 @@ def run_use_case(
     if interactive and deployment.protected and confirm is None:
         question = f"{deployment.environment} is protected. Type its name to {request.verb}"
         confirm = click.prompt(question, err=True)
-    request = replace(request, options=replace(options, interactive=interactive, confirm=confirm))
+    request = replace(
+        request,
+        options=replace(
+            options,
+            interactive=interactive,
+            confirm=confirm,
+            plan=replace(options.plan, values=interactive or call.verbose),
+        ),
+    )
     with (
         StopSignals().installed() as stop,
         composition.open_services(

@@ -34,6 +34,7 @@ class WatchedStream:
     """
 
     def __init__(self, stream: TextIO, *, commands: bool = True) -> None:
+        self.raw = stream  # for commands of our own
         self._stream = stream
         self._commands = commands
         self.lost: OSError | None = None

@@ -1,5 +1,5 @@
 """
-What a saved plan holds, from ``show -json``.
+What a saved plan holds, from ``show -json``: the one reader of that format.
 
 The event stream of a plan is a summary for people: OpenTofu 1.12 calls a replacement that forgets
 the old object a no-op there.
@@ -8,19 +8,33 @@ the old object a no-op there.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.domain.events.engine_messages import PlanContent
-from orchestrator.domain.record.record import Action, PlannedAction
+from orchestrator.domain.plan.changes import (
+    CheckResult,
+    OutputValueChange,
+    PlanChanges,
+    ResourceChange,
+)
+from orchestrator.domain.plan.differences import (
+    Marks,
+    attribute_changes,
+    attribute_path,
+    secret_values,
+    shown_value,
+)
+from orchestrator.domain.record.record import Action, Json, PlannedAction
 
-_ACTIONS: dict[str, Action] = {
+_ACTIONS: Mapping[str, Action] = {
     "create": "create",
     "update": "update",
     "delete": "delete",
     "forget": "forget",
+    "read": "read",
 }
-_NO_ACTION = ("no-op", "read")
+_CHECKS = ("pass", "fail", "error")
 
 
 def parse_plan(text: str) -> PlanContent:
@@ -29,50 +43,140 @@ def parse_plan(text: str) -> PlanContent:
     """
     try:
         data = json.loads(text[text.index("{") :])
-        actions: list[PlannedAction] = []
-        moved: dict[str, str] = {}
-        for change in data.get("resource_changes") or ():
-            if change.get("mode", "managed") != "managed":
-                continue
-            address = change["address"]
-            found = _actions(address, change["change"])
-            deposed = change.get("deposed") or None
-            actions += [item.model_copy(update={"deposed": deposed}) for item in found]
-            if change.get("previous_address") not in (None, address):
-                moved[address] = change["previous_address"]
-        known = {item.address for item in actions}
-        actions += [
-            PlannedAction(address=new, action="noop", previous_address=old)
-            for new, old in sorted(moved.items())
-            if new not in known
-        ]
-        outputs = tuple(
-            name
-            for name, change in (data.get("output_changes") or {}).items()
-            if _words(change) != ("no-op",)
+        changed = data.get("resource_changes") or ()
+        outputs = data.get("output_changes") or {}
+        resources = tuple(item for change in changed for item in _resources(change))
+        drift = tuple(
+            item
+            for change in data.get("resource_drift") or ()
+            for item in _resources(change)
+            if item.action in ("update", "delete")
+        )
+        return PlanContent(
+            actions=tuple(_planned_action(item) for item in resources if item.action != "read"),
+            moved=frozenset(r.address for r in resources if r.previous_address is not None),
+            outputs=tuple(name for name, change in outputs.items() if _is_change(change)),
+            changes=PlanChanges(
+                resources=resources,
+                drift=drift,
+                outputs_changed=tuple(
+                    _output(name, change) for name, change in outputs.items() if _is_change(change)
+                ),
+                checks=tuple(_checks(data.get("checks") or [])),
+            ),
+            secrets=tuple(_secrets(data)),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a plan: {exc!r}") from exc
-    return PlanContent(tuple(actions), frozenset(moved), outputs)
 
 
-def _words(change: dict[str, Any]) -> tuple[str, ...]:
-    words: Sequence[str] = change["actions"]
-    return tuple(words)
+def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
+    """
+    What is done with one object: nothing, one thing, or two where the old one of a replacement is
+    forgotten.
+    """
+    change, address = data["change"], data["address"]
+    previous = data.get("previous_address")
+    moved = previous if previous != address else None
+    importing = change.get("importing")
+    words: list[tuple[Action, str | None]] = list(_actions(change["actions"]))
+    if importing and not words:
+        words = [("import", None)]
+    elif moved and not words:
+        words = [("noop", None)]
+    for action, unknown_word in words:
+        yield ResourceChange(
+            address=address,
+            type=data.get("type", ""),
+            name=data.get("name", ""),
+            index=data.get("index"),
+            module=data.get("module_address"),
+            action=action,
+            engine_word=unknown_word,
+            reason=data.get("action_reason"),
+            replace_paths=tuple(
+                attribute_path(tuple(path)) for path in change.get("replace_paths") or ()
+            ),
+            create_first=change["actions"][0] == "create" and action == "replace",
+            previous_address=moved,
+            importing=(importing.get("id") or "by its identity") if importing else None,
+            deposed=data.get("deposed"),
+            attributes=attribute_changes(
+                change.get("before"),
+                change.get("after"),
+                before_marks=Marks(change.get("before_sensitive", False)),
+                after_marks=Marks(
+                    change.get("after_sensitive", False), change.get("after_unknown", False)
+                ),
+                replace_paths=change.get("replace_paths") or (),
+            ),
+        )
 
 
-def _actions(address: str, change: dict[str, Any]) -> list[PlannedAction]:
-    words = _words(change)
-    importing = (change.get("importing") or {}).get("id")
+def _actions(words: list[str]) -> Iterator[tuple[Action, str | None]]:
+    """
+    The actions for the engine's words; one that is not known comes with the word.
+    """
     if sorted(words) == ["create", "delete"]:
-        return [PlannedAction(address=address, action="replace", importing=importing)]
-    found = [_action(address, word) for word in words if word not in _NO_ACTION]
-    if change.get("importing") and not found:
-        return [PlannedAction(address=address, action="import", importing=importing)]
-    return [item.model_copy(update={"importing": importing}) for item in found]
+        yield "replace", None
+        return
+    for word in words:
+        if word != "no-op":
+            yield _ACTIONS.get(word, "unknown"), None if word in _ACTIONS else word
 
 
-def _action(address: str, word: str) -> PlannedAction:
-    if word in _ACTIONS:
-        return PlannedAction(address=address, action=_ACTIONS[word])
-    return PlannedAction(address=address, action="unknown", engine_word=word)
+def _planned_action(item: ResourceChange) -> PlannedAction:
+    is_move = item.action == "noop"
+    return PlannedAction(
+        address=item.address,
+        action=item.action,
+        previous_address=item.previous_address if is_move else None,
+        engine_word=item.engine_word,
+        importing=item.importing,
+        deposed=item.deposed or None,
+    )
+
+
+def _is_change(output: dict[str, Any]) -> bool:
+    return tuple(output["actions"]) != ("no-op",)
+
+
+def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
+    before = Marks(change.get("before_sensitive", False))
+    after = Marks(change.get("after_sensitive", False), change.get("after_unknown", False))
+    sensitive = before.sensitive is True or after.sensitive is True
+    known = after.unknown is not True
+    (action,) = {action for action, _ in _actions(change["actions"])}
+    return OutputValueChange(
+        name=name,
+        action=action,
+        before=None if sensitive else shown_value(change.get("before"), before),
+        after=None if sensitive or not known else shown_value(change.get("after"), after),
+        sensitive=sensitive,
+        known=known,
+    )
+
+
+def _checks(found: list[dict[str, Any]]) -> Iterator[CheckResult]:
+    """
+    The checks, each of its instances apart where it has some.
+    """
+    for check in found:
+        for item in check.get("instances") or (check,):
+            status = item["status"] if item["status"] in _CHECKS else "unknown"
+            yield CheckResult(
+                address=item["address"]["to_display"],
+                status=status,
+                problems=tuple(p["message"] for p in item.get("problems") or () if "message" in p),
+            )
+
+
+def _secrets(data: dict[str, Any]) -> Iterator[Json]:
+    """
+    The sensitive values in a plan: what holds one elsewhere is masked as well.
+    """
+    objects = [*(data.get("resource_changes") or ()), *(data.get("resource_drift") or ())]
+    changes = [item["change"] for item in objects]
+    for change in [*changes, *(data.get("output_changes") or {}).values()]:
+        for side in ("before", "after"):
+            yield from secret_values(change.get(side), change.get(f"{side}_sensitive", False))

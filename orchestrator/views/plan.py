@@ -5,56 +5,91 @@ Plans for a person: of one step while a run goes on, and of all steps by ``plan`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
+from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.record import Diagnostic, PlannedAction
 from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, count, planned
 from orchestrator.views.outcome import diagnostic, fault_text
 from orchestrator.views.page import Page, Paper, Part, cut
+from orchestrator.views.plan_changes import (
+    LOSSES,
+    changed_inputs,
+    changed_objects,
+    changed_outputs,
+    drifted_objects,
+    plan_diagnostic,
+    warnings,
+)
 from orchestrator.views.summary import next_commands
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
     from orchestrator.domain.events.events import PlanReady
 
+#: How much of a plan is shown: what it comes to, or all that changes.
+Extent = Literal["summary", "changes"]
+
 
 def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 0) -> None:
     """
-    Add a plan: what drifted, each action with its symbol, the outputs that change.
+    Add a plan: why there is one, what drifted, each object with what is done to it and the outputs
+    that change. With values where they were read, else by name.
     """
-    _drift(page, plan.drifted, indent=indent)
-    head = planned(plan.actions)
-    if not plan.actions and plan.outputs:
-        head = "no changes to objects"
-    page.line(("plan", "bold"), f": {head}", indent=indent)
-    _actions(page, plan.actions, indent=indent + 2)
-    if plan.outputs:
-        names = ", ".join(plan.outputs)
-        page.line(("outputs", "dim"), f" that change: {names}", indent=indent + 2)
+    changes = plan if isinstance(plan, PlanChanges) else plan.changes
+    if changes is not None and changes.told:
+        _changes(page, plan, changes, indent=indent)
+    else:
+        _names(page, plan, indent=indent)
     if page.paper.verbose:
         dots = page.glyph("...")
         for name, value in plan.inputs.items():
             page.line(("input", "dim"), f" {name} = {cut(value, 60, dots)}", indent=indent + 2)
 
 
-def plan_text(document: PlanDocument, paper: Paper) -> str:
+def _head(page: Page, plan: PlanReady | PlannedStep, *, indent: int) -> None:
+    head = planned(plan.actions)
+    if not plan.actions and plan.outputs:
+        head = "no changes to objects"
+    page.line(("plan", "bold"), f": {head}", indent=indent)
+
+
+def _changes(
+    page: Page, plan: PlanReady | PlannedStep, changes: PlanChanges, *, indent: int
+) -> None:
+    changed_inputs(page, changes, indent=indent)
+    drifted_objects(page, changes.drift, indent=indent)
+    _head(page, plan, indent=indent)
+    changed_objects(page, changes.resources, indent=indent + 2)
+    changed_outputs(page, changes.outputs_changed, indent=indent + 2)
+    warnings(page, changes, indent=indent)
+
+
+def _names(page: Page, plan: PlanReady | PlannedStep, *, indent: int) -> None:
+    _drift(page, plan.drifted, indent=indent)
+    _head(page, plan, indent=indent)
+    _actions(page, plan.actions, indent=indent + 2)
+    if plan.outputs:
+        names = ", ".join(plan.outputs)
+        page.line(("outputs", "dim"), f" that change: {names}", indent=indent + 2)
+
+
+def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes") -> str:
     """
-    The plan of a blueprint, step by step in the order they would run.
+    The plan of a blueprint: the summary, what would be lost, then step by step in the order they
+    would run what changes.
     """
     page = Page(paper)
     target = f"{document.blueprint}/{document.environment}"
-    total = [item for step in document.steps for item in step.actions]
-    waiting = sum(step.status == "deferred" for step in document.steps)
-    failed = sum(step.status == "failed" for step in document.steps)
-    tail = f"; {count(waiting, 'step')} cannot be planned yet" if waiting else ""
-    tail += f"; {count(failed, 'step')} could not be planned" if failed else ""
-    head = planned(total)
-    if document.changes and not total:
-        head = "only outputs change"
-    page.line((f"plan of {document.command} {target}: ", "bold"), f"{head}{tail}")
+    page.line((f"plan of {document.command} {target}: ", "bold"), plan_summary(document))
+    if document.command == "apply":
+        losses(page, document)
     page.gap()
     for step in document.steps:
-        _step(page, step)
+        if extent == "summary":
+            step_line(page, step)
+        else:
+            step_plan(page, step)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": alive, no longer in the blueprint, not in this plan")
@@ -67,12 +102,70 @@ def plan_text(document: PlanDocument, paper: Paper) -> str:
     return page.render()
 
 
-def _step(page: Page, step: PlannedStep) -> None:
+def plan_summary(document: PlanDocument) -> str:
+    """
+    A plan in one line.
+    """
+    total = [item for step in document.steps for item in step.actions]
+    waiting = sum(step.status == "deferred" for step in document.steps)
+    failed = sum(step.status == "failed" for step in document.steps)
+    tail = f"; {count(waiting, 'step')} cannot be planned yet" if waiting else ""
+    tail += f"; {count(failed, 'step')} could not be planned" if failed else ""
+    head = planned(total)
+    if document.changes and not total:
+        head = "only outputs change"
+    return head + tail
+
+
+def losses(page: Page, document: PlanDocument) -> None:
+    """
+    Add the objects that an apply would take away: of all steps, before anything else.
+    """
+    lost = [
+        (step.step, item)
+        for step in document.steps
+        for item in step.actions
+        if item.action in LOSSES
+    ]
+    if not lost:
+        return
+    page.gap()
+    page.line(("Destroyed or replaced", "bad"))
+    for step, item in lost:
+        mark = (f"{SYMBOLS[item.action]:>3} ", ACTION_STYLE[item.action])
+        page.line(mark, (step, "bold"), f"  {item.name}", indent=2, hang=6)
+
+
+def step_line(page: Page, step: PlannedStep) -> None:
+    """
+    Add a step in one line.
+    """
+    said = step.reason or ""
+    match step.status:
+        case "planned":
+            said = planned(step.actions) if step.actions else "only outputs change"
+        case "unchanged":
+            said = "no changes"
+        case "failed" if step.error:
+            said = fault_text(step.error)
+    style = {"deferred": "warn", "failed": "bad"}.get(step.status, "")
+    word = f"{step.status}: " if step.status == "deferred" else ""
+    page.line((step.step, "bold"), ": ", (word, style), said, indent=2)
+
+
+def step_plan(page: Page, step: PlannedStep) -> None:
+    """
+    Add what the plan of a step would change.
+    """
     name: Part = (step.step, "bold")
     match step.status:
         case "unchanged":
             page.line(name, ": no changes", f" ({step.reason})" if step.reason else "", indent=2)
-            _drift(page, step.drifted, indent=4)
+            if step.told:
+                drifted_objects(page, step.drift, indent=4)
+                warnings(page, step, indent=4)
+            else:
+                _drift(page, step.drifted, indent=4)
         case "planned":
             page.line(name, ":", f" {step.reason}" if step.reason else "", indent=2)
             if step.before_destroy:
@@ -84,12 +177,12 @@ def _step(page: Page, step: PlannedStep) -> None:
         case "failed":
             words = fault_text(step.error) if step.error else step.reason or "could not be planned"
             page.line(name, ": ", (words, "bad"), indent=2)
-            if step.error:
-                errors = step.error.diagnostics or (Diagnostic(summary=step.error.summary),)
-                for item in errors:
-                    diagnostic(page, item, indent=4)
-                if step.reason:
-                    page.line(("next", "dim"), f": {step.reason}", indent=4, hang=6)
+            for item in step.diagnostics:
+                plan_diagnostic(page, item, indent=4)
+            if step.error and not step.diagnostics:
+                diagnostic(page, Diagnostic(summary=step.error.summary), indent=4)
+            if step.error and step.reason:
+                page.line(("next", "dim"), f": {step.reason}", indent=4, hang=6)
         case _:
             assert_never(step.status)
 

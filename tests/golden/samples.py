@@ -15,8 +15,6 @@ from orchestrator.domain.documents.documents import (
     GraphStep,
     HistoryDocument,
     HistoryEntry,
-    PlanDocument,
-    PlannedStep,
     ProblemDocument,
     RunLine,
     RunsDocument,
@@ -34,15 +32,12 @@ from orchestrator.domain.documents.run import (
 )
 from orchestrator.domain.record.record import (
     Actor,
-    Diagnostic,
     Doubt,
     EngineRef,
-    Fault,
     Lineage,
     ManualSearch,
     ObjectRef,
     OutputOrigin,
-    PlannedAction,
     Readback,
     Retention,
     Source,
@@ -56,9 +51,12 @@ from orchestrator.views.errors import error_document, error_text, validation_tex
 from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_text
+from orchestrator.views.plan_markdown import plan_markdown
+from orchestrator.views.plan_reports import gitlab_report, plan_junit, plan_sarif
 from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text
+from tests.golden import plans
 from tests.golden.recovery_documents import recovery
 from tests.golden.streams import CAPACITY, DIRECTORY, RUN, START, at, failed_apply
 
@@ -398,56 +396,6 @@ def _teardown_json() -> str:
     return report.model_dump_json(indent=2) + "\n"
 
 
-def plan() -> PlanDocument:
-    return PlanDocument(
-        project="acme",
-        blueprint="web",
-        environment="prod",
-        changes=True,
-        steps=(
-            PlannedStep(
-                step="network",
-                target="web/prod/network",
-                status="planned",
-                actions=(
-                    PlannedAction(address="aws_vpc.main", action="update"),
-                    PlannedAction(address='aws_subnet.this["eu-west-1a"]', action="replace"),
-                ),
-                outputs=("vpc_id",),
-                drifted=(PlannedAction(address="aws_flow_log.main", action="delete"),),
-                inputs={"cidr": "10.8.0.0/16", "key": "(sensitive)"},
-            ),
-            PlannedStep(step="assets", target="web/prod/assets", status="unchanged"),
-            PlannedStep(
-                step="compute",
-                target="web/prod/compute",
-                status="deferred",
-                reason="needs outputs that network does not have yet",
-                waits_for=("network",),
-            ),
-            PlannedStep(
-                step="dns",
-                target="web/prod/dns",
-                status="failed",
-                error=Fault(
-                    code="engine_failed",
-                    phase="plan",
-                    summary="Invalid index",
-                    diagnostics=(
-                        Diagnostic(
-                            summary="Invalid index", detail="No such element.", at="main.tf:7"
-                        ),
-                    ),
-                ),
-            ),
-        ),
-        out="plan.zip",
-        next=(
-            NextCommand(command="orchestrator apply web -e prod --plan plan.zip", why="does it"),
-        ),
-    )
-
-
 def graph() -> GraphDocument:
     return GraphDocument(
         blueprint="web",
@@ -545,7 +493,10 @@ TEXTS: dict[str, Callable[[Paper], str]] = {
     "runs": lambda paper: runs_text(runs(), paper),
     "run": lambda paper: run_text(run(), paper),
     "teardown": lambda paper: run_text(teardown(), replace(paper, verbose=True)),
-    "plan": lambda paper: plan_text(plan(), paper),
+    "plan": lambda paper: plan_text(plans.plan(), paper),
+    "plan-verbose": lambda paper: plan_text(plans.plan(), replace(paper, verbose=True)),
+    "plan-summary": lambda paper: plan_text(plans.plan(), paper, extent="summary"),
+    "plan-names": lambda paper: plan_text(plans.without_values(), paper),
     "graph": lambda paper: graph_text(graph(), paper),
     "validation": lambda paper: validation_text(validation(), paper),
     "validated": lambda paper: validation_text(validated(), paper),
@@ -563,4 +514,9 @@ PLAIN: dict[str, Callable[[], str]] = {
     "status.json": lambda: ERROR.to_json() + "\n",
     "recovery.json": lambda: recovery().to_json() + "\n",
     "error.json": lambda: error_document(ERRORS["invalid"]).to_json() + "\n",
+    "plan.json": lambda: plans.plan().to_json() + "\n",
+    "plan.markdown": lambda: plan_markdown(plans.plan(), Paper(now=NOW), whole="the job's log"),
+    "plan.junit": lambda: plan_junit(plans.plan()),
+    "plan.sarif": lambda: plan_sarif(plans.plan(), blueprint="web.yaml", version="1") + "\n",
+    "plan.gitlab": lambda: gitlab_report(plans.plan()) + "\n",
 }

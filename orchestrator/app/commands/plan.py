@@ -8,6 +8,7 @@ do not exist yet is ``deferred``, never planned with invented values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,12 +20,14 @@ from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.plan_changes import module_directory
 from orchestrator.app.steps.planned_step import Direction, plan_step
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+from orchestrator.domain.documents.documents import PlanCounts, PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
+from orchestrator.domain.plan.changes import PlanChanges, PlanDiagnostic
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Diagnostic, Fault, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
@@ -45,17 +48,15 @@ def plan(
     ):
         planner = _Planner(services, deployment, request, scratch)
         rows, codes = planner.plan(selected)
-    changes = any(row.status == "planned" for row in rows)
-    document = PlanDocument(
+    document = PlanDocument.of_steps(
+        rows,
         project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
         command=request.verb,
-        changes=changes,
-        steps=rows,
         orphaned=() if request.options.orphaned else planner.orphaned(),
     )
-    if request.detailed_exitcode and any(row.status in ("planned", "deferred") for row in rows):
+    if request.detailed_exitcode and document.verdict != "no_changes":
         codes.append(2)
     return document, worst(codes)
 
@@ -139,7 +140,16 @@ class _Planner:
             said = self.services.masker.mask(exc.message)
             code = exc.reason if isinstance(exc, Refused) else exc.code
             fault = Fault(code=code, phase="plan", summary=said)
-            row = self._row(name, "failed", error=fault, reason=exc.hint or None)
+            module = module_directory(self.services, self.steps.roots[name])
+            row = self._row(
+                name,
+                "failed",
+                error=fault,
+                reason=exc.hint or None,
+                diagnostics=tuple(
+                    PlanDiagnostic.of_diagnostic(item, module) for item in _diagnostics(exc)
+                ),
+            )
         self.rows[name] = row
 
     def _planned(self, step: Step) -> PlannedStep:
@@ -251,37 +261,57 @@ class _Planner:
             self.services,
             prepared,
             inputs,
-            self.request.options.plan,
+            replace(self.request.options.plan, values=True),
             target=str(self.deployment.target(name)),
             direction=verb,
             evidence=steps.evidence(name),
             check=partial(check_state, may_be_missing=verb == "destroy"),
         )
-        moving = [up for up in steps.referred_steps(prepared.step) if self._moves(up)]
+        shown = proposal.shown
+        first = self._unapplied_upstreams(name)
+        known = {
+            "actions": shown.actions,
+            "outputs": shown.outputs,
+            "drifted": shown.drifted,
+            "inputs": shown.inputs,
+            **_fields(shown.changes or PlanChanges()),
+        }
+        if proposal.empty and first:
+            # What those will be changed to may change it, too: that it is not, nobody can say yet.
+            return self._deferred(
+                name,
+                "upstream changes: planned when it is applied",
+                first,
+                **known,
+            )
         return self._row(
             name,
             "unchanged" if proposal.empty else "planned",
-            actions=proposal.shown.actions,
-            outputs=proposal.shown.outputs,
-            drifted=proposal.shown.drifted,
-            inputs=proposal.shown.inputs,
             before_destroy=self._first(name) if verb == "destroy" else None,
-            reason=f"from the present outputs of {', '.join(moving)}, which would change first"
-            if moving and verb == "apply"
+            reason=f"from the present outputs of {', '.join(first)}, which would change first"
+            if first
             else None,
+            **known,
         )
 
     def _moves(self, step: str) -> bool:
+        """
+        Whether an apply may change the step, as far as this plan can tell.
+        """
         row = self.rows.get(step)
-        return row is not None and row.status == "planned"
+        return row is not None and row.status != "unchanged"
 
-    def _deferred(self, name: str, reason: str, waits_for: tuple[str, ...]) -> PlannedStep:
+    def _deferred(
+        self, name: str, reason: str, waits_for: tuple[str, ...], **fields: object
+    ) -> PlannedStep:
         self.services.sink.emit(
             StepDeferred(
                 at=self.services.clock.now(), step=name, reason=reason, waits_for=waits_for
             )
         )
-        return self._row(name, "deferred", reason=reason, waits_for=waits_for)
+        return self._row(
+            name, "deferred", method="deferred", reason=reason, waits_for=waits_for, **fields
+        )
 
     def _row(
         self,
@@ -290,7 +320,14 @@ class _Planner:
         **fields: object,
     ) -> PlannedStep:
         known = {"step": name, "target": str(self.deployment.target(name)), "status": status}
-        return PlannedStep.model_validate({**known, **fields})
+        row = PlannedStep.model_validate({**known, **fields})
+        did = row.resources or row.actions  # without values: what goes with its parent
+        counts = PlanCounts.of_actions(item.action for item in did)
+        return row.model_copy(update={"counts": counts})
+
+
+def _fields(changes: PlanChanges) -> dict[str, object]:
+    return {name: getattr(changes, name) for name in PlanChanges.model_fields}
 
 
 def _first_root(step: str) -> str:
@@ -309,9 +346,10 @@ def _is_unread(exc: OrchestratorError) -> bool:
     """
     if not isinstance(exc, EngineFailed) or exc.phase != "plan":
         return False
-    errors = [
-        found
-        for found in exc.diagnostics
-        if isinstance(found, Diagnostic) and found.severity == "error"
-    ]
+    errors = [found for found in _diagnostics(exc) if found.severity == "error"]
     return bool(errors) and all(is_data_source(found.address or "") for found in errors)
+
+
+def _diagnostics(exc: OrchestratorError) -> tuple[Diagnostic, ...]:
+    found = exc.diagnostics if isinstance(exc, EngineFailed) else ()
+    return tuple(item for item in found if isinstance(item, Diagnostic))

@@ -21,6 +21,7 @@ from orchestrator.app.steps.guards import (
     check_state,
     shared_state_error,
 )
+from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.preparation import (
     ModuleSource,
     PreparedStep,
@@ -38,6 +39,7 @@ from orchestrator.domain.blueprint.inputs import (
     HookScope,
     Lookup,
     StepInputs,
+    input_sources,
     module_inputs,
     provider_lookup,
 )
@@ -55,7 +57,7 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
-from orchestrator.errors import OrchestratorError, StoreUnavailable
+from orchestrator.errors import OrchestratorError
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
 #: Gives what a step's working directory is laid out from.
@@ -343,7 +345,8 @@ class PreparedSteps:
         """
         The values for the step's module now; what is sensitive in them is masked from here on.
         """
-        return self._masked(module_inputs(step, self._lookup(step)))
+        found = module_inputs(step, self._lookup(step))
+        return self._masked(replace(found, sources=input_sources(self.deployment, step)))
 
     def _lookup(self, step: Step) -> Lookup:
         action = hook_of(step.name)
@@ -482,16 +485,7 @@ class PreparedSteps:
 
         StoreUnavailable where the store does not hold what the record names.
         """
-        if record is None or record.resolved_inputs_file is None:
-            return None
-        stored = self.services.store.blob(record.resolved_inputs_file)
-        if stored is None:
-            raise StoreUnavailable(
-                f"{record.target.target}: the recorded inputs {record.resolved_inputs_file} are "
-                "not in the operation store",
-                hint="is it the store that the target was applied with?",
-            )
-        return stored.decode()
+        return recorded_inputs_text(self.services, record)
 
     def _masked(self, inputs: StepInputs) -> StepInputs:
         masker, values = self.services.masker, Resolved(dict(inputs.values))

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
+from orchestrator.app.steps.plan_changes import plan_changes
 from orchestrator.app.steps.preparation import (
     PreparedStep,
     call,
@@ -63,7 +64,8 @@ class PlanOptions:
     What the person asked for, as far as plan and mutation of a step are concerned.
 
     ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
-    engine's own texts.
+    engine's own texts. With ``values`` the plan is read with all its values, for somebody who looks
+    at it: one more engine call.
     """
 
     approved: bool = False
@@ -76,6 +78,7 @@ class PlanOptions:
     accept_adopted: str | None = None
     accept_replaced: str | None = None
     verify_absence: AbsenceMethod | None = None
+    values: bool = field(default=False, metadata={"argument": False})
 
     @property
     def refreshes_all(self) -> bool:
@@ -203,12 +206,16 @@ def plan_step(
         # is not understood even then counts as a change.
         changed = result.exit_code == CHANGES
         displaced = any(item.deposed for item in before.objects)
-        if displaced or not adds_up(result.messages, changed=changed):
+        explained = not displaced and adds_up(result.messages, changed=changed)
+        news = journal.changes or journal.outputs or journal.drifted or journal.diagnostics
+        content = None
+        if not explained or (options.values and (changed or news)):
             content = _content(services, prepared, evidence, file, name)
+        if content is not None and not explained:
             journal = journal.with_content(content)
         # What the plan imports is in its copy of the state already, and nobody has it yet.
         before = before.without({item.address for item in journal.planned if item.imports})
-        return _UnjudgedPlan(direction, target, file, journal, before, run_id, changed)
+        return _UnjudgedPlan(direction, target, file, journal, before, run_id, changed, content)
 
     try:
         made = make("plan")
@@ -238,6 +245,7 @@ class _UnjudgedPlan:
     before: PulledState
     run_id: str
     changed: bool
+    content: PlanContent | None = None
 
 
 def _checked_plan(
@@ -279,6 +287,10 @@ def _checked_plan(
         known = {(doubt.address, doubt.id) for doubt in doubts}
         fresh = vanished_doubts(missing_from_state(record, before))
         doubts = (*doubts, *(doubt for doubt in fresh if (doubt.address, doubt.id) not in known))
+    changes = None
+    if wishes.values and made.content is not None:
+        now = None if destroying else inputs
+        changes = plan_changes(services, prepared, now, made.content, journal)
     shown = PlanReady(
         at=services.clock.now(),
         step=step,
@@ -286,6 +298,7 @@ def _checked_plan(
         outputs=journal.outputs,
         drifted=journal.drifted,
         inputs=inputs.masked(),
+        changes=changes,
     )
     services.sink.emit(shown)
     return StepPlan(

@@ -35,6 +35,7 @@ __all__ = [
     "StepInputs",
     "Upstream",
     "digest",
+    "input_sources",
     "module_inputs",
     "own_lookup",
     "provider_lookup",
@@ -74,12 +75,14 @@ def target_id(deployment: Deployment, step: str) -> str:
 class StepInputs:
     """
     Values for a module's variables. ``secrets`` maps each sensitive leaf to where it came from;
-    ``unavailable`` names the secrets that a placeholder stands for.
+    ``unavailable`` names the secrets that a placeholder stands for. ``sources`` says for people
+    where each value comes from, as far as that is known.
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
     secrets: Mapping[Path, str] = field(default_factory=dict)
     unavailable: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def masked(self) -> dict[str, str]:
         """
@@ -151,6 +154,23 @@ def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
             reference = item.reference or {"from": {"env": f"{INPUT_VARIABLE}{name}"}}
             found[name] = {**reference, "digest": digest(item.value, key)}
     return found
+
+
+def input_sources(deployment: Deployment, step: Step) -> dict[str, str]:
+    """
+    Where the value of each input of a step comes from.
+    """
+    given = deployment.inputs if step.given is None else step.given
+
+    def source(reference: Reference) -> str:
+        if reference.kind == "input" and reference.names[0] in given:
+            return given[reference.names[0]].origin
+        return str(reference)
+
+    return {
+        name: ", ".join(dict.fromkeys(map(source, template.references))) or "blueprint"
+        for name, template in step.inputs.items()
+    }
 
 
 def static_lookup(deployment: Deployment, step: Step) -> Lookup:

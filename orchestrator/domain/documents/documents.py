@@ -6,13 +6,17 @@ Times are UTC. Every text is masked already. A field that is added later is opti
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
+from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.record import (
+    Action,
     Actor,
     Attempt,
     Command,
@@ -188,9 +192,38 @@ class RunsDocument(JsonDocument):
     overdue: tuple[OverdueReview, ...] = ()
 
 
-class PlannedStep(JsonModel):
+#: How a step was planned: on its own from real outputs, or not yet.
+PlanMethod = Literal["composed", "separate", "deferred"]
+PlanVerdict = Literal["no_changes", "changes", "deferred", "failed"]
+
+
+class PlanCounts(JsonModel):
     """
-    What the plan of a step holds.
+    How many objects a plan does something with. A move counts where nothing else is done.
+    """
+
+    create: int = 0
+    update: int = 0
+    replace: int = 0
+    delete: int = 0
+    import_: int = Field(0, alias="import")
+    forget: int = 0
+    move: int = 0
+    read: int = 0
+    unknown: int = 0
+
+    @classmethod
+    def of_actions(cls, actions: Iterable[Action]) -> PlanCounts:
+        """
+        The counts of these actions; a no-op in a plan is a move.
+        """
+        found = Counter("move" if action == "noop" else action for action in actions)
+        return cls.model_validate(found)
+
+
+class StepPlan(JsonModel):
+    """
+    What the plan of a step holds, without values.
 
     ``deferred`` cannot be planned yet (``reason``, ``waits_for``), ``failed`` has an ``error``.
     ``drifted`` are objects that changed or vanished outside the engine. ``inputs`` are as shown:
@@ -200,32 +233,68 @@ class PlannedStep(JsonModel):
     step: Word
     target: Word
     status: Literal["planned", "unchanged", "deferred", "failed"]
+    method: PlanMethod = "separate"
+    reason: str | None = None
+    waits_for: tuple[Word, ...] = ()
+    counts: PlanCounts = PlanCounts()
     actions: tuple[PlannedAction, ...] = ()
     outputs: tuple[Word, ...] = ()
     drifted: tuple[PlannedAction, ...] = ()
     inputs: dict[Word, str] = {}
-    reason: str | None = None
-    waits_for: tuple[Word, ...] = ()
     error: Fault | None = None
     before_destroy: str | None = None
 
 
-class PlanDocument(JsonDocument):
+class PlannedStep(PlanChanges, StepPlan):
     """
-    What ``plan`` tells. ``changes`` is what ``--detailed-exitcode`` decides by; ``out`` the file it
-    was saved to; ``orphaned`` are the targets that are alive and that no step stands for.
+    What the plan of a step holds: the names, and the same with values.
     """
 
-    schema_: Literal["orchestrator.plan/1"] = Field("orchestrator.plan/1", alias="schema")
+
+class PlanDocument(JsonDocument):
+    """
+    What ``plan`` tells. ``changes`` says whether a step is planned to change, which is one thing
+    that ``--detailed-exitcode`` decides by; the other are deferred steps. ``verdict`` is the first
+    that holds of failed, changes, deferred, no_changes. ``out`` is the file it was saved to;
+    ``orphaned`` are the targets that are alive and that no step stands for.
+    """
+
+    schema_: Literal["orchestrator.plan/2"] = Field("orchestrator.plan/2", alias="schema")
     project: Word
     blueprint: Word
     environment: Word
     command: Literal["apply", "destroy"] = "apply"
+    verdict: PlanVerdict
+    counts: PlanCounts = PlanCounts()
     changes: bool
     steps: tuple[PlannedStep, ...]
     out: Word | None = None
     orphaned: tuple[Word, ...] = ()
     next: tuple[NextCommand, ...] = ()
+
+    @classmethod
+    def of_steps(cls, steps: Sequence[PlannedStep], **fields: object) -> PlanDocument:
+        """
+        The document of these steps: verdict and counts follow from them.
+        """
+        statuses = {step.status for step in steps}
+        verdicts: tuple[tuple[str, PlanVerdict], ...] = (
+            ("failed", "failed"),
+            ("planned", "changes"),
+            ("deferred", "deferred"),
+        )
+        counts = Counter[str]()
+        for step in steps:
+            counts.update(step.counts.model_dump())
+        return cls.model_validate(
+            {
+                "verdict": next((word for s, word in verdicts if s in statuses), "no_changes"),
+                "counts": PlanCounts.model_validate(counts),
+                "changes": "planned" in statuses,
+                "steps": tuple(steps),
+                **fields,
+            }
+        )
 
 
 class ProblemDocument(JsonModel):

@@ -8,9 +8,10 @@ Addresses are Terraform resource instance addresses; times are UTC; actions are 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.record import Action, Diagnostic, Json, PlannedAction
 from orchestrator.domain.secret_leaves import (
     NO_SHAPE,
@@ -41,13 +42,15 @@ class PlannedChange:
 @dataclass(frozen=True, slots=True)
 class PlanContent:
     """
-    What a saved plan holds: its actions, the addresses that it only moves, and the outputs that it
-    changes.
+    What a saved plan holds: its actions, the addresses that it only moves, the outputs that it
+    changes, and all of that with its values. ``secrets`` are the sensitive ones among them.
     """
 
     actions: tuple[PlannedAction, ...]
     moved: frozenset[str] = frozenset()
     outputs: tuple[str, ...] = ()
+    changes: PlanChanges = field(default_factory=PlanChanges)
+    secrets: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.record import (
     Action,
     Diagnostic,
@@ -73,6 +74,8 @@ class PhaseStarted(Event):
 class PlanReady(Event):
     """
     The actions that the step's plan holds (empty: no changes), and outputs that change.
+
+    ``changes`` tells the same with all values where somebody looks at them.
     """
 
     type: Literal["plan_ready"] = "plan_ready"
@@ -80,6 +83,7 @@ class PlanReady(Event):
     outputs: tuple[Word, ...] = ()
     drifted: tuple[PlannedAction, ...] = ()
     inputs: dict[Word, str] = {}  # as shown: sensitive ones masked
+    changes: PlanChanges | None = None
 
 
 class StepDeferred(Event):

@@ -76,6 +76,14 @@ class Diagnostic(RecordModel):
     address: Word | None = None
     at: Word | None = None  # "file:line" within the module
 
+    @property
+    def place(self) -> tuple[str | None, int | None]:
+        """
+        File and line within the module.
+        """
+        file, _, line = (self.at or "").rpartition(":")
+        return (file, int(line)) if file and line.isdecimal() else (self.at, None)
+
 
 class Fault(RecordModel):
     """

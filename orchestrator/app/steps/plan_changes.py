@@ -1,0 +1,90 @@
+"""
+What a plan would change, read for those who look at it: values, inputs, warnings.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.domain.blueprint.blueprint import Step
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.events.engine_messages import PlanContent
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.plan.changed_inputs import changed_inputs
+from orchestrator.domain.plan.changes import InputChange, PlanChanges, PlanDiagnostic
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.record import SENSITIVE, OperationRecord
+from orchestrator.domain.redaction import redacted
+from orchestrator.errors import StoreUnavailable
+
+
+def plan_changes(
+    services: Services,
+    prepared: PreparedStep,
+    inputs: StepInputs | None,
+    content: PlanContent,
+    journal: Journal,
+) -> PlanChanges:
+    """
+    The changes that a plan holds, masked; ``inputs`` are held against those of the last apply.
+    """
+    record, snapshot = prepared.record, prepared.snapshot
+    found = content.changes.model_copy(
+        update={
+            "inputs_changed": () if inputs is None else _inputs_changed(services, record, inputs),
+            "module_changed": inputs is not None
+            and record is not None
+            and record.module_digest not in (None, snapshot.digest),
+            "diagnostics": tuple(
+                PlanDiagnostic.of_diagnostic(item, module_directory(services, prepared.step))
+                for item in dict.fromkeys(journal.diagnostics)
+            ),
+        }
+    )
+    # What the plan calls sensitive is hidden here, and no secret of the run: only who looks at a
+    # plan has read it, and a record must not depend on whether somebody did.
+    return redacted(redacted(found, services.masker), Masker(content.secrets))
+
+
+def module_directory(services: Services, step: Step) -> str | None:
+    """
+    Where the module lies within the project, None where it does not.
+    """
+    relative = os.path.relpath(step.module.directory, services.root)
+    return None if relative.startswith("..") else Path(relative).as_posix()
+
+
+def _inputs_changed(
+    services: Services, record: OperationRecord | None, inputs: StepInputs
+) -> tuple[InputChange, ...]:
+    try:
+        text = recorded_inputs_text(services, record)
+    except StoreUnavailable as exc:
+        services.note(exc.message, level="warning")
+        return ()
+    if text is None:
+        return ()
+    applied = read_recorded_inputs(text, lambda _path, _origin: SENSITIVE)
+    return changed_inputs(applied, inputs, services.key)
+
+
+def recorded_inputs_text(services: Services, record: OperationRecord | None) -> str | None:
+    """
+    The document of what a target was applied with; None where it never was.
+
+    StoreUnavailable where the store does not hold what the record names.
+    """
+    if record is None or record.resolved_inputs_file is None:
+        return None
+    stored = services.store.blob(record.resolved_inputs_file)
+    if stored is None:
+        raise StoreUnavailable(
+            f"{record.target.target}: the recorded inputs {record.resolved_inputs_file} are "
+            "not in the operation store",
+            hint="is it the store that the target was applied with?",
+        )
+    return stored.decode()

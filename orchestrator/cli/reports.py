@@ -1,0 +1,156 @@
+"""
+Reports beside what is printed: files that were asked for, and what CI runners read.
+
+A report that cannot be written is said and fails nothing: the verdict is the exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrator.cli.streams import WatchedStream, break_workflow_commands
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.project import ProjectContext
+    from orchestrator.views.page import Paper
+    from orchestrator.views.plan_reports import Finding
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: Where GitLab's ``artifacts: reports: terraform`` finds the counts.
+GITLAB_REPORT = "gl-terraform-report.json"
+
+
+def report_options(function: Function) -> Function:
+    """
+    The options that name files for reports.
+    """
+    kind = click.Path(path_type=Path, dir_okay=False)
+    for name, text in (
+        ("--json-file", "Also write the JSON document to FILE."),
+        ("--sarif", "Also write SARIF to FILE: warnings and failed checks by file and line."),
+        ("--junit", "Also write JUnit XML to FILE, one test case a step."),
+        ("--markdown", "Also write Markdown of at most 60,000 characters to FILE."),
+    ):
+        function = click.option(name, metavar="FILE", type=kind, help=text)(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReports:
+    """
+    The reports on a plan: ``files`` by format; ``blueprint`` is its file, relative to the project
+    in ``root``.
+    """
+
+    files: Mapping[str, Path]
+    root: Path
+    blueprint: str
+    environ: Mapping[str, str]
+
+    @classmethod
+    def take(
+        cls, values: Mapping[str, Path | None], project: ProjectContext, deployment: Deployment
+    ) -> PlanReports:
+        """
+        Those that the options ask for.
+        """
+        files = {
+            name: project.directory / path for name, path in values.items() if path is not None
+        }
+        root = Path(deployment.project_dir)
+        return cls(files, root, deployment.path, project.environ)
+
+    def write(self, document: PlanDocument, paper: Paper) -> None:
+        """
+        Write all of them.
+        """
+        from orchestrator import __version__
+        from orchestrator.views.plan_markdown import plan_markdown
+        from orchestrator.views.plan_reports import (
+            findings,
+            gitlab_report,
+            plan_junit,
+            plan_sarif,
+        )
+
+        place = f"{document.blueprint} -e {document.environment}"
+        again = f"`orchestrator plan {place}`"
+        whole = f"the job's log, or {again}"
+        texts: Mapping[str, Callable[[], str]] = {
+            "markdown": lambda: plan_markdown(document, paper, whole=whole),
+            "junit": lambda: plan_junit(document),
+            "sarif": lambda: plan_sarif(document, blueprint=self.blueprint, version=__version__),
+            "json_file": lambda: document.to_json() + "\n",
+        }
+        for name, path in self.files.items():
+            _write(path, texts[name](), mode="w")
+        if self.environ.get("GITHUB_ACTIONS"):
+            self._github(document, texts["markdown"]())
+            _annotate(findings(document, blueprint=self.blueprint), self._prefix())
+        if self.environ.get("GITLAB_CI"):
+            _write(self.root / GITLAB_REPORT, gitlab_report(document) + "\n", mode="w")
+
+    def _github(self, document: PlanDocument, markdown: str) -> None:
+        summary, outputs = (self.environ.get(f"GITHUB_{n}") for n in ("STEP_SUMMARY", "OUTPUT"))
+        if summary:
+            _write(Path(summary), f"{markdown}\n", mode="a")
+        if outputs:
+            counts = document.counts.model_dump(by_alias=True)
+            values = {
+                "has_changes": str(document.verdict in ("changes", "deferred")).lower(),
+                "verdict": document.verdict,
+                **{name: str(number) for name, number in counts.items()},
+            }
+            lines = "".join(f"{name}={value}\n" for name, value in values.items())
+            _write(Path(outputs), lines, mode="a")
+
+    def _prefix(self) -> str:
+        """
+        What stands before the path of a file of the project in the repository.
+        """
+        workspace = self.environ.get("GITHUB_WORKSPACE")
+        if not workspace:
+            return ""
+        inside = os.path.relpath(self.root, workspace)
+        return "" if inside == "." or inside.startswith("..") else f"{Path(inside).as_posix()}/"
+
+
+def _annotate(found: Iterable[Finding], prefix: str) -> None:
+    """
+    Say them as GitHub's workflow commands, on stderr: stdout is the result.
+    """
+    stderr = sys.stderr
+    raw = stderr.raw if isinstance(stderr, WatchedStream) else stderr
+    for item in found:
+        place = f"file={_property(prefix + item.file)}"
+        if item.line is not None:
+            place += f",line={item.line}"
+        message = _data(break_workflow_commands(item.message))
+        title = _property(f"{item.step}: {item.rule}")
+        raw.write(f"::{item.level} {place},title={title}::{message}\n")
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _write(path: Path, text: str, *, mode: str) -> None:
+    try:
+        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError as exc:
+        click.echo(f"warning: the report {path} cannot be written: {exc.strerror}", err=True)

@@ -1,0 +1,3 @@
+"""
+What a plan would change: objects with their attributes, outputs, inputs.
+"""

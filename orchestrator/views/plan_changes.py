@@ -1,0 +1,265 @@
+"""
+What the plan of a step would change, for a person: each object with its attributes before and
+after.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange, ResourceChange
+from orchestrator.domain.plan.differences import json_document
+from orchestrator.domain.record.record import SENSITIVE, Action, Json
+from orchestrator.views.formats import ACTION_STYLE, SYMBOLS
+from orchestrator.views.page import Page, Part, cells, cut
+
+if TYPE_CHECKING:
+    from orchestrator.domain.plan.changes import OutputValueChange, PlanChanges, PlanDiagnostic
+
+#: Actions after which an object is gone: they come first, and are said in capitals.
+LOSSES: Mapping[Action, str] = {"replace": "REPLACE", "delete": "DESTROY"}
+_FIRST: tuple[Action, ...] = ("delete", "replace", "unknown", "forget")
+_REASONS = {
+    "replace_because_tainted": "it is tainted",
+    "replace_because_cannot_update": "",  # the attributes that force it are named
+    "replace_by_request": "asked for",
+    "replace_by_triggers": "replace_triggered_by",
+    "delete_because_no_resource_config": "no longer in the module",
+    "delete_because_no_module": "its module is no longer called",
+    "delete_because_wrong_repetition": "count or for_each came or went",
+    "delete_because_count_index": "count is lower",
+    "delete_because_each_key": "its for_each key is gone",
+    "delete_because_no_move_target": "moved to where nothing is",
+    "read_because_config_unknown": "what it asks for is not known yet",
+    "read_because_dependency_pending": "what it depends on changes first",
+    "read_because_check_nested": "for a check",
+}
+_MARKS = {"added": "+", "removed": "-", "changed": "~", "reordered": "~"}
+_FROM_THE_TOP = re.compile(r"@@ -[01][ ,]")
+_INLINE = 70  # columns that a value takes in a line, before it gets lines of its own
+_LINES = 24  # of a difference that are shown without -v
+
+
+def changed_inputs(page: Page, changes: PlanChanges, *, indent: int) -> None:
+    """
+    Add why the step would change: other inputs, another module.
+    """
+    if changes.module_changed:
+        page.line(("module", "bold"), ": not the one of the last apply", indent=indent)
+    for item in changes.inputs_changed:
+        name: Part = (f"input {item.name}", "bold")
+        if item.sensitive and item.before is None and item.after is None:
+            page.line(name, f": {SENSITIVE} changes ({item.source})", indent=indent, hang=4)
+            continue
+        old = cut(_inline(item.before), _room(page), page.glyph("..."))
+        new = cut(_inline(item.after), _room(page), page.glyph("..."))
+        page.line(
+            name,
+            f": {old} ",
+            ("(last apply)", "dim"),
+            f" -> {new} ",
+            (f"({item.source})", "dim"),
+            indent=indent,
+            hang=4,
+        )
+
+
+def changed_objects(page: Page, resources: Iterable[ResourceChange], *, indent: int) -> None:
+    """
+    Add each object with what is done to it, those that are lost first.
+    """
+    order = sorted(resources, key=lambda item: item.action not in _FIRST)
+    for item in order:
+        if item.action == "read" and not page.paper.verbose:
+            continue
+        _object(page, item, indent=indent)
+
+
+def drifted_objects(page: Page, drift: Iterable[ResourceChange], *, indent: int) -> None:
+    """
+    Add what changed or vanished outside the engine.
+    """
+    shown = [item for item in drift if page.paper.verbose or not item.equivalent]
+    if shown:
+        page.line(("changed outside the engine", "warn"), ":", indent=indent)
+    for item in shown:
+        word = "vanished" if item.action == "delete" else "changed"
+        page.line(("  ! ", "warn"), f"{item.address} {word}", indent=indent + 2, hang=6)
+        if item.action != "delete":
+            _attributes(page, item, indent=indent + 8)
+
+
+def changed_outputs(page: Page, outputs: Iterable[OutputValueChange], *, indent: int) -> None:
+    """
+    Add each output with its value before and after.
+    """
+    for item in outputs:
+        kind = {"create": "added", "delete": "removed"}.get(item.action, "changed")
+        change = AttributeChange.model_validate(
+            {
+                "path": f"output {item.name}",
+                "change": kind,
+                "before": item.before,
+                "after": item.after,
+                "sensitive": item.sensitive,
+                "known": item.known,
+            }
+        )
+        _value_change(page, change, _MARKS[kind], indent=indent)
+
+
+def warnings(page: Page, changes: PlanChanges, *, indent: int) -> None:
+    """
+    Add what the engine warns of, and the checks that do not hold.
+    """
+    for item in changes.diagnostics:
+        plan_diagnostic(page, item, indent=indent)
+    told = {item.detail for item in changes.diagnostics}
+    for check in changes.checks:
+        if check.status in ("fail", "error") and not told.intersection(check.problems):
+            problems = "; ".join(check.problems) or check.status
+            page.line(("warning", "warn"), f": {check.address}: {problems}", indent=indent)
+
+
+def plan_diagnostic(page: Page, item: PlanDiagnostic, *, indent: int) -> None:
+    """
+    Add a diagnostic: summary, where, and its detail.
+    """
+    style = "bad" if item.severity == "error" else "warn"
+    page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
+    place = f"{item.file}:{item.line}" if item.line else item.file
+    where = ", ".join(part for part in (item.address, place) if part)
+    if where:
+        page.line((where, "dim"), indent=indent + 2)
+    if item.detail.strip():
+        page.text(item.detail, indent=indent + 2)
+
+
+def cause(item: ResourceChange) -> str:
+    """
+    Why the engine does this to an object, in words; "" where nothing is to be said.
+    """
+    forced = dict.fromkeys(a.path for a in item.attributes if a.forces_replacement)
+    if item.action == "replace" and (forced or item.replace_paths):
+        return f"forced by {', '.join(forced or item.replace_paths)}"
+    reason = item.reason or ""
+    return _REASONS.get(reason, reason.replace("_", " "))
+
+
+def _object(page: Page, item: ResourceChange, *, indent: int) -> None:
+    symbol = "+/-" if item.create_first else SYMBOLS[item.action]
+    notes = [
+        cause(item) if item.action != "forget" else "forgotten: it stays alive",
+        f"moved from {item.previous_address}" if item.previous_address else "",
+        f"imported from {item.importing}" if item.importing else "",
+        item.engine_word or "",
+        "only its notation changes" if item.equivalent and item.action == "update" else "",
+    ]
+    said = "; ".join(filter(None, notes))
+    loss = LOSSES.get(item.action)
+    row: list[Part] = [(f"{symbol:>3} ", ACTION_STYLE[item.action]), item.named]
+    if loss:
+        row += ["  ", (loss, "bad")]
+    if said:
+        row.append(f" ({said})")
+    page.line(*row, indent=indent, hang=6)
+    if item.action != "delete" or page.paper.verbose:
+        _attributes(page, item, indent=indent + 6)
+
+
+def _attributes(page: Page, item: ResourceChange, *, indent: int) -> None:
+    """
+    Add the attributes; those that are only made known by the apply in one line, where nothing was
+    there before or all of the object is new.
+    """
+    verbose = page.paper.verbose
+    unknown = []
+    for change in item.attributes:
+        computed = not change.known and item.action in ("create", "replace", "read")
+        if computed and not change.forces_replacement:
+            unknown.append(change.path)
+        elif verbose or not change.equivalent:
+            mark = "" if item.action in ("create", "delete", "read") else _MARKS[change.change]
+            _value_change(page, change, mark, indent=indent)
+    if unknown:
+        page.line((f"{UNKNOWN[1:-1]}: ", "dim"), ", ".join(unknown), indent=indent, hang=4)
+
+
+def _value_change(page: Page, change: AttributeChange, mark: str, *, indent: int) -> None:
+    """
+    Add a value before and after: in a line, or as the lines that differ.
+    """
+    forced: Part = ("  # forces the replacement" if change.forces_replacement else "", "bad")
+    style = {"+": "good", "-": "bad"}.get(mark, "warn")
+    name = ((f"{mark} " if mark else "", style), f"{change.path}: ")
+    old, new = _inline(change.before), _inline(change.after)
+    if change.sensitive:
+        old = new = SENSITIVE
+        if change.change == "changed":
+            new = f"another {SENSITIVE} value"
+    if not change.known:
+        new = UNKNOWN
+    if max(cells(old), cells(new)) <= _room(page) and not _has_lines(change):
+        text = {"added": new, "removed": old}.get(change.change, f"{old} -> {new}")
+        if change.change == "reordered":
+            text += " (another order)"
+        page.line(*name, text, forced, indent=indent, hang=4)
+        return
+    page.line(*name, f"-> {new}" if not change.known else "", forced, indent=indent, hang=4)
+    lines = list(_difference(change))
+    shown = lines if page.paper.verbose else lines[:_LINES]
+    for line in shown:
+        style = {"+": "good", "-": "bad"}.get(line[:1], "")
+        page.line((line, style), indent=indent + 2, hang=4)
+    if len(lines) > len(shown):
+        more = f"{page.glyph('...')} {len(lines) - len(shown)} more lines: -v shows them"
+        page.line((more, "dim"), indent=indent + 2)
+
+
+def _room(page: Page) -> int:
+    return _INLINE if not page.paper.verbose else 4 * _INLINE
+
+
+def _has_lines(change: AttributeChange) -> bool:
+    return any(
+        isinstance(side, str) and ("\n" in side.strip() or _is_long_document(side))
+        for side in (change.before, change.after)
+    )
+
+
+def _is_long_document(text: str) -> bool:
+    return len(text) > _INLINE and json_document(text) is not None
+
+
+def _difference(change: AttributeChange) -> Iterator[str]:
+    """
+    The lines that differ, marked with + and -, each with those around it.
+    """
+    old = _lines(change.before) if change.before is not None else []
+    new = _lines(change.after) if change.after is not None else []
+    if not change.known:
+        yield from (f"- {line}" for line in old)
+        return
+    for number, line in enumerate(difflib.unified_diff(old, new, n=2, lineterm="")):
+        if number > 1:  # the names of two files
+            if not line.startswith("@@"):
+                yield f"{line[:1]} {line[1:]}"
+            elif not _FROM_THE_TOP.match(line):
+                yield "..."
+
+
+def _lines(value: Json) -> list[str]:
+    if isinstance(value, str):
+        document = json_document(value)
+        if document is None:
+            return value.splitlines()
+        value = document
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).splitlines()
+
+
+def _inline(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,103 @@
+"""
+A plan as GitHub-flavoured Markdown: for a comment on a pull request, a step summary, a merge
+request.
+
+Whatever a provider, a module or a person wrote stands in code fences longer than any in it, so that
+it can neither format nor mention anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.views.formats import planned
+from orchestrator.views.page import Page, Paper
+from orchestrator.views.plan import losses, plan_summary, step_plan
+
+if TYPE_CHECKING:
+    from orchestrator.domain.documents.documents import PlanDocument
+
+#: A comment on GitHub takes 65,536 characters; something is left for what stands around it.
+LIMIT = 60_000
+_LEAST = 400  # characters that are worth a part of a step
+_WIDTH = 100
+
+
+def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str) -> str:
+    """
+    The plan in at most `LIMIT` characters; where that is not all of it, ``whole`` says where the
+    rest is.
+    """
+    paper = Paper(now=paper.now, width=_WIDTH)
+    target = f"{document.blueprint}/{document.environment}"
+    head = f"### plan of {document.command} `{target}`: {plan_summary(document)}\n"
+    lost = Page(paper)
+    if document.command == "apply":
+        losses(lost, document)
+    text = lost.render().strip("\n")
+    if text:
+        head += f"\n> [!CAUTION]\n> Objects would be destroyed or replaced.\n\n{_fenced(text)}"
+    sections = list(_sections(document, paper))
+    rows = "".join(f"| `{item.step}` | {item.told} |\n" for item in sections)
+    head += f"\n| step | plan |\n|---|---|\n{rows}" if rows else ""
+    note = f"\nShortened to {LIMIT:,} characters. The whole plan: {whole}\n"
+    if len(head) + len(note) > LIMIT:
+        return head[: LIMIT - len(note)].rpartition("\n")[0] + "\n" + note
+    made, cut = head, False
+    for section in sections:
+        if not section.body:
+            continue
+        room = LIMIT - len(made) - len(note)
+        full = section.text(section.body)
+        if len(full) > room:
+            cut = True
+            kept = section.body[: max(room - _LEAST, 0)].rpartition("\n")[0]
+            full = section.text(f"{kept}\n...") if len(kept) > _LEAST else ""
+            full = full if len(full) <= room else ""
+        made += full
+    return made + (note if cut else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    step: str
+    told: str
+    body: str
+
+    def text(self, body: str) -> str:
+        return (
+            f"\n<details><summary><b>{self.step}</b>: {self.told}</summary>\n\n"
+            f"{_fenced(body)}\n</details>\n"
+        )
+
+
+def _sections(document: PlanDocument, paper: Paper) -> Iterator[_Section]:
+    for step in document.steps:
+        told = {
+            "planned": planned(step.actions) if step.actions else "only outputs change",
+            "unchanged": "no changes",
+            "deferred": f"deferred: waits for {_names(step.waits_for)}"
+            if step.waits_for
+            else "deferred",
+            "failed": "**could not be planned**",
+        }[step.status]
+        page = Page(paper)
+        if step.reason or step.status not in ("unchanged", "deferred") or step.told:
+            step_plan(page, step)
+        yield _Section(step.step, told, page.render().strip("\n"))
+
+
+def _names(steps: Iterable[str]) -> str:
+    return ", ".join(f"`{step}`" for step in steps)
+
+
+def _fenced(text: str) -> str:
+    """
+    The text in a code fence that nothing in it ends.
+    """
+    longest = max((len(found) for found in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}\n"

@@ -1,0 +1,143 @@
+"""
+A plan in the formats that CI systems read: JUnit, SARIF, GitLab's terraform report.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from xml.etree import ElementTree
+
+from orchestrator.views.formats import planned
+
+if TYPE_CHECKING:
+    from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+
+#: What XML 1.0 cannot hold.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    Something about a step that a person should look at, and where it stands. ``file`` is relative
+    to the project.
+    """
+
+    rule: Literal["plan-failed", "engine-warning", "check-failed"]
+    level: Literal["error", "warning"]
+    step: str
+    message: str
+    file: str
+    line: int | None = None
+
+
+def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
+    """
+    What a plan warns of; what names no file stands in the ``blueprint`` file.
+    """
+    for step in document.steps:
+        told: set[str] = set()
+        for item in step.diagnostics:
+            told.add(item.detail)
+            text = "\n".join(filter(None, (item.summary, item.detail)))
+            rule: Literal["plan-failed", "engine-warning"] = (
+                "plan-failed" if item.severity == "error" else "engine-warning"
+            )
+            yield Finding(rule, item.severity, step.step, text, item.file or blueprint, item.line)
+        if step.status == "failed" and not step.diagnostics:
+            yield Finding("plan-failed", "error", step.step, _failure(step), blueprint)
+        for check in step.checks:
+            if check.status in ("fail", "error") and not told.intersection(check.problems):
+                text = f"{check.address}: {'; '.join(check.problems) or check.status}"
+                yield Finding("check-failed", "warning", step.step, text, blueprint)
+
+
+def plan_junit(document: PlanDocument) -> str:
+    """
+    One test case a step: failed where it could not be planned, skipped where it is deferred.
+    """
+    target = f"{document.blueprint}/{document.environment}"
+    failed = [step for step in document.steps if step.status == "failed"]
+    deferred = [step for step in document.steps if step.status == "deferred"]
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"plan of {document.command} {target}",
+        tests=str(len(document.steps)),
+        failures=str(len(failed)),
+        errors="0",
+        skipped=str(len(deferred)),
+    )
+    for step in document.steps:
+        case = ElementTree.SubElement(suite, "testcase", classname=target, name=step.step)
+        if step.status == "failed":
+            text = _xml(_failure(step))
+            found = ElementTree.SubElement(case, "failure", message=text.partition("\n")[0])
+            found.text = text
+        elif step.status == "deferred":
+            ElementTree.SubElement(case, "skipped", message=_xml(step.reason or "deferred"))
+        else:
+            shown = planned(step.actions)
+            ElementTree.SubElement(case, "system-out").text = _xml(shown)
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def plan_sarif(document: PlanDocument, *, blueprint: str, version: str) -> str:
+    """
+    SARIF 2.1.0: what the plan warns of, by file and line.
+    """
+    results = [
+        {
+            "ruleId": item.rule,
+            "level": item.level,
+            "message": {"text": f"{item.step}: {item.message}"},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": item.file},
+                        "region": {"startLine": item.line or 1},
+                    }
+                }
+            ],
+        }
+        for item in findings(document, blueprint=blueprint)
+    ]
+    rules = [{"id": rule} for rule in dict.fromkeys(str(item["ruleId"]) for item in results)]
+    driver = {"name": "orchestrator", "version": version, "rules": rules}
+    return json.dumps(
+        {
+            "$schema": _SARIF,
+            "version": "2.1.0",
+            "runs": [{"tool": {"driver": driver}, "results": results}],
+        },
+        indent=2,
+    )
+
+
+def gitlab_report(document: PlanDocument) -> str:
+    """
+    What GitLab shows in a merge request of an ``artifacts: reports: terraform``.
+    """
+    counts = document.counts
+    return json.dumps(
+        {
+            "create": counts.create + counts.replace + counts.import_,
+            "update": counts.update,
+            "delete": counts.delete + counts.replace,
+        }
+    )
+
+
+def _failure(step: PlannedStep) -> str:
+    return step.error.summary if step.error else step.reason or "could not be planned"
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("", text)

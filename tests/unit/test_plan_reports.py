@@ -1,0 +1,116 @@
+"""
+Reports on a plan: whatever providers wrote in them, they fit, parse, and steer no runner.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
+from orchestrator.domain.record.record import Fault, PlannedAction
+from orchestrator.views.page import Paper
+from orchestrator.views.plan_markdown import LIMIT, plan_markdown
+from orchestrator.views.plan_reports import findings, plan_junit, plan_sarif
+from tests.golden.samples import NOW
+
+
+def planned(number: int, text: str, *, objects: int = 1) -> PlannedStep:
+    addresses = [f"aws_instance.i{n}" for n in range(objects)]
+    return PlannedStep(
+        step=f"s{number}",
+        target=f"web/prod/s{number}",
+        status="planned",
+        actions=tuple(PlannedAction(address=name, action="update") for name in addresses),
+        resources=tuple(
+            ResourceChange(
+                address=name,
+                type="aws_instance",
+                name=name,
+                action="update",
+                attributes=(AttributeChange(path="a", before=text, after="x"),),
+            )
+            for name in addresses
+        ),
+        diagnostics=(PlanDiagnostic(severity="warning", summary=text, file="a.tf", line=3),),
+    )
+
+
+def document(*steps: PlannedStep) -> PlanDocument:
+    return PlanDocument.of_steps(steps, project="p", blueprint="web", environment="prod")
+
+
+def markdown(*steps: PlannedStep) -> str:
+    return plan_markdown(document(*steps), Paper(now=NOW), whole="the job's log")
+
+
+@pytest.mark.parametrize(("steps", "objects"), [(1, 5000), (300, 20), (3000, 1), (2, 600)], ids=str)
+def test_markdown_is_cut_and_says_so(steps: int, objects: int) -> None:
+    """
+    A comment that is too long fails the job: it is shortened, with a pointer to the whole.
+    """
+    text = markdown(*(planned(n, "value", objects=objects) for n in range(steps)))
+    assert len(text) <= LIMIT
+    assert text.rstrip().endswith("The whole plan: the job's log")
+    assert text.count("<details>") == text.count("</details>")
+    assert len(re.findall("^```", text, re.MULTILINE)) % 2 == 0
+
+
+def test_markdown_that_fits_is_whole() -> None:
+    """
+    Nothing is said of what was not cut.
+    """
+    text = markdown(planned(1, "value"))
+    assert "Shortened" not in text
+
+
+NASTY = st.text(st.sampled_from("`~<>&\n:#@|x\x00\x1b\ud800\u202e"), min_size=1, max_size=40)
+
+
+@given(text=NASTY | st.just("::error file=x::no\n```\n@all </details>\n``````\n##[error]x"))
+def test_no_text_leaves_its_fence_and_no_report_is_broken(text: str) -> None:
+    """
+    Markdown of others stays text; XML and JSON parse.
+    """
+    clean = text.encode("utf-8", "replace").decode()
+    failed = PlannedStep(
+        step="f",
+        target="web/prod/f",
+        status="failed",
+        error=Fault(code="engine_failed", phase="plan", summary=clean),
+    )
+    steps = (planned(1, clean), failed)
+    outside, fence = [], ""
+    for line in markdown(*steps).splitlines():
+        mark = re.fullmatch("(`{3,})", line)
+        if mark and not fence:
+            fence = mark[1]
+        elif line == fence:
+            fence = ""
+        elif not fence:
+            outside.append(line)
+    assert fence == ""
+    assert not [line for line in outside if "@" in line or "::" in line]
+    suite = ElementTree.fromstring(plan_junit(document(*steps)))
+    assert [case.get("name") for case in suite.iter("testcase")] == ["s1", "f"]
+    results = json.loads(plan_sarif(document(*steps), blueprint="b.yaml", version="1"))
+    levels = [item["level"] for item in results["runs"][0]["results"]]
+    assert levels == ["warning", "error"]
+
+
+def test_what_names_no_file_is_found_in_the_blueprint() -> None:
+    """
+    Each finding has a place that a reviewer can be led to.
+    """
+    failed = PlannedStep(step="f", target="web/prod/f", status="failed", reason="no")
+    found = list(findings(document(planned(1, "w"), failed), blueprint="blueprints/web.yaml"))
+    assert [(item.file, item.line, item.level) for item in found] == [
+        ("a.tf", 3, "warning"),
+        ("blueprints/web.yaml", None, "error"),
+    ]
