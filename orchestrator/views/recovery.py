@@ -16,7 +16,7 @@ from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.views.formats import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
-from orchestrator.views.outcome import attempt_text, doubt_text, fault_text, readback_texts
+from orchestrator.views.outcome import attempt_text, fault_text, readback_texts
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import next_commands
 
@@ -163,11 +163,6 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "spooled", "bad", "its outcome waits on disk to be recorded"
     for late in found.late:
         yield "late", "warn", f"run {late.run_id} ended `{late.status}` too late: {late.file}"
-    for root in found.action_roots:
-        made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
-        yield "module", "dim", f"{root.target}: {root.condition or root.status}{made}"
-        for left in root.in_doubt:
-            yield "in doubt", "bad", doubt_text(left)
     if found.retained:
         kept = found.retained
         yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"

@@ -41,9 +41,9 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import StateObservation, open_doubts, settle_doubts
 from orchestrator.domain.record.reconciliation import reconciled
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
-from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
 from orchestrator.domain.record.transitions import observed
-from orchestrator.domain.target import hook_of
+from orchestrator.domain.target import HOOK_KINDS, hook_of, hook_step_name
 from orchestrator.errors import (
     CheckFailed,
     EngineFailed,
@@ -76,8 +76,39 @@ def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
         runner, [name for name in selected if _why_skip(request, runner, name) is None]
     )
     runner.run(selected, policy)
+    _reconcile_hooks(request, runner, selected)
     if runner.options.orphaned:
         note_orphans(runner)
+
+
+def _reconcile_hooks(
+    request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
+) -> None:
+    """
+    Settle the modules of the hooks of these steps too, once the steps are; not where a state
+    operation was asked for, which is about the steps alone.
+    """
+    plain = ReconcileRequest(options=request.options)
+    if request != plain:
+        return
+    roots = [
+        root
+        for step in selected
+        if hook_of(step) is None
+        for root in (hook_step_name(step, kind) for kind in HOOK_KINDS)
+        if root in runner.steps.roots and _is_uncertain(runner.steps.records.get(root))
+    ]
+    policy = StepPolicy(
+        partial(_reconcile_step, plain, runner),
+        graph=Graph(dict.fromkeys(roots, ())),
+        on_failure=OnFailure.CONTINUE,
+    )
+    runner.run(roots, policy)
+
+
+def _is_uncertain(record: OperationRecord | None) -> bool:
+    unwell = (Status.RUNNING, Status.ERROR)
+    return record is not None and (record.status in unwell or bool(record.resources.in_doubt))
 
 
 def _why_skip(request: ReconcileRequest, runner: StepRunner, name: str) -> str | None:

@@ -159,17 +159,20 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
             record.target.step: record
             for record in services.store.records(deployment.blueprint, deployment.environment)
         }
-        rows = []
-        own = [step for step in deployment.steps if step not in deployment.orphans]
-        for step in own or deployment.steps:
-            record = records.get(step)
-            rows.append((record, watch.condition(record) if record else None))
+        rows = {
+            step: (record, watch.condition(record) if record else None)
+            for step in dict.fromkeys((*deployment.steps, *records))
+            for record in [records.get(step)]
+        }
     except StoreUnavailable:
         return None
+    steps = set(deployment.steps) - deployment.orphans
+    own = [row for step, row in rows.items() if step in steps]
+    beside = [row for step, row in rows.items() if step not in steps]
     orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
     return _RecordedOutcome(
         records=[records[root] for root in deployment.steps_and_hooks() if root in records],
-        verdict=verdict_of(rows, orphaned),
+        verdict=verdict_of(own or beside, orphaned, beside if own else ()),
         orphaned=orphaned,
     )
 

@@ -38,7 +38,8 @@ class StepState(JsonModel):
     ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in the
     last run that had it, None where there was none. ``spooled`` tells that the status shown is an
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
-    ``last_attempt`` left the status alone: it changed no object.
+    ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
+    alive of the module of a hook, or of what left the blueprint.
     """
 
     step: Word
@@ -70,6 +71,7 @@ class StepState(JsonModel):
     compensation: HookResult | None = None
     before_destroy: HookResult | None = None
     action_roots: tuple[HookTarget, ...] = ()
+    objects: tuple[Word, ...] = ()
 
     @property
     def failed_attempt(self) -> Attempt | None:

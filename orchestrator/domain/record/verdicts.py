@@ -24,14 +24,20 @@ def is_unmade(record: OperationRecord | None) -> bool:
 def verdict_of(
     rows: Iterable[tuple[OperationRecord | None, Condition | None]],
     orphaned: Collection[str] = (),
+    beside: Iterable[tuple[OperationRecord | None, Condition | None]] = (),
 ) -> Verdict:
     """
     The verdict over the records of steps, each with its condition. An apply that failed is an error
     although nothing is there, and nothing is destroyed as a whole while an orphan is alive.
+
+    ``beside`` are the modules of hooks and what left the blueprint: they count where they went
+    wrong. What such a module made stays, and is no reason not to call the steps destroyed.
     """
+    unwell = (Status.ERROR, Status.RUNNING)
+    counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in unwell))
     found = verdict(
         (Status.ERROR if is_unmade(record) else record.status if record else None, condition)
-        for record, condition in rows
+        for record, condition in counted
     )
     gone = (Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
     return Verdict.PARTIAL if orphaned and found in gone else found
