@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from orchestrator.app.steps.preparation import (
     lay_out,
     learn_secrets,
     lock_of,
+    mask_by_digest,
     pull,
     snapshot_of,
 )
@@ -55,7 +57,7 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
-from orchestrator.errors import OrchestratorError, StoreUnavailable
+from orchestrator.errors import Busy, EngineFailed, OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
 #: Gives what a step's working directory is laid out from.
@@ -343,7 +345,23 @@ class PreparedSteps:
         """
         The values for the step's module now; what is sensitive in them is masked from here on.
         """
-        return self._masked(module_inputs(step, self._lookup(step)))
+        inputs = self._masked(module_inputs(step, self._lookup(step)))
+        text = self.recorded_text(self.records.get(step.name))
+        if text is not None:
+            recorded = read_recorded_inputs(text, lambda _path, _origin: None)
+            self._mask_former(step.name, recorded.other_secrets(inputs.values, self.services.key))
+        return inputs
+
+    def _mask_former(self, name: str, digests: Collection[str]) -> None:
+        """
+        Mask what the provider state of a prepared step holds of secrets that are others now.
+        """
+        if not digests or name not in self.prepared:
+            return
+        root = self.prepared[name].work_dir
+        with suppress(EngineFailed, Busy):  # what cannot be read shows nothing
+            state = pull(self.services, root, self.evidence(name), "pull-former")
+            mask_by_digest(self.services, state, digests)
 
     def _lookup(self, step: Step) -> Lookup:
         action = hook_of(step.name)
@@ -405,9 +423,9 @@ class PreparedSteps:
                 return placeholder(None if path[1:] or variable is None else variable.type)
 
         found = read_recorded_inputs(text, today)
-        changed = [
-            origin for origin in found.changed_secrets(self.services.key) if origin not in without
-        ]
+        former = found.other_secrets(found.values, self.services.key)
+        self._mask_former(step.name, former)
+        changed = [origin for origin in sorted(set(former.values())) if origin not in without]
         for secret in changed:
             self.services.note(
                 f"the secret {secret} is not the one it was applied with", step=step.name

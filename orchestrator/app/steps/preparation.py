@@ -7,8 +7,9 @@ Whatever can be found wrong is found here, for all steps, before the first of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
+from orchestrator.domain.secret_search import find_secrets
 from orchestrator.domain.text import Json
 from orchestrator.errors import (
     Busy,
@@ -329,6 +331,23 @@ def learn_secrets(
         for value in output.secret_values:
             masker.add(value)
     return state
+
+
+def mask_by_digest(
+    services: Services, state: PulledState, wanted: Collection[str]
+) -> frozenset[str]:
+    """
+    Mask from here on the values in a provider state whose keyed digests are wanted; which of them
+    were found.
+    """
+    found = find_secrets(
+        (*state.attributes, *(output.value for output in state.outputs.values())),
+        wanted,
+        partial(digest, key=services.key),
+    )
+    for value in found.values():
+        services.masker.add(value)
+    return frozenset(found)
 
 
 def call_spec(
