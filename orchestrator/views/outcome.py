@@ -319,6 +319,9 @@ def readback_texts(readback: Readback | None) -> list[str]:
             if values:
                 told = ", ".join(f"{name}={value}" for name, value in values.items())
                 lines.append(f"{label}: {told}")
+        if look.declare:
+            lines.append(f"or add to the step in {look.file}, and reconcile:")
+            lines += [f"  {line}" for line in look.declare]
     return lines
 
 

@@ -15,7 +15,7 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import PreparedStep, pull
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.rebuild import rebuild_state
-from orchestrator.app.surgery.state_locks import check_breakable, state_lock_of
+from orchestrator.app.surgery.state_locks import check_breakable, held_lock
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
     StateOperationResult,
@@ -27,7 +27,7 @@ from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.surgery import same_content
-from orchestrator.errors import Invalid, Problem, Refused, StateLocked
+from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports.engine import Push, Unlock, Untaint
 
 
@@ -166,14 +166,9 @@ def _check_unlocked(runner: StepRunner, name: str) -> None:
     StateLocked where somebody holds the lock of the step's provider state: an engine that may yet
     make the object.
     """
-    prepared = runner.steps.prepared[name]
-    lock = state_lock_of(runner.services, prepared, name, runner.session.run_id)
-    if lock is not None:
-        raise StateLocked(
-            f"the provider state is locked: {lock}; whoever holds it may yet make the object",
-            lock_id=lock.id,
-            hint="wait for its holder",
-        )
+    locked = held_lock(runner, name)
+    if locked is not None:
+        raise locked
 
 
 def proven_objects(record: OperationRecord) -> dict[str, str]:
