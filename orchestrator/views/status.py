@@ -19,6 +19,7 @@ from orchestrator.views.formats import (
     lineage_text,
     moment,
     retained_text,
+    selection_text,
     utc,
 )
 from orchestrator.views.outcome import (
@@ -108,15 +109,18 @@ def _verdict(page: Page, document: StatusDocument) -> None:
     verdict = document.verdict
     text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
     page.line(
-        (f"{target}: ", "bold"),
+        (f"{selection_text(document.selected)}{target}: ", "bold"),
         (text, STATUS_STYLE[verdict]),
         f"  ({_counts(document.steps)})  project {document.project}",
     )
 
 
 def _counts(steps: Iterable[StepState]) -> str:
+    steps = list(steps)
     numbers = Counter(step.status for step in steps)
-    return ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+    counts = [f"{numbers[status]} {status}" for status in StepStatus if numbers[status]]
+    doubts = sum(len(step.in_doubt) for step in steps)
+    return ", ".join([*counts, f"{doubts} in doubt"] if doubts else counts)
 
 
 def _unwell(step: StepState) -> bool:

@@ -64,11 +64,17 @@ def recover(
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(survey.history.runs)
     left = orphaned_targets(outline, survey.records)
+    beyond = (
+        *about_all(outline, advised, waiting=waiting),
+        *after_children(outline, outline.graph.order, survey.records),
+        *about_orphans(outline, left, survey.records),
+    )
     return RecoveryDocument(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
         verdict=_verdict(survey, listed, left),
+        selected=() if steps is None else tuple(listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
         manual_gap=None if verified else _gap(outline, survey.history.runs),
@@ -76,9 +82,7 @@ def recover(
         next=(
             *(about_unrecorded(outline) if survey.unrecorded else ()),
             *about_unadopted(outline, advised),
-            *about_all(outline, advised, waiting=waiting),
-            *after_children(outline, outline.graph.order, survey.records),
-            *about_orphans(outline, left, survey.records),
+            *(beyond if steps is None else ()),
         ),
     )
 

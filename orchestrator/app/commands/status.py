@@ -77,14 +77,16 @@ def status_of(
                 changes["objects"] = tuple(ref.name for ref in newest.resources.inventory)
             shown.append(state.model_copy(update=changes))
     orphans = orphaned_targets(outline, records)
+    selected = () if steps is None else tuple(row.step for row in shown)
     return StatusDocument(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
         verdict=verdict_of(own or beside, orphans, beside if own else ()),
+        selected=selected,
         steps=tuple(shown),
         orphaned=orphans,
-        next=_next(outline, shown, orphans, records),
+        next=_next(outline, shown, orphans, records, selected=selected),
     )
 
 
@@ -214,18 +216,25 @@ def _next(
     shown: Iterable[StepState],
     orphans: Sequence[str],
     records: Mapping[str, OperationRecord],
+    *,
+    selected: Sequence[str],
 ) -> tuple[NextCommand, ...]:
     """
-    Where to go on if something is not well, or nobody looks after it any more.
+    Where to go on if something is not well, or nobody looks after it any more; of steps that were
+    selected only about these.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     found = []
     if any(
         row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
     ):
-        found.append(look_closer(outline))
+        found.append(
+            look_closer(outline, *(word for step in selected for word in ("--step", step)))
+        )
     if not records and all(row.status is StepStatus.PENDING for row in shown):
         found += about_unrecorded(outline)
+    if selected:
+        return tuple(found)
     found += after_children(outline, outline.graph.order, records)
     return (*found, *about_orphans(outline, orphans, records))
 

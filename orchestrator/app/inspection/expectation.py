@@ -30,6 +30,8 @@ def check_expectation(
     if expected is None:
         return
     where = f"{document.blueprint}/{document.environment}"
+    if document.selected:
+        where = f"{', '.join(document.selected)} of {where}"
     if expected == "destroyed" and document.orphaned:
         raise Refused(
             "expectation",

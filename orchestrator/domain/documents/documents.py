@@ -88,7 +88,8 @@ class StatusDocument(JsonDocument):
     """
     What ``status`` tells of a blueprint in an environment.
 
-    ``orphaned`` are targets with a record whose step is no longer in the blueprint.
+    ``orphaned`` are targets with a record whose step is no longer in the blueprint. Where steps
+    were selected, verdict and ``steps`` are theirs alone: ``selected``.
     """
 
     schema_: Literal["orchestrator.status/1"] = Field("orchestrator.status/1", alias="schema")
@@ -96,6 +97,7 @@ class StatusDocument(JsonDocument):
     blueprint: Word
     environment: Word
     verdict: Verdict
+    selected: tuple[Word, ...] = ()
     steps: tuple[StepState, ...]
     orphaned: tuple[Word, ...] = ()
     next: tuple[NextCommand, ...] = ()

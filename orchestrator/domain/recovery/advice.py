@@ -214,7 +214,7 @@ CASES: tuple[Case, ...] = (
         "objects have left the provider state, and no import brings them back",
         lambda context: bool(context.doubts) and all(d.action == "forget" for d in context.doubts),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
-        prefers=(_R.MANUAL,),
+        prefers=(_R.MANUAL, _R.RECONCILE),
         refused_as="in_doubt",
     ),
     Case(
