@@ -175,7 +175,7 @@ def open_services(
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
     from orchestrator.engine.plugin_cache import plugin_cache
-    from orchestrator.engine.process.environment import child_environment
+    from orchestrator.engine.process.environment import child_environment, environment_secrets
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.engine.terraform import TerraformEngine
     from orchestrator.engine.versions import check_accepted
@@ -193,7 +193,8 @@ def open_services(
     if check_module_versions:
         check_accepted(info, deployment)
     store = _open_store(project, deployment.operations, _say)
-    processes, clock, masker = SystemProcesses(), SystemClock(), Masker(deployment.secrets())
+    processes, clock = SystemProcesses(), SystemClock()
+    masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
     try:
         services = Services(
             store=store,

@@ -55,6 +55,16 @@ def parse_state(raw: bytes) -> PulledState:
         raise ValueError(f"not a provider state: {exc!r}") from exc
 
 
+def is_encrypted(raw: bytes) -> bool:
+    """
+    Whether OpenTofu has encrypted the stored state in ``raw``.
+    """
+    try:
+        return "encrypted_data" in _document(raw)
+    except (ValueError, TypeError):
+        return False
+
+
 def _document(raw: bytes) -> Any:
     text = raw.decode()
     start = 0 if text.startswith("{") else text.find("\n{") + 1

@@ -46,6 +46,7 @@ from orchestrator.engine.process.wrapper import (
 )
 from orchestrator.engine.state import (
     emptied_state,
+    is_encrypted,
     isolated_state,
     local_state,
     parse_state,
@@ -232,9 +233,15 @@ class TerraformEngine:
         except (OSError, ValueError) as exc:
             raise EngineFailed(
                 "surgery",
-                f"{file} is no provider state: {exc}",
-                hint="look at it; --dismiss-errored-state REASON puts it aside",
+                f"{file} is no provider state that can be read: {exc}",
+                hint="look at it: it may be all that is known of the objects",
             ) from exc
+
+    def is_encrypted(self, state: bytes) -> bool:
+        """
+        Whether a stored provider state is encrypted: only the engine reads it, with its key.
+        """
+        return is_encrypted(state)
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """

@@ -56,6 +56,7 @@ _CODES = {
     "unapplied": "taken over, not applied yet",
     "targeted": "applied in part, as it was asked for",
     "errored_state": "the provider state could not be saved",
+    "state_put_aside": "the provider state that was not saved has been put aside",
     "state_unreadable": "the provider state could not be read afterwards",
     "not_started": "the engine could not be started",
     "never_started": "the engine was never started",

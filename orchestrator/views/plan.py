@@ -50,7 +50,8 @@ def plan_text(document: PlanDocument, paper: Paper) -> str:
     tail += f"; {count(failed, 'step')} could not be planned" if failed else ""
     head = planned(total)
     if document.changes and not total:
-        head = "only outputs change"
+        outputs = any(step.outputs for step in document.steps)
+        head = "only outputs change" if outputs else "only provider state changes"
     page.line((f"plan of {document.command} {target}: ", "bold"), f"{head}{tail}")
     page.gap()
     for step in document.steps:

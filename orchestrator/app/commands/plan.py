@@ -19,7 +19,7 @@ from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents, check_state
-from orchestrator.app.steps.planned_step import Direction, plan_step
+from orchestrator.app.steps.planned_step import STATE_REWRITTEN, Direction, plan_step
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy.applied_graph import applied_graph
@@ -263,7 +263,11 @@ class _Planner:
             evidence=steps.evidence(name),
             check=partial(check_state, may_be_missing=verb == "destroy"),
         )
+        reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
         moving = [up for up in steps.referred_steps(prepared.step) if self._moves(up)]
+        if moving and verb == "apply":
+            named = ", ".join(moving)
+            reasons.append(f"from the present outputs of {named}, which would change first")
         return self._row(
             name,
             "unchanged" if proposal.empty else "planned",
@@ -272,9 +276,7 @@ class _Planner:
             drifted=proposal.shown.drifted,
             inputs=proposal.shown.inputs,
             before_destroy=self._first(name) if verb == "destroy" else None,
-            reason=f"from the present outputs of {', '.join(moving)}, which would change first"
-            if moving and verb == "apply"
-            else None,
+            reason="; ".join(reasons) or None,
         )
 
     def _moves(self, step: str) -> bool:

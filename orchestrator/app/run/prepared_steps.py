@@ -84,15 +84,29 @@ def recorded_module(
     """
     if record is not None and record.status is Status.RUNNING and is_parent_destroy(record):
         return backend_only(steps, step, record)
+    return recorded_source(steps, step, record)
+
+
+def recorded_source(
+    steps: PreparedSteps, step: Step, record: OperationRecord | None
+) -> ModuleSource:
+    """
+    The snapshot that was applied, with its lock file and inputs.
+    """
     snapshot = snapshot_of(steps.services, step, record)
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot), inputs="recorded")
 
 
-def backend_only(steps: PreparedSteps, _: Step, __: OperationRecord | None) -> ModuleSource:
+def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | None) -> ModuleSource:
     """
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
-    whose providers may need values that are gone with it too.
+    whose providers may need values that are gone with it too. Where the module encrypts its state
+    it takes the module as well, without providers.
     """
+    if record is not None and record.state_encryption:
+        recorded = recorded_source(steps, step, record)
+        if recorded.snapshot.encryption:
+            return replace(recorded, configures_providers=False)
     return ModuleSource(steps.services.workdirs.empty_snapshot(), None)
 
 
@@ -213,7 +227,7 @@ class PreparedSteps:
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()
-                if taken.snapshot.uses_provider(key)
+                if taken.configures(key)
             },
             bindings=bindings,
         )

@@ -81,12 +81,20 @@ class PreparedStep:
 class ModuleSource:
     """
     What a working directory is laid out from: a snapshot, the lock file to start from, and whether
-    it goes with the inputs as they are now or as they were recorded.
+    it goes with the inputs as they are now or as they were recorded. ``configures_providers`` is
+    False where only the provider state is worked on.
     """
 
     snapshot: Snapshot
     lock: bytes | None
     inputs: Literal["current", "recorded"] = "current"
+    configures_providers: bool = True
+
+    def configures(self, provider: str) -> bool:
+        """
+        Whether a configuration of the provider with this local name is of any use.
+        """
+        return self.configures_providers and self.snapshot.uses_provider(provider)
 
 
 def check_engine(services: Services, record: OperationRecord, *, allow_change: bool) -> None:
@@ -165,7 +173,7 @@ def lay_out(
         providers={
             name: _resolved(step, f"providers.{name}", template, lookup)
             for name, template in step.providers.items()
-            if source.snapshot.uses_provider(name)
+            if source.configures(name)
         },
         lock_file=source.lock,
         early_values=early_values,
@@ -288,6 +296,16 @@ def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToke
         return services.engine.call(request, spec, stop=stop, observe=ignore_message)
     finally:
         services.engine.discard(spec)
+
+
+def state_encryption(services: Services, prepared: PreparedStep) -> str:
+    """
+    The keyed digest of what says how the engine encrypts provider state, "" where nothing does.
+    """
+    told = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
+    if services.engine.info.kind != "tofu" or not any(told):
+        return ""
+    return digest([*told, dict(prepared.work_dir.early_values)], services.key)
 
 
 def pull(

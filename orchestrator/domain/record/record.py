@@ -490,6 +490,8 @@ class OperationRecord(RecordModel):
     engine: EngineRef | None = None
     providers: dict[Word, Word] = {}
     scope: tuple[tuple[Word, Word], ...] | None = None  # where they were asked (`domain.scope`)
+    #: Keyed digest of how the provider state was encrypted, empty where it was not.
+    state_encryption: Word = ""
     provider_state: ProviderState | None = None
     resources: Resources = Resources()
     parent: Word | None = None

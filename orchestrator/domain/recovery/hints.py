@@ -77,6 +77,11 @@ _ROUTE = (
     "look at region, account and credentials, and whether this machine reaches the provider and "
     "the state backend"
 )
+_UNDECRYPTED = re.compile(r"the state cannot be decrypted")
+_KEY = (
+    "give the key that it was written with, by TF_ENCRYPTION or the module's encryption block; a "
+    "former key, or `unencrypted`, as its fallback"
+)
 _CONFIGURATION = "fix the input or the configuration at the place named. Nothing was changed"
 _KILLED = "the engine was killed, and nothing is in doubt: the same command goes on from here"
 _DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
@@ -101,6 +106,8 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
         return PHASE_HINTS["lock"]
     errors = [item for item in fault.diagnostics if item.severity == "error"]
     said = "\n".join([fault.summary, *(f"{d.summary}\n{d.detail}" for d in errors)])
+    if _UNDECRYPTED.search(said):
+        return _KEY
     if _COLLISION.search(said):
         return _OTHER_NAME
     if fault.phase in ("init", "plan"):
