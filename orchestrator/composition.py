@@ -190,10 +190,17 @@ def open_services(
         project.environ, allow=settings.allow_environment, gogc=settings.gogc
     )
     info = choose_engine(project, engine, deployment)
+    processes = SystemProcesses()
+    program = TerraformEngine(
+        info,
+        environment=environment,
+        processes=processes,
+        plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
+    )
     if check_module_versions:
-        check_accepted(info, deployment)
+        check_accepted(program.info_in, deployment)
     store = _open_store(project, deployment.operations, _say)
-    processes, clock = SystemProcesses(), SystemClock()
+    clock = SystemClock()
     masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
     try:
         services = Services(
@@ -204,12 +211,7 @@ def open_services(
             clock=clock,
             ids=RandomIds(),
             sink=RedactingSink(sink, masker),
-            engine=TerraformEngine(
-                info,
-                environment=environment,
-                processes=processes,
-                plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
-            ),
+            engine=program,
             work=project.own_dir / "work",
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock, environment),

@@ -50,6 +50,7 @@ def parse_state(raw: bytes) -> PulledState:
                 for instance in resource["instances"]
             ),
             raw=raw,
+            engine_version=data.get("terraform_version"),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a provider state: {exc!r}") from exc

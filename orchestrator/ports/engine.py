@@ -224,6 +224,11 @@ class Engine(Protocol):
     @property
     def info(self) -> EngineInfo: ...
 
+    def info_in(self, directory: Path) -> EngineInfo:
+        """
+        The program as it is in a directory: there a version manager may choose another engine.
+        """
+
     def call(
         self,
         request: Request,

@@ -312,6 +312,9 @@ class FakeEngine:
             raise EngineFailed("readback", "the fake could not read the provider state")
         return _parsed(answer.stdout.read_text())
 
+    def info_in(self, directory: Path) -> EngineInfo:
+        return self.info
+
     def state_in_file(self, file: Path) -> PulledState:
         try:
             return _parsed(file.read_text())

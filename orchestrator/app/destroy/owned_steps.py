@@ -103,7 +103,7 @@ class OwnedStep:
             )
 
     def _facts(self, known: OperationRecord, state: PulledState) -> EntryFacts:
-        run, info = self.runner.session.run, self.services.engine.info
+        run, info = self.runner.session.run, self.prepared.engine
         return EntryFacts(
             run_id=run.run_id,
             provider_state=with_serial_of(known.provider_state, state),

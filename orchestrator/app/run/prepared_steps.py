@@ -58,6 +58,7 @@ from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
 from orchestrator.errors import Busy, EngineFailed, OrchestratorError, StoreUnavailable
+from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
 #: Gives what a step's working directory is laid out from.
@@ -203,13 +204,10 @@ class PreparedSteps:
     def _prepared(self, name: str, source: SourceOf) -> PreparedStep:
         services, step = self.services, self.roots[name]
         record = self.records.get(name)
-        if record is not None:
-            check_engine(services, record, allow_change=self.allow_engine_change)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
         taken = source(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
-        early = self._early_values(step, record, taken)
-        root = lay_out(services, self.deployment, step, taken, record, lookup, early_values=early)
+        root, engine = self._laid_out(step, record, taken, lookup)
         self._check_own_state(step, root)
         bindings = StateBindings()
         if record is None or record.status in NOTHING_THERE:
@@ -224,6 +222,7 @@ class PreparedSteps:
             record=record,
             snapshot=taken.snapshot,
             work_dir=root,
+            engine=engine,
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()
@@ -231,6 +230,39 @@ class PreparedSteps:
             },
             bindings=bindings,
         )
+
+    def _laid_out(
+        self, step: Step, record: OperationRecord | None, taken: ModuleSource, lookup: Lookup
+    ) -> tuple[WorkDir, EngineInfo]:
+        """
+        The working directory, and the engine as it is in there: a version manager chooses by the
+        files of the module. Where that is another one the directory is laid out for it.
+        """
+        services, engine = self.services, self.services.engine.info
+        while True:
+            early = self._early_values(step, record, taken, engine)
+            root = lay_out(
+                services,
+                self.deployment,
+                step,
+                taken,
+                record,
+                lookup,
+                engine=engine,
+                early_values=early,
+            )
+            told = services.engine.info_in(root.directory)
+            if (told.kind, told.version) == (engine.kind, engine.version):
+                break
+            engine = told
+        if engine != services.engine.info:
+            said = f"in its working directory the engine is {engine.kind} {engine.version}"
+            services.note(said, step=step.name)
+        if record is not None:
+            older = check_engine(engine, record, allow_change=self.allow_engine_change)
+            if older is not None:
+                services.note(older, level="warning", step=step.name)
+        return root, engine
 
     def _bindings_of_others(self, name: str) -> StateBindings:
         """
@@ -477,14 +509,18 @@ class PreparedSteps:
         return template.resolve(self._lookup(step)).at(tuple(rest)).value
 
     def _early_values(
-        self, step: Step, record: OperationRecord | None, taken: ModuleSource
+        self,
+        step: Step,
+        record: OperationRecord | None,
+        taken: ModuleSource,
+        engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
         What OpenTofu needs to load the step's module. A value that cannot be had is left out: the
         engine says so where it misses it.
         """
         wanted = taken.snapshot.early_variables
-        if not wanted or self.services.engine.info.kind != "tofu":
+        if not wanted or engine.kind != "tofu":
             return {}
         text = self.recorded_text(record) if taken.inputs == "recorded" else None
         if text is None:

@@ -65,7 +65,7 @@ class AttemptFacts:
         """
         The facts for an entry written while the provider state is ``state``.
         """
-        services, root, engine = self._services, self._prepared.work_dir, self._services.engine.info
+        services, root, engine = self._services, self._prepared.work_dir, self._prepared.engine
         providers = _providers(services.workdirs.lock_file(root))
         applies = self._prepared.record is None or self._verb == "apply"
         return EntryFacts(

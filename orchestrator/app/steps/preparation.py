@@ -22,6 +22,7 @@ from orchestrator.domain.events.engine_messages import Message, PulledState
 from orchestrator.domain.events.events import PhaseStarted, StepRetried
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.last_writer import is_newer
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
@@ -40,7 +41,7 @@ from orchestrator.errors import (
     StoreUnavailable,
     Terminated,
 )
-from orchestrator.ports.engine import CallResult, CallSpec, Init, Pull, Request
+from orchestrator.ports.engine import CallResult, CallSpec, EngineInfo, Init, Pull, Request
 from orchestrator.ports.system import StopToken
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 
@@ -65,14 +66,16 @@ OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 class PreparedStep:
     """
     A step that is ready: its working directory is initialised and its newest record known.
-    ``configured`` is the provider configuration that the blueprint gives it, ``bindings`` are the
-    provider states of other targets where it has none of its own yet.
+    ``engine`` is the program as it is in its working directory; ``configured`` is the provider
+    configuration that the blueprint gives it, ``bindings`` are the provider states of other targets
+    where it has none of its own yet.
     """
 
     step: Step
     record: OperationRecord | None
     snapshot: Snapshot
     work_dir: WorkDir
+    engine: EngineInfo
     configured: Mapping[str, Resolved] = field(default_factory=dict)
     bindings: StateBindings = field(default_factory=StateBindings)
 
@@ -97,21 +100,26 @@ class ModuleSource:
         return self.configures_providers and self.snapshot.uses_provider(provider)
 
 
-def check_engine(services: Services, record: OperationRecord, *, allow_change: bool) -> None:
+def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: bool) -> str | None:
     """
-    Refused where another kind of engine wrote the target last.
+    Refused where another kind of engine wrote the target last; a warning where a newer one did.
     """
-    info = services.engine.info
-    if record.status in NOTHING_THERE:
-        return
-    if record.engine is None or record.engine.kind == info.kind or allow_change:
-        return
-    raise Refused(
-        "engine_change",
-        f"{record.target.target} was last written by {record.engine.kind} {record.engine.version}, "
-        f"this is {info.kind} {info.version}",
-        hint=f"use --engine {record.engine.kind}, or accept the change with --allow-engine-change",
-    )
+    last, target = record.engine, record.target.target
+    if record.status in NOTHING_THERE or last is None or allow_change:
+        return None
+    if last.kind != info.kind:
+        raise Refused(
+            "engine_change",
+            f"{target} was last written by {last.kind} {last.version}, this is {info.kind} "
+            f"{info.version}",
+            hint=f"use --engine {last.kind}, or accept the change with --allow-engine-change",
+        )
+    if is_newer(last.version, info.version):
+        return (
+            f"its provider state was last written by {last.kind} {last.version}, this is "
+            f"{info.version}: an older engine may not understand what it reads"
+        )
+    return None
 
 
 def snapshot_of(services: Services, step: Step, record: OperationRecord | None) -> Snapshot:
@@ -157,6 +165,7 @@ def lay_out(
     record: OperationRecord | None,
     lookup: Lookup,
     *,
+    engine: EngineInfo,
     early_values: Mapping[str, Json],
 ) -> WorkDir:
     """
@@ -179,10 +188,9 @@ def lay_out(
         early_values=early_values,
         early_digest=digest(dict(early_values), services.key) if early_values else "",
     )
-    info = services.engine.info
     target = deployment.target(step.name)
     work_dir = services.workdirs.prepare(
-        target, source.snapshot, setup, f"{info.kind} {info.version}"
+        target, source.snapshot, setup, f"{engine.kind} {engine.version}"
     )
     bound = record.provider_state if record else None
     found = (work_dir.backend_type, work_dir.location, services.workspace)
@@ -303,7 +311,7 @@ def state_encryption(services: Services, prepared: PreparedStep) -> str:
     The keyed digest of what says how the engine encrypts provider state, "" where nothing does.
     """
     told = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
-    if services.engine.info.kind != "tofu" or not any(told):
+    if prepared.engine.kind != "tofu" or not any(told):
         return ""
     return digest([*told, dict(prepared.work_dir.early_values)], services.key)
 

@@ -24,7 +24,7 @@ from orchestrator.app.steps.preparation import (
     state_encryption,
 )
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.ports.engine import CallResult, Init, Push
+from orchestrator.ports.engine import CallResult, EngineInfo, Init, Push
 from orchestrator.ports.workdir import WorkDir
 
 
@@ -36,6 +36,7 @@ class PrivateRoot:
 
     services: Services
     work_dir: WorkDir
+    engine: EngineInfo
     evidence: Path
 
     def set_state(self, state: bytes) -> None:
@@ -43,7 +44,7 @@ class PrivateRoot:
         Make a clear state that of the root; OpenTofu encrypts what is pushed.
         """
         services, work_dir = self.services, self.work_dir
-        if services.engine.info.kind != "tofu":
+        if self.engine.kind != "tofu":
             services.files.write(Path(work_dir.location), state.decode())
             return
         clear = work_dir.directory / "pushed.tfstate"
@@ -82,7 +83,7 @@ def private_root(
         result = patiently(services, prepared.step.name, "readback", attempt)
         if result.exit_code != 0:
             raise failure(result, "readback", services.stop)
-        yield PrivateRoot(services, work_dir, evidence)
+        yield PrivateRoot(services, work_dir, prepared.engine, evidence)
 
 
 def keep_state(

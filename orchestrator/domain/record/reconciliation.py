@@ -21,6 +21,7 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import inventory, tainted
 from orchestrator.domain.record.doubts import missing_from_state, vanished_doubts
 from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.record import (
     Absence,
     CheckedObject,
@@ -83,6 +84,7 @@ def reconciled(
             "resources": resources,
             "settled": (*before.settled, *settled),
             "provider_state": with_serial_of(before.provider_state, state),
+            "engine": last_writer(state, before.engine),
         }
     )
     empty = not state.objects and not state.outputs

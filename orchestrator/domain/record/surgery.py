@@ -20,6 +20,7 @@ from orchestrator.domain.record.doubts import (
 )
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
+from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.record import (
     AdoptedObject,
     Attempt,
@@ -76,6 +77,7 @@ def surgery_ended(
         "last_attempt": attempt,
         "resources": held,
         "provider_state": with_serial_of(marker.provider_state, state),
+        "engine": last_writer(state, marker.engine),
     }
     if state is not None:
         changes["adopted"] = unproven_imports(marker, before, state)
@@ -110,6 +112,7 @@ def _provider_state_now(
         "settled": (*before.settled, *settled),
         "adopted": (*before.adopted, *adopted),
         "provider_state": with_serial_of(before.provider_state, state),
+        "engine": last_writer(state, before.engine),
     }
 
 
