@@ -108,18 +108,20 @@ def attempt_text(attempt: Attempt) -> str:
 
 def counts_text(step: StepRun) -> str:
     """
-    What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing.
+    What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing. An object
+    in doubt counts as that only.
     """
+    uncertain = {item.address for item in step.in_doubt}
     numbers = (
         (step.imported, "imported"),
         (step.created, "created"),
         (step.updated, "updated"),
         (step.replaced, "replaced"),
         (step.deleted, "deleted"),
-        (step.in_doubt, "in doubt"),
-        (step.not_attempted, "not attempted"),
     )
-    counted = [f"{len(items)} {word}" for items, word in numbers if items]
+    certain = [([name for name in items if name not in uncertain], word) for items, word in numbers]
+    rest = ((step.in_doubt, "in doubt"), (step.not_attempted, "not attempted"))
+    counted = [f"{len(items)} {word}" for items, word in (*certain, *rest) if items]
     return ", ".join([*counted, *_released(step)])
 
 

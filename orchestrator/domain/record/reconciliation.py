@@ -231,10 +231,13 @@ def unconfirmed_reason(
 
 def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     """
-    What is not confirmed gone, in a few words.
+    What is not confirmed gone, in a few words: each object with its own reason.
     """
-    names = ", ".join(doubt.address for doubt in doubts)
-    return f"not confirmed gone: {names} ({doubts[0].why})"
+    by_reason: dict[str, list[str]] = {}
+    for doubt in doubts:
+        by_reason.setdefault(doubt.why, []).append(doubt.address)
+    told = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+    return f"not confirmed gone: {told}"
 
 
 def confirmed(
