@@ -175,7 +175,7 @@ def open_services(
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
     from orchestrator.engine.plugin_cache import plugin_cache
-    from orchestrator.engine.process.environment import child_environment
+    from orchestrator.engine.process.environment import child_environment, environment_secrets
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.engine.terraform import TerraformEngine
     from orchestrator.engine.versions import check_accepted
@@ -190,10 +190,18 @@ def open_services(
         project.environ, allow=settings.allow_environment, gogc=settings.gogc
     )
     info = choose_engine(project, engine, deployment)
+    processes = SystemProcesses()
+    program = TerraformEngine(
+        info,
+        environment=environment,
+        processes=processes,
+        plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
+    )
     if check_module_versions:
-        check_accepted(info, deployment)
+        check_accepted(program.info_in, deployment)
     store = _open_store(project, deployment.operations, _say)
-    processes, clock, masker = SystemProcesses(), SystemClock(), Masker(deployment.secrets())
+    clock = SystemClock()
+    masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
     try:
         services = Services(
             store=store,
@@ -203,12 +211,7 @@ def open_services(
             clock=clock,
             ids=RandomIds(),
             sink=RedactingSink(sink, masker),
-            engine=TerraformEngine(
-                info,
-                environment=environment,
-                processes=processes,
-                plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
-            ),
+            engine=program,
             work=project.own_dir / "work",
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock, environment),

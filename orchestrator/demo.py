@@ -128,6 +128,8 @@ def _story(stage: Stage) -> None:
         f"project of their own: {stage.root}"
     )
     stage.run("graph", BLUEPRINT, expect=0)
+    tell.say("Terraform or OpenTofu does the work: whichever is there.")
+    stage.engine_info(expect=0)
 
     stage.chapter("The apply fails after the server was created")
     tell.say("bootstrap_fails=true lets the third step fail half-way.")
@@ -206,6 +208,12 @@ class Stage:
         ``orchestrator apply``.
         """
         self.run("apply", BLUEPRINT, "--yes", *arguments, *self._engine, expect=expect)
+
+    def engine_info(self, *, expect: int) -> None:
+        """
+        ``orchestrator engine info``.
+        """
+        self.run("engine", "info", BLUEPRINT, *self._engine, expect=expect)
 
     def destroy(self, *, expect: int) -> None:
         """

@@ -22,7 +22,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, NoReturn
 
-VERSION = "1.12.6"
+VERSION = os.environ.get("TOFU_VERSION", "1.12.6")
 PROVIDERS = {"thing_object": 'provider["registry.opentofu.org/hashicorp/thing"]'}
 BUILT_IN = 'provider["terraform.io/builtin/terraform"]'
 ENCRYPTED = (

@@ -116,10 +116,15 @@ class Session:
 
     def result(self, step: str) -> StepRun:
         """
-        What is known of a step of this run.
+        What is known of a step of this run, or of the module of a hook of one: that joins the steps
+        when it is first asked for.
         """
         with self._lock:
-            return next(row for row in self.run.steps if row.step == step)
+            found = next((row for row in self.run.steps if row.step == step), None)
+            if found is None:
+                found = _pending_row(self.deployment, step)
+                self.run = self.run.model_copy(update={"steps": (*self.run.steps, found)})
+            return found
 
     def report(self, row: StepRun) -> None:
         """
@@ -385,13 +390,14 @@ def open_session(
         engine=EngineRef(kind=info.kind, version=info.version),
         skipped_preflight=skipped_preflight,
         started_at=now,
-        steps=tuple(
-            StepRun(step=step, target=str(deployment.target(step)), status=StepStatus.PENDING)
-            for step in steps
-        ),
+        steps=tuple(_pending_row(deployment, step) for step in steps),
     )
     services.files.write_run(redacted(run, services.masker))
     return Session(services, deployment, run)
+
+
+def _pending_row(deployment: Deployment, step: str) -> StepRun:
+    return StepRun(step=step, target=str(deployment.target(step)), status=StepStatus.PENDING)
 
 
 def claim_message(services: Services, held: Claim) -> tuple[str, str]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 
@@ -40,15 +41,20 @@ def command(
     """
     from orchestrator import composition
     from orchestrator.app.commands.recover import recover
-    from orchestrator.loading.summary import load_summary
+    from orchestrator.app.inspection.listed_targets import select_targets
+    from orchestrator.loading.remaining import remaining_summary
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.recovery import recovery_text
 
     project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = load_summary(project, BlueprintSelection(blueprint, environment))
-    selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
+    outline = remaining_summary(
+        project,
+        BlueprintSelection(blueprint, environment),
+        partial(composition.open_store, project),
+    )
     with composition.open_read_context(project, outline.operations) as reader:
+        selected = select_targets(outline, reader.records(outline), steps, exclude)
         document = recover(
             reader, outline, selected, now=shown.now, settle=project.settings.settle_seconds
         )

@@ -57,9 +57,10 @@ def command(
     from orchestrator import composition
     from orchestrator.app.commands.status import status_of, status_of_all
     from orchestrator.app.inspection.expectation import check_expectation
+    from orchestrator.app.inspection.listed_targets import select_targets
     from orchestrator.errors import Usage
     from orchestrator.loading.catalog import all_summaries
-    from orchestrator.loading.summary import load_summary
+    from orchestrator.loading.remaining import remaining_summary
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
 
@@ -84,9 +85,13 @@ def command(
             graph = graphs.get((document.blueprint, document.environment))
             check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
         return 0
-    outline = load_summary(project, BlueprintSelection(blueprint, environment))
-    selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
+    outline = remaining_summary(
+        project,
+        BlueprintSelection(blueprint, environment),
+        partial(composition.open_store, project),
+    )
     with composition.open_read_context(project, outline.operations) as reader:
+        selected = select_targets(outline, reader.records(outline), steps, exclude)
         document = status_of(reader, outline, selected)
         if expect is not None:
             reader.check_not_gone_back()

@@ -15,10 +15,12 @@ them, and what looks like a secret by its shape. What it cannot do:
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
+import string
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from orchestrator.domain.text import Json
 
@@ -26,6 +28,7 @@ MARK = "(sensitive)"
 
 SHORTEST = 4  # characters of a text, digits of a number
 _SHORTEST_WITHIN_BASE64 = 6
+_BASE64_SIGNS = frozenset(string.ascii_letters + string.digits + "+/-_")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 _STRUCTURE = re.compile(r'\s*[\[{"]')
@@ -62,12 +65,16 @@ _SHAPES = tuple(
         ),
         ("sig=", r"(?P<keep>[?&]sig=)[A-Za-z0-9%/+=_-]{16,}"),
         (
-            "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat-",
-            r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}"
-            r"|glpat-[A-Za-z0-9_-]{20,})",
+            "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+            r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
         ),
-        ("xox", r"\bxox[abeprs]-[A-Za-z0-9-]{10,}"),
-        ("hvs. hvb.", r"\bhv[sb]\.[A-Za-z0-9_-]{24,}"),
+        ("glpat- gldt- glrt- glcbt- glptt- glft-", r"\bgl(?:pat|dt|rt|cbt|ptt|ft)-[\w.-]{20,}"),
+        ("xox xapp-", r"\b(?:xox[abeprs]|xapp)-[A-Za-z0-9-]{10,}"),
+        ("hvs. hvb. hvr.", r"\bhv[sbr]\.[A-Za-z0-9_-]{24,}"),
+        ("sk_live_ rk_live_", r"\b[sr]k_live_[A-Za-z0-9]{16,}"),
+        ("npm_", r"\bnpm_[A-Za-z0-9]{36}"),
+        ("SG.", r"\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+        ("AGE-SECRET-KEY-", r"\bAGE-SECRET-KEY-1[A-Z0-9]{58}"),
         ("eyJ", r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     )
 )
@@ -86,6 +93,7 @@ class Masker:
     def __init__(self, secrets: Iterable[Json] = ()) -> None:
         self._lock = threading.Lock()
         self._texts: set[str] = set()
+        self._within_base64: set[str] = set()
         self._numbers: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         for value in secrets:
@@ -97,11 +105,14 @@ class Masker:
         of objects are not.
         """
         texts, numbers = _leaves(value)
-        forms = {form for text in texts for part in _parts(text) for form in _forms(part)}
+        parts = {part for text in texts for part in _parts(text)}
+        forms = {form for part in parts for form in _forms(part)}
+        pieces = {piece for part in parts for piece in _base64(_data(part))}
         with self._lock:
             if forms <= self._texts and numbers <= self._numbers:
                 return
             self._texts |= forms
+            self._within_base64 |= pieces
             self._numbers |= numbers
             self._pattern = None
 
@@ -111,7 +122,7 @@ class Masker:
         """
         pattern = self._pattern or self._compiled()
         pieces, end = [], 0
-        for first, last in _spans(pattern, text):
+        for first, last in _spans(pattern, self._within_base64, text):
             pieces += [text[end:first], MARK]
             end = last
         masked = "".join([*pieces, text[end:]])
@@ -151,9 +162,12 @@ class Masker:
             return self._pattern
 
 
-def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+def _spans(
+    pattern: re.Pattern[str], within_base64: Collection[str], text: str
+) -> list[tuple[int, int]]:
     """
-    The stretches to replace, in order; values that overlap give one stretch, marks none.
+    The stretches to replace, in order; values that overlap give one stretch, marks none. The signs
+    beside a piece of base64 hold some bits of the value, too.
     """
     spans: list[tuple[int, int]] = []
     marked = 0
@@ -162,6 +176,9 @@ def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
         if match[1] == MARK:
             marked = last
         elif first >= marked:
+            if match[1] in within_base64:
+                first -= text[first - 1 : first] in _BASE64_SIGNS
+                last += text[last : last + 1] in _BASE64_SIGNS
             if spans and first < spans[-1][1]:
                 first, before = spans.pop()
                 last = max(last, before)
@@ -247,9 +264,13 @@ def _forms(text: str) -> set[str]:
     A text in all the encodings it is looked for: also JSON in JSON, as engines print what
     providers and ``jsonencode`` give them.
     """
-    data = text.encode("utf-8", "surrogatepass")
-    once = {text, _hcl(text), *_json(text), *_percent(data), *_base64(data)}
+    data = _data(text)
+    once = {text, _hcl(text), *_quoted(text), *_json(text), *_percent(data), *_base64(data)}
     return once.union(*map(_json, once))
+
+
+def _data(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _json(text: str) -> set[str]:
@@ -278,6 +299,21 @@ def _hcl(text: str) -> str:
     ):  # fmt: skip
         text = text.replace(character, escaped)
     return text
+
+
+def _quoted(text: str) -> set[str]:
+    """
+    As it stands in HTML, by Python's and Go's way, within single quotes of a shell, and as Python
+    shows it.
+    """
+    python = html.escape(text)
+    return {
+        python,
+        html.escape(text, quote=False),
+        python.replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+        text.replace("'", "'\"'\"'"),
+        repr(text)[1:-1],
+    }
 
 
 def _percent(data: bytes) -> set[str]:

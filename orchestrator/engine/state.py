@@ -50,9 +50,20 @@ def parse_state(raw: bytes) -> PulledState:
                 for instance in resource["instances"]
             ),
             raw=raw,
+            engine_version=data.get("terraform_version"),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a provider state: {exc!r}") from exc
+
+
+def is_encrypted(raw: bytes) -> bool:
+    """
+    Whether OpenTofu has encrypted the stored state in ``raw``.
+    """
+    try:
+        return "encrypted_data" in _document(raw)
+    except (ValueError, TypeError):
+        return False
 
 
 def _document(raw: bytes) -> Any:

@@ -44,8 +44,10 @@ from orchestrator.engine.process.wrapper import (
     providers_left,
     session_members,
 )
+from orchestrator.engine.program import ask, varies
 from orchestrator.engine.state import (
     emptied_state,
+    is_encrypted,
     isolated_state,
     local_state,
     parse_state,
@@ -91,6 +93,7 @@ class TerraformEngine:
         plugin_cache: PluginCache | None = None,
     ) -> None:
         self._plugin_cache = plugin_cache
+        self._told: dict[Path, EngineInfo] = {}
         self._info = info
         self._environment = dict(environment)
         self._processes = processes or SystemProcesses()
@@ -101,6 +104,18 @@ class TerraformEngine:
         The program in use.
         """
         return self._info
+
+    def info_in(self, directory: Path) -> EngineInfo:
+        """
+        The same as it is in a directory: there a version manager may choose another engine.
+        """
+        *launcher, program = self._info.program
+        if launcher or not directory.is_dir() or not varies(Path(program), directory):
+            return self._info
+        if directory not in self._told:
+            kind, version = ask(self._info.program, self._environment, directory)
+            self._told[directory] = replace(self._info, kind=kind, version=version)
+        return self._told[directory]
 
     def call(
         self,
@@ -232,9 +247,15 @@ class TerraformEngine:
         except (OSError, ValueError) as exc:
             raise EngineFailed(
                 "surgery",
-                f"{file} is no provider state: {exc}",
-                hint="look at it; --dismiss-errored-state REASON puts it aside",
+                f"{file} is no provider state that can be read: {exc}",
+                hint="look at it: it may be all that is known of the objects",
             ) from exc
+
+    def is_encrypted(self, state: bytes) -> bool:
+        """
+        Whether a stored provider state is encrypted: only the engine reads it, with its key.
+        """
+        return is_encrypted(state)
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """
@@ -290,7 +311,8 @@ class TerraformEngine:
         if isinstance(request, Program):
             vector[0] = _found(vector[0], spec.directory, environment)
         elif spec.early_values:
-            vector = with_early_variables(self._info, vector, files.early_variables.absolute())
+            info = self.info_in(spec.directory)
+            vector = with_early_variables(info, vector, files.early_variables.absolute())
         try:
             if spec.early_values:
                 files.write_early_variables(spec.early_values)

@@ -5,7 +5,8 @@ Version constraints as Terraform reads them, and the check of an engine against 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import Constraint, Deployment
 from orchestrator.errors import Invalid, Problem
@@ -23,34 +24,40 @@ class BadConstraint(ValueError):
     """
 
 
-def check_accepted(info: EngineInfo, deployment: Deployment) -> None:
+def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment) -> None:
     """
-    Invalid, with all problems, where the blueprint or a module does not accept the engine.
+    Invalid, with all problems, where the blueprint or a module does not accept the engine;
+    ``info_in`` tells which one that is in a directory.
     """
-    problems = [
-        Problem(
-            f"module {step.module_ref} of step {step.name} has .tofu files, and was read as "
-            f"{step.module.read_for} reads it; the engine is {info.kind} {info.version}",
-            hint=f"say `engine: {{kind: {info.kind}}}` in the blueprint, or --engine {info.kind}",
-        )
-        for step in deployment.steps_and_hooks().values()
-        if step.module.read_for not in (None, info.kind)
-    ]
-    wanted = []
-    if deployment.engine.version is not None:
-        wanted.append((f"blueprint {deployment.blueprint}", deployment.engine.version))
+    problems: dict[Problem, None] = {}
     for step in deployment.steps_and_hooks().values():
-        for constraint in step.module.required_versions:
-            if (
-                info.kind == "tofu"
-                and constraint.until
-                and satisfies(info.version, f">= {constraint.until}")
-            ):
-                continue
-            wanted.append((f"module {step.module_ref} of step {step.name}", constraint))
-    problems += check_versions(info, wanted)
+        info = info_in(Path(step.module.directory))
+        if step.module.read_for not in (None, info.kind):
+            message = (
+                f"module {step.module_ref} of step {step.name} has .tofu files, and was read as "
+                f"{step.module.read_for} reads it; the engine is {info.kind} {info.version}"
+            )
+            hint = f"say `engine: {{kind: {info.kind}}}` in the blueprint, or --engine {info.kind}"
+            problems[Problem(message, hint=hint)] = None
+        owner = f"module {step.module_ref} of step {step.name}"
+        wanted = [
+            (owner, constraint)
+            for constraint in step.module.required_versions
+            if not _is_over(info, constraint)
+        ]
+        if deployment.engine.version is not None:
+            wanted.insert(0, (f"blueprint {deployment.blueprint}", deployment.engine.version))
+        problems |= dict.fromkeys(check_versions(info, wanted))
     if problems:
-        raise Invalid(problems)
+        raise Invalid(list(problems))
+
+
+def _is_over(info: EngineInfo, constraint: Constraint) -> bool:
+    """
+    Whether the engine is too new to heed the constraint.
+    """
+    until = constraint.until if info.kind == "tofu" else None
+    return until is not None and satisfies(info.version, f">= {until}")
 
 
 def check_versions(

@@ -6,6 +6,8 @@ where that cannot be told exactly, more is named than is there.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -21,6 +23,7 @@ from orchestrator.domain.blueprint.blueprint import (
     ProviderDependencies,
     Variable,
 )
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.configuration import Configuration, read_configuration
 from orchestrator.loading.hcl import Attribute, Block, QuotedString
@@ -83,7 +86,7 @@ def read_module(
         protected=tuple(tree.protected(root, "")),
         read_for=engine if tree.is_for_one_engine() else None,
         early_variables=tuple(sorted(tree.early_variables(root))),
-        encrypted=any(b.type == "encryption" for b in configuration.evaluated_early) or None,
+        encryption=_encryption(configuration),
     )
 
 
@@ -335,6 +338,20 @@ def _only(block: Block, attributes: Collection[str]) -> Block:
     """
     kept = {name: item for name, item in block.attributes.items() if name in attributes}
     return Block(block.type, block.labels, block.at, kept)
+
+
+def _encryption(configuration: Configuration) -> str | None:
+    """
+    A digest of how the module has its state encrypted; the same wherever the blocks stand.
+    """
+    blocks = [b for b in configuration.evaluated_early if b.type == "encryption"]
+    text = json.dumps([_content(block) for block in blocks])
+    return hashlib.sha256(text.encode()).hexdigest() if blocks else None
+
+
+def _content(block: Block) -> Json:
+    given = {name: item.text for name, item in block.attributes.items()}
+    return [block.type, block.labels, given, [_content(inner) for inner in block.blocks]]
 
 
 def _join(shown: str, source: str) -> str:

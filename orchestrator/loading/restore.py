@@ -252,6 +252,17 @@ def deployment_with_orphans(
 def _remaining_deployment(
     project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
 ) -> Deployment:
+    gone = gone_deployment(project, selection, open_store)
+    return gone or load_deployment(project, selection, InputPolicy.AVAILABLE)
+
+
+def gone_deployment(
+    project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
+) -> Deployment | None:
+    """
+    What records tell of a blueprint or an environment that is gone, without steps; None where it is
+    there, or where nothing is recorded: then loading it says what is wrong.
+    """
     try:
         project_files(project).find(selection.blueprint, directory=project.directory)
     except Invalid:
@@ -264,14 +275,15 @@ def _remaining_deployment(
                 _check_file_gone(project, gone)
                 return replace(gone, operations=location)
         raise
+    if selection.environment is None:
+        return None
     declared = environment_names(project, selection.blueprint)
-    if selection.environment is None or selection.environment in declared:
-        return load_deployment(project, selection, InputPolicy.AVAILABLE)
+    if selection.environment in declared:
+        return None
     summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
     with open_store(summary.operations) as store:
         if not store.records(summary.blueprint, selection.environment):
-            # Loading says what is wrong with the name.
-            return load_deployment(project, selection, InputPolicy.AVAILABLE)
+            return None
     return without_steps(
         project.settings.project,
         summary.blueprint,

@@ -224,6 +224,11 @@ class Engine(Protocol):
     @property
     def info(self) -> EngineInfo: ...
 
+    def info_in(self, directory: Path) -> EngineInfo:
+        """
+        The program as it is in a directory: there a version manager may choose another engine.
+        """
+
     def call(
         self,
         request: Request,
@@ -263,6 +268,11 @@ class Engine(Protocol):
     def state_in_file(self, file: Path) -> PulledState:
         """
         The state in a file that an engine left; EngineFailed(phase="surgery") where it is none.
+        """
+
+    def is_encrypted(self, state: bytes) -> bool:
+        """
+        Whether a stored provider state is encrypted: only the engine reads it, with its key.
         """
 
     def state_in_plan(self, plan: Path) -> PulledState | None:

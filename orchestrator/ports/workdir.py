@@ -28,7 +28,7 @@ class Snapshot:
 
     ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
     ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
-    tells that the module brings a lock file of its own. ``early_variables`` and ``encrypted`` are
+    tells that the module brings a lock file of its own. ``early_variables`` and ``encryption`` are
     those of the module.
     """
 
@@ -43,7 +43,7 @@ class Snapshot:
     provider_reach: Mapping[str, ProviderDependencies] | None = None
     protected: tuple[ProtectedResource, ...] = ()
     early_variables: tuple[str, ...] = ()
-    encrypted: bool = False
+    encryption: str = ""
 
     def uses_provider(self, provider: str) -> bool:
         """
@@ -229,12 +229,10 @@ class WorkDirs(Protocol):
         killed process left of them goes when the directory is prepared again.
         """
 
-    def scratch_copy(
-        self, root: WorkDir, place: Path, *, state: bytes, extra: Mapping[str, str]
-    ) -> WorkDir:
+    def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
-        The configuration of ``root`` in the directory ``place``, on a local copy of ``state`` (none
-        where it is empty): what is asked there changes neither ``root`` nor its provider state.
+        The configuration of ``root`` in the directory ``place``, on a local provider state that is
+        not there yet: what is asked there changes neither ``root`` nor its provider state.
 
         ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
         """

@@ -4,7 +4,7 @@ The words all views share: actions, times, durations, counts, exit codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from orchestrator.domain.record.record import Action, Lineage, PlannedAction, Retention
@@ -162,6 +162,13 @@ def planned(actions: Iterable[PlannedAction]) -> str:
     words = {"noop": "move"}  # nothing but the address of such an object changes
     counted = (f"{numbers[action]} to {words.get(action, action)}" for action in order)
     return ", ".join(counted) or "no changes"
+
+
+def selection_text(selected: Sequence[str]) -> str:
+    """
+    What stands before a blueprint's name where only some of its steps are meant: "a, b of ".
+    """
+    return f"{', '.join(selected)} of " if selected else ""
 
 
 def lineage_text(lineage: Lineage) -> str:

@@ -6,7 +6,7 @@ A step that did not run is pending or skipped; it is never called failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
@@ -56,6 +56,7 @@ _CODES = {
     "unapplied": "taken over, not applied yet",
     "targeted": "applied in part, as it was asked for",
     "errored_state": "the provider state could not be saved",
+    "state_put_aside": "the provider state that was not saved has been put aside",
     "state_unreadable": "the provider state could not be read afterwards",
     "not_started": "the engine could not be started",
     "never_started": "the engine was never started",
@@ -107,18 +108,20 @@ def attempt_text(attempt: Attempt) -> str:
 
 def counts_text(step: StepRun) -> str:
     """
-    What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing.
+    What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing. An object
+    in doubt counts as that only.
     """
+    uncertain = {item.address for item in step.in_doubt}
     numbers = (
         (step.imported, "imported"),
         (step.created, "created"),
         (step.updated, "updated"),
         (step.replaced, "replaced"),
         (step.deleted, "deleted"),
-        (step.in_doubt, "in doubt"),
-        (step.not_attempted, "not attempted"),
     )
-    counted = [f"{len(items)} {word}" for items, word in numbers if items]
+    certain = [([name for name in items if name not in uncertain], word) for items, word in numbers]
+    rest = ((step.in_doubt, "in doubt"), (step.not_attempted, "not attempted"))
+    counted = [f"{len(items)} {word}" for items, word in (*certain, *rest) if items]
     return ", ".join([*counted, *_released(step)])
 
 
@@ -176,21 +179,30 @@ def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:
     return _join("not run", f"waits for {', '.join(blocked_by)}" if blocked_by else "", reason)
 
 
-def steps_table(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] = ()) -> None:
+def steps_table(
+    page: Page,
+    steps: Iterable[StepRun],
+    alive: Iterable[LiveObjects] = (),
+    recorded: Mapping[str, StepStatus] | None = None,
+) -> None:
     """
-    Add one row per step: name, status, story, and how many objects of it are alive.
+    Add one row per step: name, status, story, and how many objects of it are alive. Of one that did
+    not run the story is what is ``recorded``.
     """
     numbers = {item.step: len(item.objects) for item in alive}
+    known = recorded or {}
     rows: list[list[Part]] = []
     for step in steps:
         living = numbers.get(step.step, 0)
         tail = f"; {living} alive" if living else ""
+        if step.status is StepStatus.PENDING and step.step in known:
+            tail = f"; {known[step.step]} as before{tail}"
         style = STATUS_STYLE[step.status]
         rows.append([(step.step, "bold"), (step.status, style), f"{outcome_text(step)}{tail}"])
     page.table(rows, indent=2)
 
 
-def failures(page: Page, steps: Iterable[StepRun]) -> None:
+def failures(page: Page, steps: Iterable[StepRun], *, heading: str = "What went wrong") -> None:
     """
     Add what failed and why, each diagnostic once, in the engine's own words, and what to do first.
     """
@@ -200,7 +212,7 @@ def failures(page: Page, steps: Iterable[StepRun]) -> None:
     if not failed:
         return
     page.gap()
-    page.line(("What went wrong", "bold"))
+    page.line((heading, "bold"))
     for step in failed:
         fault = step.error
         head = fault_text(fault) if fault else step.last_error or "no reason known"
@@ -270,7 +282,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             ("deleted", step.deleted),
             ("not attempted", step.not_attempted),
             ("alive", own.objects if own else ()),
-            ("not found", own.missing if own else ()),
+            ("recorded", own.missing if own else ()),
         ):
             certain = [name for name in items if name not in uncertain]
             if certain:
@@ -319,6 +331,9 @@ def readback_texts(readback: Readback | None) -> list[str]:
             if values:
                 told = ", ".join(f"{name}={value}" for name, value in values.items())
                 lines.append(f"{label}: {told}")
+        if look.declare:
+            lines.append(f"or add to the step in {look.file}, and reconcile:")
+            lines += [f"  {line}" for line in look.declare]
     return lines
 
 

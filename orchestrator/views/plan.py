@@ -113,7 +113,8 @@ def plan_summary(document: PlanDocument) -> str:
     tail += f"; {count(failed, 'step')} could not be planned" if failed else ""
     head = planned(total)
     if document.changes and not total:
-        head = "only outputs change"
+        outputs = any(step.outputs for step in document.steps)
+        head = "only outputs change" if outputs else "only provider state changes"
     return head + tail
 
 

@@ -15,8 +15,16 @@ from orchestrator.domain.documents.recovery import (
 from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Situation
-from orchestrator.views.formats import DOING, STATUS_STYLE, SYMBOLS, duration, moment, utc
-from orchestrator.views.outcome import attempt_text, doubt_text, fault_text, readback_texts
+from orchestrator.views.formats import (
+    DOING,
+    STATUS_STYLE,
+    SYMBOLS,
+    duration,
+    moment,
+    selection_text,
+    utc,
+)
+from orchestrator.views.outcome import attempt_text, fault_text, readback_texts
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import next_commands
 
@@ -47,6 +55,7 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
     _head(page, document)
     names = max((len(step.step) for step in document.steps), default=0)
     detailed = True
+    first = next((step.step for step in document.steps if step.recommended), None)
     for step in document.steps:
         quiet = not paper.verbose and _quiet(step)
         if detailed or not quiet:
@@ -64,7 +73,7 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
                 [[(f"{label:<{_LABEL}}", style), text] for label, style, text in _facts(step)],
                 indent=4,
             )
-            _actions(page, step)
+            _actions(page, step, marked=step.step == first)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
@@ -77,15 +86,27 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
 def _head(page: Page, document: RecoveryDocument) -> None:
     verdict = document.verdict
     text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
+    doubts = sum(len(step.evidence.in_doubt) for step in document.steps)
+    place = f"{document.blueprint}/{document.environment}"
     page.line(
-        (f"{document.blueprint}/{document.environment}: ", "bold"),
+        (f"{selection_text(document.selected)}{place}: ", "bold"),
         (text, STATUS_STYLE[verdict]),
+        f", {doubts} in doubt" if doubts else "",
         f"  project {document.project}",
     )
+    if not any(_may_roll_back(step) for step in document.steps):
+        return
     if document.last_verified_run:
         page.line(f"last verified run: {document.last_verified_run}")
-    if document.manual_gap and verdict is not Verdict.OK:
+    if document.manual_gap:
         page.line(("gap", "warn"), f": {document.manual_gap.message}", hang=5)
+
+
+def _may_roll_back(step: RecoveryStep) -> bool:
+    """
+    Whether a person may want to go back to what was there before.
+    """
+    return step.status in (StepStatus.ERROR, StepStatus.RUNNING)
 
 
 def _quiet(step: RecoveryStep) -> bool:
@@ -163,11 +184,6 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "spooled", "bad", "its outcome waits on disk to be recorded"
     for late in found.late:
         yield "late", "warn", f"run {late.run_id} ended `{late.status}` too late: {late.file}"
-    for root in found.action_roots:
-        made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
-        yield "module", "dim", f"{root.target}: {root.condition or root.status}{made}"
-        for left in root.in_doubt:
-            yield "in doubt", "bad", doubt_text(left)
     if found.retained:
         kept = found.retained
         yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"
@@ -193,15 +209,16 @@ def _flight(item: InFlight) -> str:
     return f"{SYMBOLS[item.action]} {item.address}, {DOING[item.action]} {since}"
 
 
-def _actions(page: Page, step: RecoveryStep) -> None:
+def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     """
-    Add what can be done, the recommended action first, then what cannot and why.
+    Add what can be done, the recommended action first, then what cannot and why. The one to begin
+    with is ``marked``: there is one on a page.
     """
     offered = [action for action in step.actions if action.available]
     for action in sorted(offered, key=lambda item: item.action != step.recommended):
         best = action.action == step.recommended
         page.line(
-            ("  > " if best else "    ", "good"),
+            ("  > " if best and marked else "    ", "good"),
             (f"{action.action:<{_LABEL}}  ", "good" if best else "bold"),
             action.reason.message,
             hang=_LABEL + 6,

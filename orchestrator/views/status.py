@@ -19,6 +19,7 @@ from orchestrator.views.formats import (
     lineage_text,
     moment,
     retained_text,
+    selection_text,
     utc,
 )
 from orchestrator.views.outcome import (
@@ -27,6 +28,7 @@ from orchestrator.views.outcome import (
     doubt_text,
     hook_text,
     readback_texts,
+    shortened_list,
 )
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import next_commands
@@ -50,13 +52,19 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     page.gap()
     names = max((len(step.step) for step in document.steps), default=0)
     words = max((len(_shown(step)[0]) for step in document.steps), default=0)
+    orphans = [step for step in document.steps if step.target in document.orphaned]
     for step in document.steps:
-        _step(page, step, names=names, words=words)
+        if step not in orphans:
+            _step(page, step, names=names, words=words)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
+        told = {step.target for step in orphans}
         for target in document.orphaned:
-            page.line(target, indent=2)
+            if target not in told:
+                page.line(target, indent=2)
+        for step in orphans:
+            _step(page, step, names=names, words=words)
     next_commands(page, document.next)
     return page.render()
 
@@ -101,15 +109,18 @@ def _verdict(page: Page, document: StatusDocument) -> None:
     verdict = document.verdict
     text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
     page.line(
-        (f"{target}: ", "bold"),
+        (f"{selection_text(document.selected)}{target}: ", "bold"),
         (text, STATUS_STYLE[verdict]),
         f"  ({_counts(document.steps)})  project {document.project}",
     )
 
 
 def _counts(steps: Iterable[StepState]) -> str:
+    steps = list(steps)
     numbers = Counter(step.status for step in steps)
-    return ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+    counts = [f"{numbers[status]} {status}" for status in StepStatus if numbers[status]]
+    doubts = sum(len(step.in_doubt) for step in steps)
+    return ", ".join([*counts, f"{doubts} in doubt"] if doubts else counts)
 
 
 def _unwell(step: StepState) -> bool:
@@ -177,6 +188,8 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
         rows.append((("overdue", "bad"), said))
     if step.lineage:
         rows.append((("by", "dim"), lineage_text(step.lineage)))
+    if step.objects:
+        rows.append((("alive", "dim"), shortened_list(step.objects)))
     rows += _actions(step, page)
     rows += _outputs(step, page)
     if step.directory:
@@ -186,17 +199,12 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
 
 def _actions(step: StepState, page: Page) -> list[Row]:
     """
-    What was undone, or done before a destroy, and what the modules of that have left.
+    What was undone, or done before a destroy.
     """
     rows: list[Row] = []
     for label, run in (("compensate", step.compensation), ("before", step.before_destroy)):
         if run is not None:
             rows.append(((label, ACTION_VERDICT[run.verdict]), hook_text(run, page.paper.now)))
-    for root in step.action_roots:
-        how = _CONDITIONS[root.condition][2] if root.condition is not None else root.status
-        made = f"; alive: {', '.join(root.objects)}" if root.objects else ""
-        rows.append((("made", "dim"), f"{root.target}: {how}{made}"))
-        rows += [(("in doubt", "bad"), doubt_text(item)) for item in root.in_doubt]
     return rows
 
 

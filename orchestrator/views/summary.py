@@ -4,12 +4,14 @@ The end of a run for a person: what stands, what went wrong, what is alive, what
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import StepStatus
+from orchestrator.errors import EngineFailed
 from orchestrator.views.formats import duration, exit_meaning
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table
 from orchestrator.views.page import Page
@@ -28,19 +30,26 @@ def run_summary(
     page.rule()
     page.line(
         (f"{event.command} {target}: ", "bold"),
-        (f"exit {event.exit_code}, {exit_meaning(event.exit_code)}", style),
+        (f"exit {event.exit_code}, {_ending(event)}", style),
         f" ({duration(event.seconds)})",
     )
     numbers = Counter(step.status for step in event.steps)
     counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
-    facts = [event.verdict.replace("_", " "), counts, alive_total(event.alive)]
+    doubts = sum(len(item.in_doubt) for item in event.alive)
+    facts = [
+        event.verdict.replace("_", " "),
+        counts,
+        _others(event),
+        f"{doubts} in doubt" if doubts else "",
+        alive_total(event.alive),
+    ]
     page.line(f"verdict: {'; '.join(fact for fact in facts if fact)}")
     for note in alarms:
         page.gap()
         alarm(page, note)
     page.gap()
-    steps_table(page, event.steps, event.alive)
-    failures(page, event.steps)
+    steps_table(page, event.steps, event.alive, event.recorded)
+    failures(page, event.steps, heading="What went wrong" if event.exit_code else "Still open")
     objects(page, event.steps, event.alive)
     if event.error and not _is_shown(event):
         page.gap()
@@ -52,6 +61,33 @@ def run_summary(
     if event.directory:
         page.gap()
         page.line(("Evidence", "bold"), f": {event.directory}")
+
+
+def _ending(event: RunFinished) -> str:
+    """
+    What the exit code means for this run, in a few words.
+    """
+    failed = [step for step in event.steps if step.status is StepStatus.ERROR]
+    match event.exit_code:
+        case 0 if failed:
+            return "done; what failed before is still to be applied"
+        case 0:
+            return "done"
+        case EngineFailed.exit_code if all(step.sequence is None for step in failed):
+            return "engine failed"  # in init or plan: nothing is recorded
+        case code:
+            return re.split(r": |; ", exit_meaning(code))[0]
+
+
+def _others(event: RunFinished) -> str:
+    """
+    The steps that are not well and were not part of the run: the verdict counts them, too.
+    """
+    own = {step.step for step in event.steps}
+    unwell = (StepStatus.ERROR, StepStatus.RUNNING)
+    found = [f"{step} {status}" for step, status in event.recorded.items() if status in unwell]
+    listed = [said for said in found if said.split()[0] not in own]
+    return f"not in this run: {', '.join(listed)}" if listed else ""
 
 
 def next_commands(page: Page, items: Iterable[NextCommand]) -> None:

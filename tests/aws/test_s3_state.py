@@ -6,6 +6,8 @@ id, where it is ours and nothing of ours is alive.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -35,8 +37,15 @@ BLUEPRINT = """
         use_lockfile: true
         use_path_style: true
     steps:
-      web: {{module: ../modules/server, inputs: {{name: web, size: {size}}}}}
+      web:
+        module: ../modules/server
+        inputs: {{name: web, size: {size}, tags: {{orchestrator: "${{target.id}}"}}}}
+        {search}
 """
+SEARCH = (
+    "search: {fakecloud_server.this: {data: fakecloud_servers, "
+    'arguments: {tags: {orchestrator: "${target.id}"}}, ids: ids}}'
+)
 
 
 class Story:
@@ -87,11 +96,33 @@ class Story:
         self.cloud.wait_for_call("update", "web")
         return tool
 
-    def write(self, size: str) -> None:
+    def write(self, size: str, search: str = "") -> None:
         """
         Want the server in this size.
         """
-        self.project.write("blueprints/one.yaml", BLUEPRINT.format(size=size))
+        text = BLUEPRINT.format(size=size, search=search)
+        self.project.write("blueprints/one.yaml", text)
+
+    def kill_in_create(self) -> None:
+        """
+        Kill the tool and its engine while the server is made; the provider makes it all the same.
+        """
+        self.cloud.arm("create", "web", "hang_after")
+        tool = self.project.start("apply", "one", "--yes")
+        self.cloud.wait_for_call("create", "web")
+        kill_with_engine(self.project, tool, "apply")
+
+    def follow(self, screen: Ended) -> Ended:
+        """
+        Run the command that a screen recommends first: `recover` marks it, others list it first.
+        """
+        marked = re.search(r"^  > .*?(orchestrator [^\n]+)", screen.out, re.MULTILINE | re.DOTALL)
+        listed = re.search(r"^Next\n  (orchestrator [^\n]+)", screen.out, re.MULTILINE)
+        found = marked or listed
+        assert found, screen.said
+        words = shlex.split(found[1].replace("WHY", "'its runner was killed'"))[1:]
+        yes = ["--yes"] if "reconcile" in words else []
+        return self.project.run(*words, *yes)
 
     def unlock(self, lock_id: str) -> Ended:
         """
@@ -273,3 +304,53 @@ def test_a_plan_that_became_stale_leaves_no_lock(aws: Aws, tmp_path: Path) -> No
     assert (record["status"], record["last_attempt"]["mutated"]) == ("ok", False)
     assert (lock, after.code) == ({}, 0), after.said
     assert [server.attributes["size"] for server in cloud.servers()] == ["large"]
+
+
+def test_a_kill_in_mid_create_is_settled_in_three_commands(aws: Aws, tmp_path: Path) -> None:
+    """
+    Tool and engine are killed while they create: `recover`, and then twice the command that the
+    screen before recommends first, the lock of the dead run released before anything is adopted.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    found = Story(tmp_path, aws, cloud, require_engine("terraform"))
+    with cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        found.write("small", SEARCH)
+        found.kill_in_create()
+
+        first = found.project.run("recover", "one")
+        second = found.follow(first)
+        third = found.follow(second)
+        after = found.project.run("apply", "one", "--yes")
+
+    assert (first.code, third.code, found.lock) == (0, 0, {}), third.said
+    assert found.project.record("web")["status"] == "ok"
+    assert second.code == 20 and "root" in second.said, second.said
+    assert after.code == 0 and len(cloud.servers()) == 1, after.said
+
+
+def test_a_doubt_that_nothing_can_answer_brings_the_lines_that_would(
+    aws: Aws, tmp_path: Path
+) -> None:
+    """
+    Without `identity` and `search` the screen says which lines to add to which file. With them the
+    next command, which releases the lock, finds the object, and the one after takes it over.
+    """
+    cloud = Cloud(tmp_path / "cloud.db")
+    found = Story(tmp_path, aws, cloud, require_engine("terraform"))
+    with cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        found.write("small")
+        found.kill_in_create()
+
+        first = found.project.run("reconcile", "one")
+        told = " ".join(first.out.split())
+        found.write("small", SEARCH)
+        second = found.follow(first)
+        third = found.follow(second)
+
+    assert "blueprints/one.yaml" in told, first.out
+    assert "search: {fakecloud_server.this: {" in told, first.out
+    assert "identity: {fakecloud_server.this: " in told, first.out
+    assert (second.code, third.code, found.lock) == (11, 0, {}), third.said
+    assert found.project.record("web")["status"] == "ok"

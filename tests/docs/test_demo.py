@@ -79,6 +79,8 @@ def test_the_demo_goes_as_told(engine: str, stand: Stand) -> None:
     """
     code, said = stand.run("--engine", require_engine(engine))
     assert code == 0, said
+    taken = "tofu" if engine == "tofu" else "terraform"
+    assert re.search(rf"^\$ orchestrator engine info .*\n+{taken} \d", said, re.MULTILINE), said
     facts = re.findall(r"^\[checked\] (.*)$", said, re.MULTILINE)
     alive = next(i for i, fact in enumerate(facts) if "is the server, and it lives" in fact)
     gone = next(i for i, fact in enumerate(facts) if fact.endswith("nobody answers"))

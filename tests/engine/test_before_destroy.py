@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.fakecloud import Cloud
+from tests.engine.readback_project import REQUIRED
 from tests.engine.watched_engine import kill, watched
 from tests.project import Project, eventually, every_engine, finish
 
@@ -403,3 +405,40 @@ def test_all_hooks_are_checked_before_the_first_step_is_destroyed(project: Proje
     assert "cannot start bin/no-such-program" in ended.said
     assert archived(project) == []
     assert project.entries("db") == before
+
+
+LOSES = """
+    variable "run" { type = string }
+    resource "fakecloud_server" "copy" { name = "copy" }
+"""
+
+
+def test_what_is_uncertain_in_a_hook_is_told_in_every_view(project: Project, cloud: Cloud) -> None:
+    """
+    The create of the snapshot lost its answer: the module of the hook has a row of its own in the
+    run, `status`, `recover`, `reconcile` and its history, and no view calls the blueprint ok.
+    """
+    project.write("modules/copy/main.tf", REQUIRED + LOSES)
+    project.write("orchestrator.yaml", "settle_seconds: 0\n")
+    kept(project, 'module: ../modules/copy\n          inputs: {run: "${run.id}"}')
+    cloud.arm("create", "copy", "lost_answer")
+    root = 'db["@before_destroy"]'
+
+    destroyed = project.run("destroy", "kept", "--yes", "--json")
+    status = project.status("kept")
+    recovered = project.ok("recover", "kept", "--json").document
+    reconciled = project.run("reconcile", "kept", "--json")
+    expected = project.run("status", "kept", "--expect", "ok")
+
+    assert destroyed.code == 11, destroyed.said
+    assert destroyed.rows[root]["in_doubt"] and destroyed.rows[root]["status"] == "error"
+    shown = {row["step"]: row for row in status["steps"]}[root]
+    assert (shown["status"], len(shown["in_doubt"])) == ("error", 1)
+    found = {row["step"]: row for row in recovered["steps"]}[root]
+    commands = [item["command"] for item in found["actions"] if item["available"]]
+    assert any(f"reconcile kept --step '{root}'" in command for command in commands), commands
+    assert reconciled.code == 11, reconciled.said
+    assert reconciled.rows[root]["in_doubt"]
+    assert reconciled.events[-1]["verdict"] == "error"
+    assert expected.code == 4 and root in expected.said, expected.said
+    assert "before_destroy" in project.ok("history", f"kept/default/{root}").out

@@ -310,3 +310,35 @@ def test_an_input_that_holds_the_secret_of_another_is_one_itself(project: Projec
 
     assert (applied.code, refused.code, retried.code) == (12, 3, 0), applied.said + retried.said
     assert leaks(project, applied, refused, retried) == []
+
+
+def test_the_secret_of_before_is_masked_while_another_takes_its_place(project: Project) -> None:
+    """
+    What the provider state holds of the former one is printed by the apply that replaces it, and by
+    a destroy that is given the other one.
+    """
+    project.write(
+        "m/main.tf",
+        """
+        variable "pw" { type = string }
+        output "url" { value = "none" }
+        resource "terraform_data" "it" {
+          triggers_replace = "dsn:${var.pw}@host"
+          provisioner "local-exec" {
+            when    = destroy
+            command = "echo ${self.triggers_replace}"
+          }
+        }
+        """,
+    )
+    project.ok("apply", "derived", "--yes", "--step", "b")
+    rotated = {"ORCHESTRATOR_INPUT_password": "an0ther-one"}
+
+    planned = project.run("plan", "derived", "--step", "b", "--json", environ=rotated)
+    applied = project.run("apply", "derived", "--yes", "--step", "b", "-v", environ=rotated)
+    destroyed = project.run("destroy", "derived", "--yes", "--step", "b", "-v")
+
+    assert [item.code for item in (planned, applied, destroyed)] == [0, 0, 0]
+    assert "dsn:(sensitive)@host" in applied.out
+    assert leaks(project, planned, applied, destroyed) == []
+    assert "an0ther-one" not in destroyed.said

@@ -282,3 +282,31 @@ def test_what_is_in_doubt_of_an_orphan_can_be_settled(project: Project, cloud: C
     project.ok("destroy", "left", "--orphaned", "--yes", "--accept-adopted", "it is ours")
     project.ok("destroy", "left", "--yes")
     assert cloud.objects() == ()
+
+
+def test_an_orphan_that_would_not_go_is_told_like_any_step(project: Project, shrunk: Cloud) -> None:
+    """
+    Its destroy failed: the run, `status`, `recover` and the expectation call it an error, with
+    status, cause and the way on; no verdict is ok.
+    """
+    shrunk.arm("delete", "extra-last", "delete_fails")
+
+    failed = project.run("destroy", "shrunk", "--orphaned", "--yes", "--json")
+    status = project.status("shrunk")
+    shown = project.ok("status", "shrunk").out
+    recovered = project.ok("recover", "shrunk", "--json").document
+    expected = project.run("status", "shrunk", "--expect", "ok")
+
+    assert (failed.code, failed.events[-1]["verdict"]) == (10, "error"), failed.said
+    row = {row["step"]: row for row in status["steps"]}["last"]
+    assert (row["status"], row["failed_command"]) == ("error", "destroy")
+    assert row["objects"] == ["fakecloud_server.this"]
+    assert "DependencyViolation" in row["last_error"] and "DependencyViolation" in shown
+    assert (status["verdict"], recovered["verdict"]) == ("error", "error")
+    actions = {row["step"]: row for row in recovered["steps"]}["last"]["actions"]
+    (destroy,) = (item for item in actions if item["action"] == "destroy")
+    assert destroy["available"] and "--orphaned --step last" in destroy["command"]
+    assert expected.code == 4 and "last is error" in expected.said, expected.said
+    only = project.ok("recover", "shrunk", "--step", "last", "--json").document
+    assert [row["step"] for row in only["steps"]] == ["last"]
+    project.ok(*shlex.split(destroy["command"])[1:], "--yes")

@@ -95,8 +95,12 @@ def test_an_environment_that_left_the_blueprint_is_taken_down(project: Project) 
         project.ok("apply", "places", "-e", place, "--yes")
     blueprint(project, "places", "environments: {kept: {}}", SECOND)
 
+    for command in ("status", "recover"):
+        shown = project.ok(command, "places", "-e", "dropped")
+        assert "leaver" in shown.out and "destroy places -e dropped --orphaned" in shown.out
+        assert project.run(command, "places", "-e", "droped").code == 3
     wrong = project.run("destroy", "places", "-e", "droped", "--orphaned", "--yes")
-    none = project.ok("destroy", "places", "-e", "kept", "--orphaned", "--yes")
+    none = project.ok("destroy", "places", "-e", "kept", "--orphaned")
     ended = project.ok("destroy", "places", "-e", "dropped", "--orphaned", "--yes", "--json")
 
     gone = {(row["target"], row["status"]) for row in ended.events[-1]["steps"]}

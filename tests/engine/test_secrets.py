@@ -15,13 +15,13 @@ import os
 import signal
 import stat
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 import pytest
 
+from tests import secret_forms
 from tests.project import Ended, Project, eventually, every_engine, finish
+from tests.secret_forms import found_in
 
 pytestmark = pytest.mark.engine
 
@@ -126,34 +126,6 @@ def project(project: Project) -> Project:
     return project
 
 
-def forms(text: str) -> Iterator[tuple[str, str]]:
-    """
-    The ways in which engines, providers and we print a text: whole, and line by line.
-    """
-    for part in {text, *(line.strip() for line in text.splitlines())}:
-        go = json.dumps(part, ensure_ascii=False)[1:-1]
-        for sign in "&<>":
-            go = go.replace(sign, f"\\u{ord(sign):04x}")
-        yield from {
-            "raw": part,
-            "json": json.dumps(part)[1:-1],
-            "json as Go writes it": go,
-            "json in json": json.dumps(go)[1:-1],
-            "url": quote(part, safe=""),
-            "url with plus": quote_plus(part),
-            "base64": base64.b64encode(part.encode()).decode().rstrip("="),
-            "base64 for urls": base64.urlsafe_b64encode(part.encode()).decode().rstrip("="),
-        }.items()
-
-
-def named_by_the_law(path: Path, own: Path) -> bool:
-    """
-    Provider state, raw engine output and an errored state may hold secrets.
-    """
-    parts = path.relative_to(own).parts
-    return parts[0] == "state" or "raw" in parts or path.name == "errored.tfstate"
-
-
 def files(project: Project) -> list[Path]:
     return [path for path in project.own.rglob("*") if path.is_file()]
 
@@ -165,24 +137,12 @@ def provider_state(project: Project) -> str:
     return "".join(path.read_text() for path in project.own.glob("state/**/*.tfstate"))
 
 
-def found_in(text: str) -> set[tuple[str, str]]:
-    return {
-        (name, form)
-        for name, secret in SECRETS.items()
-        for form, shown in forms(secret)
-        if shown in text
-    }
+def found(text: str) -> set[tuple[str, str]]:
+    return found_in(text, SECRETS)
 
 
 def leaks(project: Project, *ended: Ended) -> dict[str, set[tuple[str, str]]]:
-    """
-    Which secrets are in which form where they must not be.
-    """
-    places = {"terminal": "".join(item.said for item in ended)}
-    for path in files(project):
-        if not named_by_the_law(path, project.own):
-            places[str(path.relative_to(project.own))] = path.read_bytes().decode(errors="replace")
-    return {place: found for place, text in places.items() if (found := found_in(text))}
+    return secret_forms.leaks(project, SECRETS, *ended)
 
 
 def readable_by_others(project: Project) -> list[str]:
@@ -217,7 +177,7 @@ def test_an_apply_shows_no_secret_at_debug_level(project: Project) -> None:
     assert ended.code == 0
     assert "(sensitive)" in ended.out
     assert leaks(project, ended) == {}
-    assert {name for name, _ in found_in(provider_state(project))} == set(SECRETS)
+    assert {name for name, _ in found(provider_state(project))} == set(SECRETS)
     assert readable_by_others(project) == []
     assert left_over(project) == []
 
@@ -342,7 +302,7 @@ def test_a_confirmed_destroy_leaves_no_secret_in_any_file(project: Project) -> N
         """)  # fmt: skip
     project.ok("apply", "secrets", "--yes")
     failed = project.run("destroy", "secrets", "--yes")
-    kept = {name for name, _ in found_in(provider_state(project))}
+    kept = {name for name, _ in found(provider_state(project))}
     (directory,) = project.own.glob("work/secrets/default/talker*/")
     (directory / "go").touch()
 
@@ -351,7 +311,7 @@ def test_a_confirmed_destroy_leaves_no_secret_in_any_file(project: Project) -> N
     assert (failed.code, ended.code) == (10, 0), failed.said + ended.said
     assert "plain" in kept
     held = "".join(path.read_bytes().decode(errors="replace") for path in files(project))
-    assert found_in(held) == set()
+    assert found(held) == set()
 
 
 def _names(archive: bytes) -> list[str]:

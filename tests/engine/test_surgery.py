@@ -447,7 +447,9 @@ def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cl
     again = applied.run("apply", "shop", "--yes")
     assert again.code == 11
     said = " ".join(again.said.split())
-    assert f"the provider state does not hold what the record knows: {SPARE}" in said
+    assert f"in doubt: {SPARE} (it left the provider state" in said
+    advice = applied.ok("recover", "shop", "--json").document["steps"]
+    assert [row["situation"] for row in advice if row["step"] == STEP] == ["left"]
     assert len(ids(cloud)) == 2
 
 

@@ -245,7 +245,8 @@ def test_private_copy_touches_nothing_of_the_original(place: Place, tmp_path: Pa
     state = (place.root / "state/app.tfstate").read_bytes()
     files = {path: path.stat().st_mtime_ns for path in root.directory.rglob("*")}
     extra = {"more.tf": 'resource "terraform_data" "y" {\n  input = "two"\n}\n'}
-    copy = place.dirs.scratch_copy(root, tmp_path / "copy", state=state, extra=extra)
+    copy = place.dirs.scratch_copy(root, tmp_path / "copy", extra=extra)
+    Path(copy.location).write_bytes(state)
     assert copy.init_needed
     theirs = place.engine(copy.directory)
     theirs.init()

@@ -312,11 +312,17 @@ class FakeEngine:
             raise EngineFailed("readback", "the fake could not read the provider state")
         return _parsed(answer.stdout.read_text())
 
+    def info_in(self, directory: Path) -> EngineInfo:
+        return self.info
+
     def state_in_file(self, file: Path) -> PulledState:
         try:
             return _parsed(file.read_text())
         except (OSError, ValueError, KeyError) as exc:
             raise EngineFailed("surgery", f"{file} is no provider state: {exc}") from exc
+
+    def is_encrypted(self, state: bytes) -> bool:
+        return b"encrypted_data" in state
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         try:

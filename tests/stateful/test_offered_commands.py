@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any, TypeVar
 
 import click
@@ -38,9 +39,11 @@ from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.events.events import RunFinished
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.state_lock import StateLock
-from orchestrator.domain.record.states import Liveness
+from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.errors import OrchestratorError
+from orchestrator.views.human import HumanView
+from orchestrator.views.page import Paper
 from tests.fakes.engine import Fault, Killed
 from tests.fakes.services import Premises
 
@@ -237,8 +240,30 @@ def offered(world: World) -> list[str]:
     return list(dict.fromkeys([*ended, *listed, *(item.command for item in document.next)]))
 
 
+def check_consistent(finished: RunFinished) -> None:
+    """
+    Exit code, verdict and body of a run say the same.
+    """
+    paper = StringIO()
+    HumanView(paper, Paper(now=finished.at)).emit(finished)
+    text = paper.getvalue()
+    statuses = {row.status for row in finished.steps}
+    doubts = [d for item in finished.alive for d in item.in_doubt]
+    bad = finished.verdict in ("error", "interrupted", "running")
+    assert bad or StepStatus.ERROR not in statuses, text
+    assert bad or finished.exit_code not in (10, 12, 13), text
+    assert doubts or "in doubt" in text.partition("verdict:")[2] or finished.exit_code != 11, text
+    assert "objects are in doubt" not in text or "   alive  " not in text, text
+    assert "What went wrong" not in text or finished.exit_code, text
+    elsewhere = "not in this run: " in text or "as before" in text or "Still open" in text
+    assert not bad or finished.exit_code or elsewhere, text
+
+
 def check_accepted(acts: Sequence[Act]) -> None:
     with played(acts) as world:
+        finished = world.last()
+        if finished is not None:
+            check_consistent(finished)
         commands = offered(world)
     for command in commands:
         if "ID" in shlex.split(command) or "=ID" in command:
@@ -309,6 +334,14 @@ APPLIED = Act("orchestrator apply web")
                 Act("orchestrator destroy web"),
             ],
             id="all vanished, destroy",
+        ),
+        pytest.param(
+            [
+                Act("orchestrator apply web", fault=Fault.FAIL),
+                Act(happens="object vanished"),
+                Act("orchestrator apply web"),
+            ],
+            id="failed and vanished, apply",
         ),
         pytest.param([Act("orchestrator apply web", fault=Fault.LOSE)], id="answer lost"),
         pytest.param([Act("orchestrator apply web", fault=Fault.KILL_BOTH)], id="killed"),

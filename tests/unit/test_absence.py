@@ -16,7 +16,11 @@ from orchestrator.domain.destroy.absence import (
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import DestroyFacts, EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.reconciliation import gone_without_mutation, reconciled
+from orchestrator.domain.record.reconciliation import (
+    gone_without_mutation,
+    reconciled,
+    unconfirmed_reason,
+)
 from orchestrator.domain.record.record import (
     CheckedState,
     Doubt,
@@ -25,8 +29,10 @@ from orchestrator.domain.record.record import (
     SavedState,
     SettledDoubt,
 )
-from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.record.transitions import mark
+from orchestrator.views.outcome import counts_text
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state
@@ -295,3 +301,24 @@ def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: boo
         ("s.a", "forgotten", "ours no more"),
         *rest,
     ]
+
+
+def test_each_object_is_told_once_and_with_its_own_reason() -> None:
+    """
+    What a destroy deleted and nobody could confirm is in doubt, and counted as nothing else; two
+    objects with two reasons are told with both.
+    """
+    doubts = tuple(
+        Doubt(address=address, action="forget", why=why)
+        for address, why in (("a.x", "no answer"), ("a.y", "not asked"), ("a.z", "no answer"))
+    )
+    _, said = unconfirmed_reason(Resources(in_doubt=doubts))
+    assert said == "not confirmed gone: a.x, a.z (no answer); a.y (not asked)"
+    row = StepRun(
+        step="s",
+        target="b/e/s",
+        status=StepStatus.ERROR,
+        deleted=("a.w", "a.x", "a.y", "a.z"),
+        in_doubt=doubts,
+    )
+    assert counts_text(row) == "1 deleted, 3 in doubt"

@@ -104,7 +104,7 @@ def test_json_syntax_counts_alike(tmp_path: Path) -> None:
     }
     put(tmp_path, {"m/main.tf.json": json.dumps(content), "m/sub/x/main.tf": "\n"})
     module = read_module(tmp_path / "m", shown="m", engine="tofu")
-    assert (module.early_variables, module.encrypted) == (("pass", "which"), True)
+    assert module.early_variables == ("pass", "which")
 
 
 def test_a_variable_source_takes_along_what_it_may_choose(tmp_path: Path) -> None:

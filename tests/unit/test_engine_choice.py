@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.blueprint.blueprint import Constraint, EngineRequirement
+from orchestrator.domain.record.record import EngineRef
 from orchestrator.engine.arguments import argument_vector
 from orchestrator.engine.choose import choose
 from orchestrator.engine.process.environment import child_environment
@@ -67,7 +68,7 @@ class Installed:
         return choose(
             option,
             EngineRequirement(wish),
-            recorded,
+            EngineRef.model_validate({"kind": recorded, "version": "1.0.0"}) if recorded else None,
             dict(os.environ),
             self.which,
             cache=self.cache,

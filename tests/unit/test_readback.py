@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
+import yaml
 
+from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
 from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
-from orchestrator.domain.provider_query.doubt_query import doubt_queries
+from orchestrator.domain.provider_query.doubt_query import declaration, doubt_queries
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
 from orchestrator.domain.provider_query.readback import doubt_options, known_objects, read_back
 from orchestrator.domain.record.record import (
@@ -497,3 +499,35 @@ def test_what_was_found_is_taken_over_in_one_command() -> None:
     (adopt, why), _ = doubt_options(both)
     assert adopt == ("--adopt", "s.a=1", "--forget", "s.a", "--adopt", "s.b=1", "--forget", "s.b")
     assert "--accept-adopted" in why
+
+
+@pytest.mark.parametrize(
+    ("address", "inputs", "identity"),
+    [
+        ("aws_s3_bucket.this", ("size", "bucket"), '{aws_s3_bucket.this: "${inputs.bucket}"}'),
+        ('aws_eip.a["x"]', ("name",), '{aws_eip.a: "${each.key}"}'),
+        ('module.m["a"].aws_eip.a', ("size",), """{'module.m["a"].aws_eip.a': "ID"}"""),
+    ],
+)
+def test_lines_that_would_have_the_provider_asked_are_yaml_of_a_step(
+    address: str, inputs: tuple[str, ...], identity: str
+) -> None:
+    """
+    What is offered to be added to a step reads as the mapping that a step takes.
+    """
+    lines = declaration(step({}, {}), parse_address(address), inputs)
+    read = yaml.safe_load("\n".join(lines))
+
+    assert lines[0].startswith(f"identity: {identity}")
+    assert set(read) == {"identity", "search"}
+    assert set(read["search"][parse_address(address).resource]) == {"data", "arguments", "ids"}
+
+
+def test_no_lines_are_offered_to_a_step_that_has_them() -> None:
+    """
+    A declared identity or search that found nothing is not offered again; nor is one for a type
+    that has no remote side.
+    """
+    named = step({THIS: "x"}, {})
+    assert declaration(named, parse_address(THIS), ()) == ()
+    assert declaration(step({}, {}), parse_address("terraform_data.a"), ()) == ()

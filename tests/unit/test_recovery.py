@@ -27,7 +27,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import Condition
 from orchestrator.domain.recovery.advice import CASES, NOT_CALLED_FOR, PRECONDITIONS, Advice, advise
-from orchestrator.domain.recovery.commands import offers
+from orchestrator.domain.recovery.commands import command_of, offers
 from orchestrator.domain.recovery.context import (
     Neighbours,
     RecoveryContext,
@@ -78,6 +78,13 @@ FOUND = LOST.model_copy(
             ownership="ours",
         )
     }
+)
+FOREIGN, UNPROVEN = (
+    FOUND.model_copy(
+        update={"readback": FOUND.readback.model_copy(update={"ownership": ownership})}
+    )
+    for ownership in ("foreign", "found")
+    if FOUND.readback is not None
 )
 FULL = StepFacts(failed_run="R1", earlier_run="R0", compensates=True)
 MISSING = Blocker("snapshot_missing", "it is not in the store", "redeploy")
@@ -211,6 +218,24 @@ ROWS = (
         "reconcile",
         "reconcile destroy manual",
         codes={"retry": "in_doubt", "redeploy": "in_doubt"},
+    ),
+    Row(
+        "only a person can say whose it is that was found, also while a request may be under way",
+        failed(resources=Resources(in_doubt=(UNPROVEN,))),
+        S.UNPROVEN,
+        "manual",
+        "reconcile destroy manual",
+        StepFacts(settling=30),
+        codes={"retry": "in_doubt"},
+    ),
+    Row(
+        "what is not of this step is neither adopted nor called missing at once",
+        failed(resources=Resources(in_doubt=(FOREIGN,))),
+        S.FOREIGN,
+        "reconcile",
+        "reconcile destroy",
+        StepFacts(settling=30),
+        codes={"manual": "settling"},
     ),
     Row(
         "what the provider was asked for in vain can only be told by a person",
@@ -810,3 +835,29 @@ def test_a_destroy_that_waits_for_the_provider_accepts_nothing_as_vanished() -> 
         for doubt in (LEFT, KEPT)
     ]
     assert ["--accept-vanished" in command for command in commands] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("doubts", "lock", "words"),
+    [
+        ((UNPROVEN, LOST), None, ["--adopt", f"{LOST.address}=i-1", "--forget", LOST.address]),
+        ((FOREIGN,), None, ["--forget", LOST.address]),
+        ((FOUND,), "7", ["--unlock", "7", "--adopt", f"{LOST.address}=i-1"]),
+        ((UNPROVEN,), "7", ["--unlock", "7"]),
+    ],
+)
+def test_a_doubt_is_ended_by_what_evidence_allows(
+    doubts: tuple[Doubt, ...], lock: str | None, words: list[str]
+) -> None:
+    """
+    Law: not ours until proven. The lock of a dead run makes way first, and what is proven ours is
+    taken over in the same command; what is not proven only by a person's word, what is another's
+    never.
+    """
+    record = failed(resources=Resources(in_doubt=doubts))
+    context = RecoveryContext(Web(), "db", record, facts=StepFacts(left_lock=lock))
+    advice = advise(context)
+    assert advice.recommended is not None
+    command = shlex.split(command_of(context, advice, advice.recommended) or "")
+
+    assert command[command.index("--at") + 2 : -2] == words

@@ -165,7 +165,9 @@ def test_an_apply_that_failed_before_it_made_anything_is_an_error(desk: Desk, be
 
     assert document.verdict is Verdict.ERROR
     assert "a precondition does not hold" in status_text(document, Paper(now=START))
-    assert [item.command for item in document.next] == ["orchestrator recover web -e prod"]
+    assert [item.command for item in document.next] == [
+        "orchestrator recover web -e prod --step network"
+    ]
     with pytest.raises(Refused, match="newest apply of network failed"):
         check_expectation(document, "destroyed")
 

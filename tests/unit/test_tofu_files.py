@@ -127,7 +127,7 @@ def test_the_constraints_that_count_are_those_that_the_engine_heeds(
     project.blueprint("steps: {s: {module: ../modules/m}}")
     deployment = loaded(tmp_path, kind)
     try:
-        check_accepted(engine(kind, version), deployment)
+        check_accepted(lambda _: engine(kind, version), deployment)
     except Invalid as exc:
         assert ">= 99" in str(exc)
         assert not fits
@@ -156,7 +156,7 @@ def test_a_module_that_was_read_for_another_engine_is_refused(tmp_path: Path) ->
     project.blueprint("steps: {s: {module: ../modules/m, inputs: {only_terraform: 1}}}")
     deployment = loaded(tmp_path, "terraform")
     with pytest.raises(Invalid, match=r"has \.tofu files"):
-        check_accepted(engine("tofu", "1.12.6"), deployment)
+        check_accepted(lambda _: engine("tofu", "1.12.6"), deployment)
     with pytest.raises(Invalid, match="no variable 'only_terraform'"):
         loaded(tmp_path, "/opt/bin/tofu")
 

@@ -139,7 +139,7 @@ def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOp
         variables = (f"-var-file={file}",) if inputs is not None else ()
         return Exec(command.words("-no-color", *variables))
 
-    program = runner.services.engine.info.kind
+    program = prepared.engine.kind
     shown = f"{program} {' '.join(command.words())} (it may change provider state)"
     return StateOperation(
         command="exec",

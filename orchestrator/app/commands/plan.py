@@ -19,11 +19,12 @@ from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.guards import check_dependents, check_state
 from orchestrator.app.steps.plan_changes import module_directory
-from orchestrator.app.steps.planned_step import Direction, plan_step
+from orchestrator.app.steps.planned_step import STATE_REWRITTEN, Direction, plan_step
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
+from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanCounts, PlanDocument, PlannedStep
 from orchestrator.domain.events.events import StepDeferred
@@ -87,6 +88,11 @@ class _Planner:
         subset = graph.subset(selected)
         if self.request.verb == "destroy":
             self.teardown = teardown(self.deployment, self.steps.records, selected)
+            going = [step for step in selected if step not in self.teardown.skipped]
+            statuses = {
+                name: record.status for name, record in self.steps.records.items() if record
+            }
+            check_dependents(applied_graph(graph, self.steps.records), going, statuses)
             subset = self.teardown.order
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
@@ -284,13 +290,15 @@ class _Planner:
                 first,
                 **known,
             )
+        reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
+        if first:
+            named = ", ".join(first)
+            reasons.append(f"from the present outputs of {named}, which would change first")
         return self._row(
             name,
             "unchanged" if proposal.empty else "planned",
             before_destroy=self._first(name) if verb == "destroy" else None,
-            reason=f"from the present outputs of {', '.join(first)}, which would change first"
-            if first
-            else None,
+            reason="; ".join(reasons) or None,
             **known,
         )
 

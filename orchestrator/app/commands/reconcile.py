@@ -32,7 +32,7 @@ from orchestrator.app.surgery.requested_operations import (
     check_requested_operations,
     run_requested_operations,
 )
-from orchestrator.app.surgery.state_locks import unlock_hint
+from orchestrator.app.surgery.state_locks import held_lock, unlock_hint
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -41,9 +41,9 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import StateObservation, open_doubts, settle_doubts
 from orchestrator.domain.record.reconciliation import reconciled
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
-from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
 from orchestrator.domain.record.transitions import observed
-from orchestrator.domain.target import hook_of
+from orchestrator.domain.target import HOOK_KINDS, hook_of, hook_step_name
 from orchestrator.errors import (
     CheckFailed,
     EngineFailed,
@@ -76,8 +76,39 @@ def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
         runner, [name for name in selected if _why_skip(request, runner, name) is None]
     )
     runner.run(selected, policy)
+    _reconcile_hooks(request, runner, selected)
     if runner.options.orphaned:
         note_orphans(runner)
+
+
+def _reconcile_hooks(
+    request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
+) -> None:
+    """
+    Settle the modules of the hooks of these steps too, once the steps are; not where a state
+    operation was asked for, which is about the steps alone.
+    """
+    plain = ReconcileRequest(options=request.options)
+    if request != plain:
+        return
+    roots = [
+        root
+        for step in selected
+        if hook_of(step) is None
+        for root in (hook_step_name(step, kind) for kind in HOOK_KINDS)
+        if root in runner.steps.roots and _is_uncertain(runner.steps.records.get(root))
+    ]
+    policy = StepPolicy(
+        partial(_reconcile_step, plain, runner),
+        graph=Graph(dict.fromkeys(roots, ())),
+        on_failure=OnFailure.CONTINUE,
+    )
+    runner.run(roots, policy)
+
+
+def _is_uncertain(record: OperationRecord | None) -> bool:
+    unwell = (Status.RUNNING, Status.ERROR)
+    return record is not None and (record.status in unwell or bool(record.resources.in_doubt))
 
 
 def _why_skip(request: ReconcileRequest, runner: StepRunner, name: str) -> str | None:
@@ -107,18 +138,18 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
     services = runner.services
     try:
         requested = run_requested_operations(request, runner, name)
-        prepared = runner.steps.prepared[name]
-        record = prepared.record
-        assert record is not None, "only recorded steps are reconciled"
-        if requested is not None and requested.fault is not None:
-            return runner.end_with_record(name, requested.step_result)
-        if record.status in NOTHING_THERE:
-            runner.end_settled(name)
-            return Outcome(ready=True)
-        entry = record_entry(services, _evidence(request, runner, name, prepared, record))
-        drop_saved_states(services, entry)
     except StateLocked as exc:
-        raise _locked(runner, name, exc) from exc
+        raise _locked(runner, name, exc, runner.steps.records[name]) from exc
+    prepared = runner.steps.prepared[name]
+    record = prepared.record
+    assert record is not None, "only recorded steps are reconciled"
+    if requested is not None and requested.fault is not None:
+        return runner.end_with_record(name, requested.step_result)
+    if record.status in NOTHING_THERE:
+        runner.end_settled(name)
+        return Outcome(ready=True)
+    entry = record_entry(services, _evidence(request, runner, name, prepared, record))
+    drop_saved_states(services, entry)
     runner.steps.update(name, entry)
     if entry.resources.in_doubt:
         runner.session.fail(InDoubt.exit_code)
@@ -138,11 +169,13 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
     return Outcome(ready=True)
 
 
-def _locked(runner: StepRunner, name: str, exc: StateLocked) -> OrchestratorError:
+def _locked(
+    runner: StepRunner, name: str, exc: StateLocked, record: OperationRecord | None
+) -> OrchestratorError:
     """
     The error, with the way out, once the record tells of the lock; what went wrong with that.
     """
-    services, record = runner.services, runner.steps.records[name]
+    services = runner.services
     assert record is not None, "only recorded steps are reconciled"
     fault = fault_of(exc, services.masker).model_copy(update={"code": "state_locked"})
     stamp = services.stamp()
@@ -179,6 +212,7 @@ def _evidence(
     if moved is not None and not state.objects:  # else the plan says it
         services.note(moved, level="warning", step=name)
     proposal, checks, inputs, vanished = None, None, None, False
+    locked: StateLocked | None = None
     answered = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
@@ -198,6 +232,8 @@ def _evidence(
                 check=hold,
                 missing_objects="doubted",
             )
+        except StateLocked as exc:
+            locked = exc
         except EngineFailed as exc:
             services.note(f"no plan could be made: {exc.message}", level="warning", step=name)
         except Refused as exc:
@@ -209,6 +245,8 @@ def _evidence(
         else:
             proposal.file.unlink(missing_ok=True)
             checks = _checks(runner, prepared, inputs, state, proposal)
+    elif record.resources.in_doubt:
+        locked = held_lock(runner, name)
     look = StateObservation(
         at=services.clock.now(),
         run_id=runner.session.run_id,
@@ -221,6 +259,8 @@ def _evidence(
     doubts = open_doubts(record, look)
     if doubts and inputs is not None and not vanished:
         record = DoubtReadback(runner.steps, prepared, record, inputs, state, evidence).ask(doubts)
+    if locked is not None:  # what the provider says stays known; nothing is concluded under a lock
+        raise _locked(runner, name, locked, record)
     settled = settle_doubts(record, look)
     return reconciled(
         record,

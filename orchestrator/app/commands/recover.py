@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from orchestrator.app.inspection.inspection import Inspection
+from orchestrator.app.inspection.listed_targets import listed_targets
 from orchestrator.app.inspection.read_context import (
     ReadContext,
     orphaned_targets,
@@ -25,7 +26,7 @@ from orchestrator.domain.documents.recovery import (
 )
 from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
-from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
@@ -56,21 +57,24 @@ def recover(
     way.
     """
     survey = Inspection(reader, outline, now=now, settle=settle)
-    listed = [step for step in outline.graph.order if steps is None or step in steps]
-    hooks = [name for step in listed for name in survey.uncertain_hooks(step)]
-    contexts = [survey.context(step) for step in (*listed, *hooks)]
+    listed = listed_targets(outline, survey.records, steps)
+    contexts = [survey.context(step) for step in listed]
     advised = [StepAdvice(context, advise(context)) for context in contexts]
     rows = tuple(_step(survey, item) for item in advised)
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(survey.history.runs)
     left = orphaned_targets(outline, survey.records)
+    beyond = (
+        *about_all(outline, advised, waiting=waiting),
+        *after_children(outline, outline.graph.order, survey.records),
+        *about_orphans(outline, left, survey.records),
+    )
     return RecoveryDocument(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
-        verdict=verdict_of(
-            ((survey.newest(step), survey.condition(step)) for step in listed), left
-        ),
+        verdict=_verdict(survey, listed, left),
+        selected=() if steps is None else tuple(listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
         manual_gap=None if verified else _gap(outline, survey.history.runs),
@@ -78,11 +82,16 @@ def recover(
         next=(
             *(about_unrecorded(outline) if survey.unrecorded else ()),
             *about_unadopted(outline, advised),
-            *about_all(outline, advised, waiting=waiting),
-            *after_children(outline, outline.graph.order, survey.records),
-            *about_orphans(outline, left, survey.records),
+            *(beyond if steps is None else ()),
         ),
     )
+
+
+def _verdict(survey: Inspection, listed: Sequence[str], orphaned: Collection[str]) -> Verdict:
+    rows = {step: (survey.newest(step), survey.condition(step)) for step in listed}
+    own = [row for step, row in rows.items() if step in survey.outline.graph]
+    beside = [row for step, row in rows.items() if step not in survey.outline.graph]
+    return verdict_of(own or beside, orphaned, beside if own else ())
 
 
 def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 
 from orchestrator.app.inspection.hook_targets import hook_targets
+from orchestrator.app.inspection.listed_targets import listed_targets
 from orchestrator.app.inspection.read_context import (
     ReadContext,
     orphaned_targets,
@@ -48,40 +49,44 @@ def status_of(
     reader: ReadContext, outline: BlueprintSummary, steps: Collection[str] | None = None
 ) -> StatusDocument:
     """
-    The status of a blueprint in an environment; with ``steps`` only those are listed. The
-    verdict is over what is listed.
+    The status of a blueprint in an environment; with ``steps`` only those are listed. The verdict
+    is over what is listed (`listed_targets`).
     """
     watch = reader.liveness_probe()
     records = reader.records(outline)
     waiting = reader.spooled_outcomes(outline, records)
     runs = _run_rows(reader, records.values())
-    listed = [step for step in outline.graph.order if steps is None or step in steps]
     shown: list[StepState] = []
-    conditions: list[tuple[OperationRecord | None, Condition | None]] = []
-    for step in listed:
+    own: list[tuple[OperationRecord | None, Condition | None]] = []
+    beside: list[tuple[OperationRecord | None, Condition | None]] = []
+    for step in listed_targets(outline, records, steps):
         newest = waiting.get(step) or records.get(step)
         condition = watch.condition(newest) if newest else None
-        conditions.append((newest, condition))
+        (own if step in outline.graph else beside).append((newest, condition))
         if newest is None:
             shown.append(_pending(outline, outline.target(step), records))
         else:
             state = _recorded(reader, newest, runs, condition)
             roots = tuple(hook_targets(records, step, watch))
-            changes = {
+            changes: dict[str, object] = {
                 "spooled": step in waiting,
                 "action_roots": roots,
                 "blocked_by": _waits_for_parent(newest, records),
             }
+            if step not in outline.graph:
+                changes["objects"] = tuple(ref.name for ref in newest.resources.inventory)
             shown.append(state.model_copy(update=changes))
     orphans = orphaned_targets(outline, records)
+    selected = () if steps is None else tuple(row.step for row in shown)
     return StatusDocument(
         project=reader.project,
         blueprint=outline.blueprint,
         environment=outline.environment,
-        verdict=verdict_of(conditions, orphans),
+        verdict=verdict_of(own or beside, orphans, beside if own else ()),
+        selected=selected,
         steps=tuple(shown),
         orphaned=orphans,
-        next=_next(outline, shown, orphans, records),
+        next=_next(outline, shown, orphans, records, selected=selected),
     )
 
 
@@ -211,18 +216,25 @@ def _next(
     shown: Iterable[StepState],
     orphans: Sequence[str],
     records: Mapping[str, OperationRecord],
+    *,
+    selected: Sequence[str],
 ) -> tuple[NextCommand, ...]:
     """
-    Where to go on if something is not well, or nobody looks after it any more.
+    Where to go on if something is not well, or nobody looks after it any more; of steps that were
+    selected only about these.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     found = []
     if any(
         row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
     ):
-        found.append(look_closer(outline))
+        found.append(
+            look_closer(outline, *(word for step in selected for word in ("--step", step)))
+        )
     if not records and all(row.status is StepStatus.PENDING for row in shown):
         found += about_unrecorded(outline)
+    if selected:
+        return tuple(found)
     found += after_children(outline, outline.graph.order, records)
     return (*found, *about_orphans(outline, orphans, records))
 

@@ -24,7 +24,6 @@ def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
     policy = StepPolicy(
         partial(_destroy_root, runner),
         skip=lambda root: _why_skip(runner.steps.status(root)),
-        settles=False,
         graph=Graph(dict.fromkeys(roots, ())),
     )
     check_hooks_settled(
@@ -41,10 +40,14 @@ def _why_skip(status: Status | None) -> str | None:
 
 def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
     """
-    Busy where a root of an action is interrupted: it is settled together with its step.
+    Busy where a root of an action is interrupted and its step with it: they are settled together.
     """
     unsettled = [
-        name for name in names if hook_of(name) and runner.steps.status(name) is Status.RUNNING
+        name
+        for name in names
+        if hook_of(name)
+        and runner.steps.status(name) is Status.RUNNING
+        and runner.steps.status(step_of(name)) is Status.RUNNING
     ]
     if unsettled:
         steps = dict.fromkeys(step_of(root) for root in unsettled)

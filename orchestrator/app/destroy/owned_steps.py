@@ -19,6 +19,7 @@ from orchestrator.app.steps.preparation import (
     pull,
     stopped,
 )
+from orchestrator.app.steps.private_root import keep_state
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.record.conclusion import conclude
@@ -64,7 +65,7 @@ class OwnedStep:
         if services.stop.stopping:
             raise stopped(services.stop)
         if state.raw:
-            services.files.write(self.evidence / SAVED, state.raw.decode())
+            keep_state(services, self.prepared, state, self.evidence, SAVED)
         marker = mark_with_parent(known, self._facts(known, state), state, services.stamp())
         empty = self.evidence / "empty.tfstate"
         spec = call_spec(
@@ -102,7 +103,7 @@ class OwnedStep:
             )
 
     def _facts(self, known: OperationRecord, state: PulledState) -> EntryFacts:
-        run, info = self.runner.session.run, self.services.engine.info
+        run, info = self.runner.session.run, self.prepared.engine
         return EntryFacts(
             run_id=run.run_id,
             provider_state=with_serial_of(known.provider_state, state),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.target import hook_of
 from orchestrator.errors import Refused
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
@@ -29,33 +30,41 @@ def check_expectation(
     if expected is None:
         return
     where = f"{document.blueprint}/{document.environment}"
+    if document.selected:
+        where = f"{', '.join(document.selected)} of {where}"
     if expected == "destroyed" and document.orphaned:
         raise Refused(
             "expectation",
             f"{where} is not destroyed: alive and no longer in the blueprint: "
             + ", ".join(document.orphaned),
         )
-    doubtful = [
-        row.step
-        for row in document.steps
-        if row.in_doubt or any(root.in_doubt for root in row.action_roots)
-    ]
+    doubtful = [row.step for row in document.steps if row.in_doubt]
     if doubtful:
         raise Refused(
             "expectation", f"{where} is not {expected}: in doubt in {', '.join(doubtful)}"
         )
+    rows = [row for row in document.steps if _counts(row, document)]
     if expected == "destroyed":
         kept = _needed_by_retained(document, graph) if allow_retained and graph else frozenset()
-        left = {row.step: _left(row, allow_retained=allow_retained) for row in document.steps}
+        left = {row.step: _left(row, allow_retained=allow_retained) for row in rows}
         odd = [said for step, said in left.items() if said and step not in kept]
     elif str(document.verdict) == expected:
-        odd = [said for row in document.steps if (said := _undone(row))]
+        odd = [said for row in rows if (said := _undone(row))]
     else:
-        odd = [f"{row.step} is {row.status}" for row in document.steps if row.status != expected]
+        odd = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
     if odd:
         raise Refused(
             "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(odd)}"
         )
+
+
+def _counts(row: StepState, document: StatusDocument) -> bool:
+    """
+    Whether the row is a step's. The module of a hook, whose objects stay on purpose, and what left
+    the blueprint count where they went wrong.
+    """
+    beside = hook_of(row.step) is not None or row.target in document.orphaned
+    return not beside or row.status in (StepStatus.ERROR, StepStatus.RUNNING)
 
 
 def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str]:

@@ -37,7 +37,7 @@ from orchestrator.domain.record.states import (
     StepStatus,
 )
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
-from orchestrator.domain.target import HookKind, Target, hook_of
+from orchestrator.domain.target import HookKind, Target, hook_of, step_of
 
 _ERRORED = "errored.tfstate"
 
@@ -112,6 +112,7 @@ class Inspection:
             record=record,
             neighbours=self.position(step),
             facts=self.facts(step, record),
+            is_orphan=step_of(step) not in self.outline.graph,
         )
 
     def position(self, step: str) -> Neighbours:
@@ -213,17 +214,6 @@ class Inspection:
         The roots of the modules of the step's actions.
         """
         return tuple(hook_targets(self.records, step, self.probe))
-
-    def uncertain_hooks(self, step: str) -> list[str]:
-        """
-        The modules of the step's hooks that were interrupted or left something in doubt.
-        """
-        found = self.hook_targets(step)
-        return [
-            Target.parse(item.target).step
-            for item in found
-            if item.in_doubt or item.status is Status.RUNNING
-        ]
 
     def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """

@@ -258,6 +258,7 @@ class HookRun:
                 None,
             )
             entry, result = mutate(self.runner.session, mutation)
+        self.runner.end_with_record(root, result, verb="apply")
         return self._result(entry, mutated=result.fault is None or result.mutated)
 
     def _check_module(self, action: ModuleHook) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from orchestrator.app.steps.preparation import (
     lay_out,
     learn_secrets,
     lock_of,
+    mask_by_digest,
     pull,
     snapshot_of,
 )
@@ -57,7 +59,8 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import Busy, EngineFailed, OrchestratorError
+from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
 #: Gives what a step's working directory is laid out from.
@@ -84,15 +87,29 @@ def recorded_module(
     """
     if record is not None and record.status is Status.RUNNING and is_parent_destroy(record):
         return backend_only(steps, step, record)
+    return recorded_source(steps, step, record)
+
+
+def recorded_source(
+    steps: PreparedSteps, step: Step, record: OperationRecord | None
+) -> ModuleSource:
+    """
+    The snapshot that was applied, with its lock file and inputs.
+    """
     snapshot = snapshot_of(steps.services, step, record)
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot), inputs="recorded")
 
 
-def backend_only(steps: PreparedSteps, _: Step, __: OperationRecord | None) -> ModuleSource:
+def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | None) -> ModuleSource:
     """
     Nothing but the backend: all it takes to empty the provider state of what went with its parent,
-    whose providers may need values that are gone with it too.
+    whose providers may need values that are gone with it too. Where the module encrypts its state
+    it takes the module as well, without providers.
     """
+    if record is not None and record.state_encryption:
+        recorded = recorded_source(steps, step, record)
+        if recorded.snapshot.encryption:
+            return replace(recorded, configures_providers=False)
     return ModuleSource(steps.services.workdirs.empty_snapshot(), None)
 
 
@@ -189,13 +206,10 @@ class PreparedSteps:
     def _prepared(self, name: str, source: SourceOf) -> PreparedStep:
         services, step = self.services, self.roots[name]
         record = self.records.get(name)
-        if record is not None:
-            check_engine(services, record, allow_change=self.allow_engine_change)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
         taken = source(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
-        early = self._early_values(step, record, taken)
-        root = lay_out(services, self.deployment, step, taken, record, lookup, early_values=early)
+        root, engine = self._laid_out(step, record, taken, lookup)
         self._check_own_state(step, root)
         bindings = StateBindings()
         if record is None or record.status in NOTHING_THERE:
@@ -210,13 +224,47 @@ class PreparedSteps:
             record=record,
             snapshot=taken.snapshot,
             work_dir=root,
+            engine=engine,
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()
-                if taken.snapshot.uses_provider(key)
+                if taken.configures(key)
             },
             bindings=bindings,
         )
+
+    def _laid_out(
+        self, step: Step, record: OperationRecord | None, taken: ModuleSource, lookup: Lookup
+    ) -> tuple[WorkDir, EngineInfo]:
+        """
+        The working directory, and the engine as it is in there: a version manager chooses by the
+        files of the module. Where that is another one the directory is laid out for it.
+        """
+        services, engine = self.services, self.services.engine.info
+        while True:
+            early = self._early_values(step, record, taken, engine)
+            root = lay_out(
+                services,
+                self.deployment,
+                step,
+                taken,
+                record,
+                lookup,
+                engine=engine,
+                early_values=early,
+            )
+            told = services.engine.info_in(root.directory)
+            if (told.kind, told.version) == (engine.kind, engine.version):
+                break
+            engine = told
+        if engine != services.engine.info:
+            said = f"in its working directory the engine is {engine.kind} {engine.version}"
+            services.note(said, step=step.name)
+        if record is not None:
+            older = check_engine(engine, record, allow_change=self.allow_engine_change)
+            if older is not None:
+                services.note(older, level="warning", step=step.name)
+        return root, engine
 
     def _bindings_of_others(self, name: str) -> StateBindings:
         """
@@ -346,7 +394,23 @@ class PreparedSteps:
         The values for the step's module now; what is sensitive in them is masked from here on.
         """
         found = module_inputs(step, self._lookup(step))
-        return self._masked(replace(found, sources=input_sources(self.deployment, step)))
+        inputs = self._masked(replace(found, sources=input_sources(self.deployment, step)))
+        text = self.recorded_text(self.records.get(step.name))
+        if text is not None:
+            recorded = read_recorded_inputs(text, lambda _path, _origin: None)
+            self._mask_former(step.name, recorded.other_secrets(inputs.values, self.services.key))
+        return inputs
+
+    def _mask_former(self, name: str, digests: Collection[str]) -> None:
+        """
+        Mask what the provider state of a prepared step holds of secrets that are others now.
+        """
+        if not digests or name not in self.prepared:
+            return
+        root = self.prepared[name].work_dir
+        with suppress(EngineFailed, Busy):  # what cannot be read shows nothing
+            state = pull(self.services, root, self.evidence(name), "pull-former")
+            mask_by_digest(self.services, state, digests)
 
     def _lookup(self, step: Step) -> Lookup:
         action = hook_of(step.name)
@@ -408,9 +472,9 @@ class PreparedSteps:
                 return placeholder(None if path[1:] or variable is None else variable.type)
 
         found = read_recorded_inputs(text, today)
-        changed = [
-            origin for origin in found.changed_secrets(self.services.key) if origin not in without
-        ]
+        former = found.other_secrets(found.values, self.services.key)
+        self._mask_former(step.name, former)
+        changed = [origin for origin in sorted(set(former.values())) if origin not in without]
         for secret in changed:
             self.services.note(
                 f"the secret {secret} is not the one it was applied with", step=step.name
@@ -448,14 +512,18 @@ class PreparedSteps:
         return template.resolve(self._lookup(step)).at(tuple(rest)).value
 
     def _early_values(
-        self, step: Step, record: OperationRecord | None, taken: ModuleSource
+        self,
+        step: Step,
+        record: OperationRecord | None,
+        taken: ModuleSource,
+        engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
         What OpenTofu needs to load the step's module. A value that cannot be had is left out: the
         engine says so where it misses it.
         """
         wanted = taken.snapshot.early_variables
-        if not wanted or self.services.engine.info.kind != "tofu":
+        if not wanted or engine.kind != "tofu":
             return {}
         text = self.recorded_text(record) if taken.inputs == "recorded" else None
         if text is None:

@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.domain.blueprint.inputs import digest
+from orchestrator.app.steps.preparation import PreparedStep, mask_by_digest
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
-from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.secret_search import find_secrets
 from orchestrator.errors import Refused
 
 
@@ -36,13 +33,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
         dict.fromkeys(filter(None, map(steps.recorded_text, _since_complete(history))))
     )
     unknown = [_not_at_hand(steps, prepared, text) for text in documents]
-    found = find_secrets(
-        (*state.attributes, *(output.value for output in state.outputs.values())),
-        {name for names in unknown for name in names},
-        partial(digest, key=services.key),
-    )
-    for value in found.values():
-        services.masker.add(value)
+    found = mask_by_digest(services, state, {name for names in unknown for name in names})
     steps.learn_secrets(prepared.record, state)
     missing = (
         {origin for name, origin in unknown[0].items() if name not in found} if unknown else ()
@@ -75,9 +66,4 @@ def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Map
     name of the secret. What is at hand is masked from here on.
     """
     found = read_recorded_inputs(text, partial(steps.secret_at_hand, prepared.step))
-    whole, key = Resolved(dict(found.values)), steps.services.key
-    return {
-        known: found.secrets[path]
-        for path, known in found.digests.items()
-        if digest(whole.at(path).value, key) != known
-    }
+    return found.other_secrets(found.values, steps.services.key)

@@ -33,7 +33,8 @@ def run(
     """
     options = request.options
     selected = select_steps(deployment, options, request.verb)
-    check_approval(deployment, request, selected)
+    if selected or not options.orphaned:
+        check_approval(deployment, request, selected)
     started = services.clock.monotonic()
     session = open_session(
         services,

@@ -126,6 +126,7 @@ def finish_run(
             exit_code=exit_code,
             verdict=str(found.verdict) if found else "unknown",
             steps=session.run.steps,
+            recorded=_statuses(found.records) if found else {},
             alive=alive,
             next=_next(session, request, error, found),
             error=services.masker.mask(error.message) if error else None,
@@ -140,8 +141,8 @@ def finish_run(
 @dataclass(frozen=True, slots=True)
 class _RecordedOutcome:
     """
-    What is recorded at the end of a run: of the blueprint's steps, their verdict, and the targets
-    that are alive and not in the blueprint.
+    What is recorded at the end of a run: of the blueprint's steps, the verdict over them and over
+    what failed without leaving an entry, and the targets that are alive and not in the blueprint.
     """
 
     records: Sequence[OperationRecord]
@@ -159,26 +160,37 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
             record.target.step: record
             for record in services.store.records(deployment.blueprint, deployment.environment)
         }
-        rows = []
-        own = [step for step in deployment.steps if step not in deployment.orphans]
-        for step in own or deployment.steps:
-            record = records.get(step)
-            rows.append((record, watch.condition(record) if record else None))
+        rows = {
+            step: (record, watch.condition(record) if record else None)
+            for step in dict.fromkeys((*deployment.steps, *records))
+            for record in [records.get(step)]
+        }
     except StoreUnavailable:
         return None
+    steps = set(deployment.steps) - deployment.orphans
+    own = [row for step, row in rows.items() if step in steps]
+    beside = [row for step, row in rows.items() if step not in steps]
     orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
+    recorded = verdict_of(own or beside, orphaned, beside if own else ())
+    under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
+    failed = any(row.status is StepStatus.ERROR for row in session.run.steps)
     return _RecordedOutcome(
         records=[records[root] for root in deployment.steps_and_hooks() if root in records],
-        verdict=verdict_of(rows, orphaned),
+        verdict=Verdict.ERROR if failed and not under_way else recorded,
         orphaned=orphaned,
     )
+
+
+def _statuses(records: Iterable[OperationRecord]) -> dict[str, StepStatus]:
+    return {record.target.step: StepStatus(str(record.status)) for record in records}
 
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
     What exists, by step; what is in doubt, or was not found by this run, is not called alive.
     """
-    vanished = {row.step for row in rows if row.error and row.error.code == "vanished"}
+    lost = ("vanished", "in_doubt")
+    vanished = {row.step for row in rows if row.error and row.error.code in lost}
     found = []
     for record in records:
         doubts = record.resources.in_doubt

@@ -189,7 +189,8 @@ class StepRunner:
         wrong, by step.
         """
         failures: dict[str, OrchestratorError] = {}
-        for name in self.deployment.graph.order:
+        hooks = (name for name in tuple(self.steps.prepared) if hook_of(name))
+        for name in (*self.deployment.graph.order, *hooks):
             if name in self.steps.prepared:
                 try:
                     self.settle(name)
@@ -288,10 +289,13 @@ class StepRunner:
         )
         return row
 
-    def end_with_record(self, name: str, result: StepResult, *, attempts: int = 1) -> Outcome:
+    def end_with_record(
+        self, name: str, result: StepResult, *, attempts: int = 1, verb: str | None = None
+    ) -> Outcome:
         """
-        Report the entry that a pipeline wrote.
+        Report the entry that a pipeline wrote; ``verb`` is what it did, if not what the run does.
         """
+        verb = verb or self.request.verb
         record, found = result.record, result.record.resources
         fault, restored = result.fault, result.fault is not None and result.fault != record.error
         for code in exit_codes_of(fault, found.in_doubt, self.services.stop.exit_code):
@@ -309,10 +313,10 @@ class StepRunner:
             retained=record.retained,
             in_doubt=found.in_doubt,
             released=tuple(item for item in found.released if item.run_id == self.session.run_id),
-            **(_fates(found, self.request.verb) if result.mutated else {}),
+            **(_fates(found, verb) if result.mutated else {}),
         )
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
-        well = record.status in READY if self.request.verb != "destroy" else gone
+        well = record.status in READY if verb != "destroy" else gone
         return Outcome(ready=well and not restored)
 
     def end_with_error(self, name: str, exc: OrchestratorError, *, attempts: int = 1) -> Outcome:

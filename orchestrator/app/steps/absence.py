@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from orchestrator.app.steps.guards import check_vanished
 from orchestrator.app.steps.planned_step import PlanOptions, StepPlan
+from orchestrator.app.steps.private_root import keep_state
 from orchestrator.app.steps.provider_query import QueryContext, ScratchRoot, scratch_root
 from orchestrator.app.steps.saved_states import (
     STATE_BEFORE,
@@ -98,7 +99,7 @@ def absence_facts(
     wanted = absence_method(wishes.verify_absence, step.verify_absence, record)
     if wanted == "state":
         return DestroyFacts(verify_absence=wanted)
-    context.services.files.write(context.evidence / STATE_BEFORE, before.raw.decode())
+    keep_state(context.services, context.prepared, before, context.evidence, STATE_BEFORE)
     saved = SavedState(
         run_id=run_id,
         attempt=attempt,
@@ -224,6 +225,7 @@ class _AbsenceCheck:
         self._wanted = wanted
         self._stack = stack
         self._root: ScratchRoot | None = None
+        self._state = b""
         self._obstacle = self._reason_not_to_ask()
 
     def ask(self, findings: _Findings) -> dict[tuple[SavedState, ObjectKey], AbsenceFinding]:
@@ -254,18 +256,18 @@ class _AbsenceCheck:
         inputs, raw = self._context.inputs, self._wanted.raw
         if self._obstacle or inputs is None or raw is None:
             return _unknown(open_, self._obstacle)
-        query = self._query(raw, open_)
         if self._root is None:
             services = self._context.services
             name = f"absence-{services.ids.entry_id()[:8]}"
             evidence = services.files.inside(self._context.evidence, name)
-            root = scratch_root(self._context, inputs, evidence, query)
+            root = scratch_root(self._context, inputs, evidence, ProviderQuery())
             try:
                 self._root = self._stack.enter_context(root)
+                self._state = self._root.clear_state(raw)
             except OrchestratorError as exc:
                 self._obstacle = exc.message.splitlines()[0]
                 raise
-        return self._root.ask(query)
+        return self._root.ask(self._query(self._state, open_))
 
     def _query(self, raw: bytes, open_: Mapping[ObjectKey, AbsenceFinding]) -> ProviderQuery:
         state, objects = self._context.services.engine.isolated_state(raw, open_.keys())

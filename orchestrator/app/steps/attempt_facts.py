@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.app.session import Session
 from orchestrator.app.steps.content_blobs import store_lock_file, store_snapshot
 from orchestrator.app.steps.planned_step import Direction, PlanOptions
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.scope import fingerprint, scope
@@ -65,7 +65,7 @@ class AttemptFacts:
         """
         The facts for an entry written while the provider state is ``state``.
         """
-        services, root, engine = self._services, self._prepared.work_dir, self._services.engine.info
+        services, root, engine = self._services, self._prepared.work_dir, self._prepared.engine
         providers = _providers(services.workdirs.lock_file(root))
         applies = self._prepared.record is None or self._verb == "apply"
         return EntryFacts(
@@ -110,6 +110,7 @@ class AttemptFacts:
                 self._prepared.configured,
                 fingerprint,
             ),
+            state_encryption=state_encryption(self._services, self._prepared),
         )
 
     @property

@@ -21,6 +21,7 @@ from orchestrator.app.steps.preparation import (
     ignore_message,
     patiently,
     pull,
+    state_encryption,
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
@@ -41,6 +42,7 @@ from orchestrator.domain.record.record import (
     OperationRecord,
     SettledDoubt,
 )
+from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, ShowPlan
@@ -49,6 +51,9 @@ Direction = Literal["apply", "destroy"]
 
 #: Exit codes of a detailed plan.
 NO_CHANGES, CHANGES = 0, 2
+
+#: Why an apply without any change is carried out all the same.
+STATE_REWRITTEN = "its provider state is to be encrypted in another way: it is written anew"
 
 #: What becomes of a plan where recorded objects have left the provider state: it is refused, or
 #: made all the same by a command that records them as in doubt.
@@ -93,7 +98,8 @@ class StepPlan:
     """
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
     open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
-    engine says that it changes something; ``dropped`` are objects that its refresh did not find.
+    engine says that it changes something; ``dropped`` are objects that its refresh did not find;
+    ``rewrites_state``: the stored state is encrypted in another way than it will be.
     """
 
     direction: Direction
@@ -105,17 +111,18 @@ class StepPlan:
     settled: tuple[SettledDoubt, ...] = ()
     changed: bool = False
     dropped: tuple[StateObject, ...] = ()
+    rewrites_state: bool = False
 
     @property
     def empty(self) -> bool:
         """
         Whether carrying it out would change nothing, provider state included: a destroy of what has
-        vanished still has that to empty, and what the refresh dropped is in it until an apply.
+        vanished still has that to empty, what the refresh dropped is in it until an apply, and so
+        is the encryption by a former key.
         """
         forgets = self.direction == "destroy" and self.before.objects
-        return not (
-            self.changed or self.journal.changes or self.journal.outputs or self.dropped or forgets
-        )
+        in_state = self.dropped or self.rewrites_state or forgets
+        return not (self.changed or self.journal.changes or self.journal.outputs or in_state)
 
 
 def _check_addresses_known(
@@ -301,6 +308,9 @@ def _checked_plan(
         changes=changes,
     )
     services.sink.emit(shown)
+    rewrites = not destroying and _encryption_changed(services, prepared, before)
+    if rewrites:
+        services.note(STATE_REWRITTEN, step=step)
     return StepPlan(
         made.direction,
         file=made.file,
@@ -311,7 +321,19 @@ def _checked_plan(
         settled=settle_doubts(record, look),
         changed=made.changed,
         dropped=_dropped(services, made),
+        rewrites_state=rewrites,
     )
+
+
+def _encryption_changed(services: Services, prepared: PreparedStep, before: PulledState) -> bool:
+    """
+    Whether the stored state of a recorded target is to be encrypted in another way than the apply
+    that wrote it was told to. The engine does so with any plan, and plans no change for it.
+    """
+    record = prepared.record
+    if record is None or record.status in NOTHING_THERE or before.lineage is None:
+        return False
+    return record.state_encryption != state_encryption(services, prepared)
 
 
 def _content(

@@ -7,8 +7,9 @@ Whatever can be found wrong is found here, for all steps, before the first of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,9 +22,11 @@ from orchestrator.domain.events.engine_messages import Message, PulledState
 from orchestrator.domain.events.events import PhaseStarted, StepRetried
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.last_writer import is_newer
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
+from orchestrator.domain.secret_search import find_secrets
 from orchestrator.domain.text import Json
 from orchestrator.errors import (
     Busy,
@@ -38,7 +41,7 @@ from orchestrator.errors import (
     StoreUnavailable,
     Terminated,
 )
-from orchestrator.ports.engine import CallResult, CallSpec, Init, Pull, Request
+from orchestrator.ports.engine import CallResult, CallSpec, EngineInfo, Init, Pull, Request
 from orchestrator.ports.system import StopToken
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 
@@ -63,14 +66,16 @@ OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 class PreparedStep:
     """
     A step that is ready: its working directory is initialised and its newest record known.
-    ``configured`` is the provider configuration that the blueprint gives it, ``bindings`` are the
-    provider states of other targets where it has none of its own yet.
+    ``engine`` is the program as it is in its working directory; ``configured`` is the provider
+    configuration that the blueprint gives it, ``bindings`` are the provider states of other targets
+    where it has none of its own yet.
     """
 
     step: Step
     record: OperationRecord | None
     snapshot: Snapshot
     work_dir: WorkDir
+    engine: EngineInfo
     configured: Mapping[str, Resolved] = field(default_factory=dict)
     bindings: StateBindings = field(default_factory=StateBindings)
 
@@ -79,29 +84,42 @@ class PreparedStep:
 class ModuleSource:
     """
     What a working directory is laid out from: a snapshot, the lock file to start from, and whether
-    it goes with the inputs as they are now or as they were recorded.
+    it goes with the inputs as they are now or as they were recorded. ``configures_providers`` is
+    False where only the provider state is worked on.
     """
 
     snapshot: Snapshot
     lock: bytes | None
     inputs: Literal["current", "recorded"] = "current"
+    configures_providers: bool = True
+
+    def configures(self, provider: str) -> bool:
+        """
+        Whether a configuration of the provider with this local name is of any use.
+        """
+        return self.configures_providers and self.snapshot.uses_provider(provider)
 
 
-def check_engine(services: Services, record: OperationRecord, *, allow_change: bool) -> None:
+def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: bool) -> str | None:
     """
-    Refused where another kind of engine wrote the target last.
+    Refused where another kind of engine wrote the target last; a warning where a newer one did.
     """
-    info = services.engine.info
-    if record.status in NOTHING_THERE:
-        return
-    if record.engine is None or record.engine.kind == info.kind or allow_change:
-        return
-    raise Refused(
-        "engine_change",
-        f"{record.target.target} was last written by {record.engine.kind} {record.engine.version}, "
-        f"this is {info.kind} {info.version}",
-        hint=f"use --engine {record.engine.kind}, or accept the change with --allow-engine-change",
-    )
+    last, target = record.engine, record.target.target
+    if record.status in NOTHING_THERE or last is None or allow_change:
+        return None
+    if last.kind != info.kind:
+        raise Refused(
+            "engine_change",
+            f"{target} was last written by {last.kind} {last.version}, this is {info.kind} "
+            f"{info.version}",
+            hint=f"use --engine {last.kind}, or accept the change with --allow-engine-change",
+        )
+    if is_newer(last.version, info.version):
+        return (
+            f"its provider state was last written by {last.kind} {last.version}, this is "
+            f"{info.version}: an older engine may not understand what it reads"
+        )
+    return None
 
 
 def snapshot_of(services: Services, step: Step, record: OperationRecord | None) -> Snapshot:
@@ -147,6 +165,7 @@ def lay_out(
     record: OperationRecord | None,
     lookup: Lookup,
     *,
+    engine: EngineInfo,
     early_values: Mapping[str, Json],
 ) -> WorkDir:
     """
@@ -163,16 +182,15 @@ def lay_out(
         providers={
             name: _resolved(step, f"providers.{name}", template, lookup)
             for name, template in step.providers.items()
-            if source.snapshot.uses_provider(name)
+            if source.configures(name)
         },
         lock_file=source.lock,
         early_values=early_values,
         early_digest=digest(dict(early_values), services.key) if early_values else "",
     )
-    info = services.engine.info
     target = deployment.target(step.name)
     work_dir = services.workdirs.prepare(
-        target, source.snapshot, setup, f"{info.kind} {info.version}"
+        target, source.snapshot, setup, f"{engine.kind} {engine.version}"
     )
     bound = record.provider_state if record else None
     found = (work_dir.backend_type, work_dir.location, services.workspace)
@@ -288,6 +306,16 @@ def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToke
         services.engine.discard(spec)
 
 
+def state_encryption(services: Services, prepared: PreparedStep) -> str:
+    """
+    The keyed digest of what says how the engine encrypts provider state, "" where nothing does.
+    """
+    told = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
+    if prepared.engine.kind != "tofu" or not any(told):
+        return ""
+    return digest([*told, dict(prepared.work_dir.early_values)], services.key)
+
+
 def pull(
     services: Services,
     work_dir: WorkDir,
@@ -329,6 +357,23 @@ def learn_secrets(
         for value in output.secret_values:
             masker.add(value)
     return state
+
+
+def mask_by_digest(
+    services: Services, state: PulledState, wanted: Collection[str]
+) -> frozenset[str]:
+    """
+    Mask from here on the values in a provider state whose keyed digests are wanted; which of them
+    were found.
+    """
+    found = find_secrets(
+        (*state.attributes, *(output.value for output in state.outputs.values())),
+        wanted,
+        partial(digest, key=services.key),
+    )
+    for value in found.values():
+        services.masker.add(value)
+    return frozenset(found)
 
 
 def call_spec(

@@ -15,20 +15,14 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-    call,
-    call_spec,
-    failure,
-    patiently,
-)
+from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, patiently
+from orchestrator.app.steps.private_root import PrivateRoot, private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, read_result
 from orchestrator.domain.provider_query.scope import Scope, scope
 from orchestrator.domain.record.record import ObjectRef
-from orchestrator.ports.engine import CallResult, Init, Plan, Push
-from orchestrator.ports.workdir import WorkDir
+from orchestrator.ports.engine import CallResult, Plan
 
 
 @dataclass(frozen=True)
@@ -69,26 +63,31 @@ class ScratchRoot:
     A private copy of a step's root, initialised, in which queries are asked.
     """
 
-    def __init__(
-        self, context: QueryContext, inputs: StepInputs, evidence: Path, work_dir: WorkDir
-    ) -> None:
+    def __init__(self, context: QueryContext, inputs: StepInputs, root: PrivateRoot) -> None:
         self._context = context
         self._inputs = inputs
-        self._evidence = evidence
-        self._work_dir = work_dir
+        self._root = root
         self._asked = 0
+
+    def clear_state(self, state: bytes) -> bytes:
+        """
+        A stored provider state in clear.
+        """
+        if not self._context.services.engine.is_encrypted(state):
+            return state
+        return self._root.decrypted(state).raw
 
     def ask(self, query: ProviderQuery) -> QueryResult:
         """
         Ask in one plan; on transient errors again, as the step's retries say. A plan that fails
         answers what it got to.
         """
-        services, work_dir = self._context.services, self._work_dir
+        services, work_dir = self._context.services, self._root.work_dir
         var_file = work_dir.directory / "query.tfvars.json"
         plan_file = work_dir.directory / "query.tfplan"
         self._asked += 1
         if query.state:
-            self._set_state(query.state)
+            self._root.set_state(query.state)
         request = Plan(
             out=plan_file,
             mode="refresh-only" if query.saved else "normal",
@@ -102,7 +101,7 @@ class ScratchRoot:
             spec = call_spec(
                 services,
                 work_dir,
-                self._evidence,
+                self._root.evidence,
                 f"query-{self._asked}-{number}",
                 delete_after=(var_file,),
             )
@@ -113,28 +112,6 @@ class ScratchRoot:
         finally:
             plan_file.unlink(missing_ok=True)
         return read_result(query, result.messages, succeeded=result.exit_code == 0)
-
-    def _set_state(self, state: bytes) -> None:
-        """
-        Make it the state of the scratch root. OpenTofu may encrypt states: it refuses a clear one
-        where it expects an encrypted one, and encrypts what is pushed.
-        """
-        services, work_dir = self._context.services, self._work_dir
-        if services.engine.info.kind != "tofu":
-            services.files.write(Path(work_dir.location), state.decode())
-            return
-        clear = work_dir.directory / "query.tfstate"
-        services.files.write(clear, state.decode())
-        spec = call_spec(
-            services,
-            work_dir,
-            self._evidence,
-            f"query-state-{self._asked}",
-            delete_after=(clear,),
-        )
-        result = call(services, Push(clear, force=True), spec, stop=services.stop)
-        if result.exit_code != 0:
-            raise failure(result, "readback", services.stop)
 
 
 @contextlib.contextmanager
@@ -154,20 +131,6 @@ def scratch_root(
         for name, source in (snapshot.provider_uses or {}).items()
         if name not in snapshot.provider_sources
     }
-    with services.files.private(evidence) as place:
-        work_dir = services.workdirs.scratch_copy(
-            # OpenTofu gets the state by a push, once it is initialised.
-            prepared.work_dir,
-            place,
-            state=b"" if services.engine.info.kind == "tofu" else query.state,
-            extra=query.files(sources),
-        )
-
-        def attempt(number: int) -> CallResult:
-            spec = call_spec(services, work_dir, evidence, f"query-init-{number}")
-            return call(services, Init(), spec, stop=services.stop)
-
-        result = patiently(services, prepared.step.name, "readback", attempt)
-        if result.exit_code != 0:
-            raise failure(result, "readback", services.stop)
-        yield ScratchRoot(context, inputs, evidence, work_dir)
+    files = query.files(sources)
+    with private_root(services, prepared, evidence, extra=files) as root:
+        yield ScratchRoot(context, inputs, root)

@@ -22,6 +22,7 @@ from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import (
     DoubtQuery,
+    declaration,
     declared,
     doubt_queries,
     import_id,
@@ -164,6 +165,10 @@ class DoubtReadback:
             until=doubt.at or self.record.updated_at,
             inputs=self.inputs.masked(),
             provider=self._provider(provider),
+            file=self.steps.deployment.path,
+            declare=declaration(
+                self.prepared.step, parse_address(doubt.address), self.inputs.masked()
+            ),
         )
 
     def _provider(self, name: str) -> dict[str, str]:

@@ -13,9 +13,10 @@ from pathlib import Path
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.preparation import PreparedStep, pull
+from orchestrator.app.steps.private_root import read_state_file
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.rebuild import rebuild_state
-from orchestrator.app.surgery.state_locks import check_breakable, state_lock_of
+from orchestrator.app.surgery.state_locks import check_breakable, held_lock
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
     StateOperationResult,
@@ -27,7 +28,7 @@ from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.surgery import same_content
-from orchestrator.errors import Invalid, Problem, Refused, StateLocked
+from orchestrator.errors import Invalid, Problem, Refused
 from orchestrator.ports.engine import Push, Unlock, Untaint
 
 
@@ -166,14 +167,9 @@ def _check_unlocked(runner: StepRunner, name: str) -> None:
     StateLocked where somebody holds the lock of the step's provider state: an engine that may yet
     make the object.
     """
-    prepared = runner.steps.prepared[name]
-    lock = state_lock_of(runner.services, prepared, name, runner.session.run_id)
-    if lock is not None:
-        raise StateLocked(
-            f"the provider state is locked: {lock}; whoever holds it may yet make the object",
-            lock_id=lock.id,
-            hint="wait for its holder",
-        )
+    locked = held_lock(runner, name)
+    if locked is not None:
+        raise locked
 
 
 def proven_objects(record: OperationRecord) -> dict[str, str]:
@@ -246,7 +242,7 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     services, prepared = runner.services, runner.steps.prepared[name]
     file = _errored_state_file(runner, name)
     assert file is not None, "there is one to push"
-    lost = services.engine.state_in_file(file)
+    lost = read_state_file(services, prepared, file, runner.steps.evidence(name))
     held = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
     done: StateOperationResult | None = None
     if not same_content(lost, held):  # it is the same where a push was killed on its last way
@@ -258,13 +254,24 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
                 command="push",
                 shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
                 f"{len(lost.objects)} objects, over serial {held.serial} with {len(held.objects)}",
-                request=lambda _: Push(file, runner.options.plan.lock_timeout),
+                request=partial(_push_request, runner, file, lost),
             ),
         )
         if done.fault is not None:
             return done
     _set_aside(runner, name, f"saved as serial {lost.serial} with {len(lost.objects)} objects")
     return done
+
+
+def _push_request(runner: StepRunner, file: Path, lost: PulledState, private: Path) -> Push:
+    """
+    The push of a saved state: of a clear copy, which only the call sees, where it is encrypted.
+    """
+    services = runner.services
+    if services.engine.is_encrypted(file.read_bytes()):
+        services.files.write(private, lost.raw.decode())
+        file = private
+    return Push(file, runner.options.plan.lock_timeout)
 
 
 def _check_pushable(

@@ -22,7 +22,7 @@ from orchestrator.domain.record.state_lock import (
 )
 from orchestrator.domain.record.states import Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.errors import Refused
+from orchestrator.errors import Refused, StateLocked
 from orchestrator.ports.engine import Exec
 
 #: Takes the lock for a moment, changes nothing, and loads no provider.
@@ -43,6 +43,21 @@ def state_lock_of(
     if result.lock is None and result.exit_code != 0 and _EMPTY not in result.stderr_text:
         raise failure(result, "lock", services.stop)
     return result.lock
+
+
+def held_lock(runner: StepRunner, name: str) -> StateLocked | None:
+    """
+    That somebody holds the lock of the provider state of a step in doubt; None for nobody.
+    """
+    prepared = runner.steps.prepared[name]
+    lock = state_lock_of(runner.services, prepared, name, runner.session.run_id)
+    if lock is None:
+        return None
+    return StateLocked(
+        f"the provider state is locked: {lock}; whoever holds it may yet make the object",
+        lock_id=lock.id,
+        hint="wait for its holder",
+    )
 
 
 def unlock_hint(runner: StepRunner, name: str, lock_id: str | None) -> str:

@@ -27,18 +27,24 @@ class RecordedInputs:
     secrets: Mapping[PathInValue, str]
     digests: Mapping[PathInValue, str]
 
-    def changed_secrets(self, key: bytes) -> list[str]:
+    def other_secrets(self, values: Mapping[str, Json], key: bytes) -> dict[str, str]:
         """
-        Where the secrets came from that are not what they were, sorted.
+        The recorded digests of secrets that ``values`` do not hold in their places, each with where
+        the secret came from.
         """
-        whole = Resolved(dict(self.values))
-        return sorted(
-            {
-                self.secrets[path]
-                for path, known in self.digests.items()
-                if digest(whole.at(path).value, key) != known
-            }
-        )
+        whole = Resolved(dict(values))
+
+        def is_the_same(path: PathInValue, known: str) -> bool:
+            try:
+                return digest(whole.at(path).value, key) == known
+            except Unresolvable:
+                return False
+
+        return {
+            known: self.secrets[path]
+            for path, known in self.digests.items()
+            if not is_the_same(path, known)
+        }
 
 
 def placeholder(type_: str | None) -> Json:

@@ -42,7 +42,8 @@ class StepState(JsonModel):
     ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in the
     last run that had it, None where there was none. ``spooled`` tells that the status shown is an
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
-    ``last_attempt`` left the status alone: it changed no object.
+    ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
+    alive of the module of a hook, or of what left the blueprint.
     """
 
     step: Word
@@ -74,6 +75,7 @@ class StepState(JsonModel):
     compensation: HookResult | None = None
     before_destroy: HookResult | None = None
     action_roots: tuple[HookTarget, ...] = ()
+    objects: tuple[Word, ...] = ()
 
     @property
     def failed_attempt(self) -> Attempt | None:
@@ -90,7 +92,8 @@ class StatusDocument(JsonDocument):
     """
     What ``status`` tells of a blueprint in an environment.
 
-    ``orphaned`` are targets with a record whose step is no longer in the blueprint.
+    ``orphaned`` are targets with a record whose step is no longer in the blueprint. Where steps
+    were selected, verdict and ``steps`` are theirs alone: ``selected``.
     """
 
     schema_: Literal["orchestrator.status/1"] = Field("orchestrator.status/1", alias="schema")
@@ -98,6 +101,7 @@ class StatusDocument(JsonDocument):
     blueprint: Word
     environment: Word
     verdict: Verdict
+    selected: tuple[Word, ...] = ()
     steps: tuple[StepState, ...]
     orphaned: tuple[Word, ...] = ()
     next: tuple[NextCommand, ...] = ()

@@ -172,7 +172,8 @@ class ManualGap(JsonModel):
 class RecoveryDocument(JsonDocument):
     """
     What ``recover`` tells of a blueprint in an environment. Either ``last_verified_run`` (the
-    newest run in which every step it had ended ok and verified) or ``manual_gap`` is set.
+    newest run in which every step it had ended ok and verified) or ``manual_gap`` is set. Where
+    steps were selected, verdict and ``steps`` are theirs alone: ``selected``.
     """
 
     schema_: Literal["orchestrator.recovery/1"] = Field("orchestrator.recovery/1", alias="schema")
@@ -180,6 +181,7 @@ class RecoveryDocument(JsonDocument):
     blueprint: Word
     environment: Word
     verdict: Verdict
+    selected: tuple[Word, ...] = ()
     steps: tuple[RecoveryStep, ...]
     last_verified_run: Word | None = None
     manual_gap: ManualGap | None = None

@@ -243,6 +243,7 @@ class StateOutput:
 class PulledState:
     """
     What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
+    ``engine_version`` is that of the engine that wrote it.
 
     ``secrets`` are the sensitive values of its objects, ``attributes`` all of them. ``raw`` is the
     state itself, secrets included: they stay in memory or in a 0600 file.
@@ -255,6 +256,7 @@ class PulledState:
     secrets: tuple[Json, ...] = ()
     attributes: tuple[Json, ...] = ()
     raw: bytes = b""
+    engine_version: str | None = None
 
     def with_secrets(
         self, hides: Callable[[Json], bool], shapes: Mapping[str, Json] | None = None

@@ -178,7 +178,8 @@ class LiveObjects(BaseModel):
 
 class RunFinished(Event):
     """
-    The last event of a run: the whole story in one place.
+    The last event of a run: the whole story in one place. ``verdict`` counts what failed in the run
+    although the records are as before; ``recorded`` is the status of each step by its record.
     """
 
     type: Literal["run_finished"] = "run_finished"
@@ -187,6 +188,7 @@ class RunFinished(Event):
     exit_code: int
     verdict: Word
     steps: tuple[StepRun, ...]
+    recorded: dict[Word, StepStatus] = {}
     alive: tuple[LiveObjects, ...] = ()
     next: tuple[NextCommand, ...] = ()
     error: str | None = None

@@ -4,7 +4,8 @@ How each object in doubt can be asked for: by its import id, by a search, or not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -153,6 +154,31 @@ def declared(by_address: Mapping[str, Template], address: Address) -> str | None
     The key under which something is declared for an object: its own address or its resource's.
     """
     return next((key for key in (address.text, address.resource) if key in by_address), None)
+
+
+def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[str, ...]:
+    """
+    Lines of YAML by which the step would have the provider asked for an object, as a start to be
+    completed: ``inputs`` are the names that the step's identity may refer to. None where it
+    declares one of both, or the type has no remote side.
+    """
+    known = declared(step.identity, address) or declared(step.search, address)
+    if known or address.type == _WITHOUT_REMOTE:
+        return ()
+    plain = re.fullmatch(r"[\w.-]+", address.resource)
+    resource = address.resource if plain else f"'{address.resource}'"
+    kind = address.type
+    name = next((item for item in sorted(inputs) if re.search(r"(^|_)(name|bucket)$", item)), None)
+    told = f"${{inputs.{name}}}" if name else "ID"
+    if address.key is not None:
+        told = "${each.key}"
+    listed = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    tags = '{tags: {orchestrator: "${target.id}"}}'
+    return (
+        f'identity: {{{resource}: "{told}"}}  # its import id, where that is known beforehand',
+        f"search: {{{resource}: {{data: {listed}, arguments: {tags}, ids: ids}}}}"
+        "  # else the data source that lists ids",
+    )
 
 
 def _keyed(template: Template) -> bool:

@@ -25,6 +25,7 @@ from orchestrator.domain.record.hook_results import (
     hook_fault,
     last_hook_result,
 )
+from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
 from orchestrator.domain.record.record import (
     Attempt,
@@ -99,6 +100,7 @@ def conclude(
         # What an apply has replaced is its own now, though a name may be its id as before.
         "adopted": tuple(item for item in adopted if item.address not in made),
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
+        "engine": last_writer(evidence.state, marker.engine),
         "verification": verification,
         "targets": marker.targets if left else (),
         **_merged_outputs(marker, evidence, stamp),
@@ -217,6 +219,7 @@ def _end_destroy(
     changes: EntryChanges = {
         "resources": resources,
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
+        "engine": last_writer(evidence.state, marker.engine),
         "settled": (*marker.settled, *settled),
         "saved_state": None,
     }

@@ -81,6 +81,7 @@ class EntryChanges(TypedDict, total=False):
     engine: EngineRef | None
     providers: Mapping[str, str]
     scope: tuple[tuple[str, str], ...] | None
+    state_encryption: str
     provider_state: ProviderState | None
     resources: Resources
     parent: str | None
@@ -143,6 +144,7 @@ class AppliedFacts:
     deployment: str | None = None
     verify_absence: AbsenceMethod | None = None
     scope: tuple[tuple[str, str], ...] | None = None
+    state_encryption: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import inventory, tainted
 from orchestrator.domain.record.doubts import missing_from_state, vanished_doubts
 from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.record import (
     Absence,
     CheckedObject,
@@ -60,8 +61,9 @@ def reconciled(
     ``settled`` are the doubts that it answered. Objects that have left the provider state since
     become doubts. ``sound`` is the result of the checks where a plan with the recorded inputs was
     empty; None where it was not. ``findings`` is what the provider answers the run ``run_id`` about
-    objects that an earlier destroy removed.
+    objects that an earlier destroy removed. No provider state waits to be saved any more.
     """
+    before = _without_saved_file(before)
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
     findings = [item for item in findings if (item.ref.address, "forget") not in answered]
     before = _with_findings(before, findings, stamp, run_id=run_id)
@@ -82,6 +84,7 @@ def reconciled(
             "resources": resources,
             "settled": (*before.settled, *settled),
             "provider_state": with_serial_of(before.provider_state, state),
+            "engine": last_writer(state, before.engine),
         }
     )
     empty = not state.objects and not state.outputs
@@ -131,6 +134,18 @@ def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
     code, said = unconfirmed_reason(record.resources)
     fault = Fault(code=code, phase="readback", summary=said)
     return unconfirmed(record, fault, stamp, command="reconcile")
+
+
+def _without_saved_file(record: OperationRecord) -> OperationRecord:
+    """
+    The record, if its error names a file with a provider state, with an error that does not: the
+    file has been pushed or put aside.
+    """
+    if record.error is None or record.error.code != "errored_state":
+        return record
+    said = "the engine could not save the provider state; the file that held it was put aside since"
+    fault = record.error.model_copy(update={"code": "state_put_aside", "summary": said})
+    return record.model_copy(update={"error": fault, "last_error": said})
 
 
 def gone_without_mutation(
@@ -216,10 +231,13 @@ def unconfirmed_reason(
 
 def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     """
-    What is not confirmed gone, in a few words.
+    What is not confirmed gone, in a few words: each object with its own reason.
     """
-    names = ", ".join(doubt.address for doubt in doubts)
-    return f"not confirmed gone: {names} ({doubts[0].why})"
+    by_reason: dict[str, list[str]] = {}
+    for doubt in doubts:
+        by_reason.setdefault(doubt.why, []).append(doubt.address)
+    told = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+    return f"not confirmed gone: {told}"
 
 
 def confirmed(

@@ -211,13 +211,16 @@ class ObjectRef(RecordModel):
 class ManualSearch(RecordModel):
     """
     Where a person may look for an object that nobody can ask the provider for. ``inputs`` and
-    ``provider`` (its configuration as the blueprint gives it) are masked.
+    ``provider`` (its configuration as the blueprint gives it) are masked. ``declare`` are lines by
+    which the step in the blueprint ``file`` would have the provider asked.
     """
 
     since: datetime | None = None
     until: datetime
     inputs: dict[Word, str] = {}
     provider: dict[Word, str] = {}
+    file: Word = ""
+    declare: tuple[str, ...] = ()
 
 
 class AdoptedObject(RecordModel):
@@ -260,8 +263,18 @@ class Readback(RecordModel):
         The id under which the object may be adopted because it is proven ours; None where none was
         found, more than one, where nothing proves it, or where its address is taken.
         """
+        return self._the_one() if self.ownership == "ours" else None
+
+    @property
+    def unproven(self) -> str | None:
+        """
+        The id of the only object that was found, where nothing proves whose it is.
+        """
+        return self._the_one() if self.ownership == "found" else None
+
+    def _the_one(self) -> str | None:
         found = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
-        return self.ids[0] if found and self.ownership == "ours" else None
+        return self.ids[0] if found else None
 
 
 class SavedState(RecordModel):
@@ -485,6 +498,8 @@ class OperationRecord(RecordModel):
     engine: EngineRef | None = None
     providers: dict[Word, Word] = {}
     scope: tuple[tuple[Word, Word], ...] | None = None  # where they were asked (`domain.scope`)
+    #: Keyed digest of how the provider state was encrypted, empty where it was not.
+    state_encryption: Word = ""
     provider_state: ProviderState | None = None
     resources: Resources = Resources()
     parent: Word | None = None

@@ -19,7 +19,7 @@ _CREATED = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?) ?(?:\+00
 _TEXT = re.compile(
     r"\bid (?P<id>[^\s,]+)"
     r"(?:, who (?P<who>[^,]+))?(?:, operation (?P<operation>[^,]+))?"
-    r"(?:, created (?P<created>[^,]+))?"
+    r"(?:, created (?P<created>[^,;]+))?"
 )
 
 #: Backends whose locks end with what holds them, and what that is.

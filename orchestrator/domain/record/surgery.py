@@ -12,9 +12,15 @@ from collections.abc import Iterable
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.adoption import imported_addresses, type_of, unproven_imports
 from orchestrator.domain.record.assessment import assess, inventory, tainted
-from orchestrator.domain.record.doubts import StateObservation, missing_from_state, settle_doubts
+from orchestrator.domain.record.doubts import (
+    StateObservation,
+    missing_from_state,
+    settle_doubts,
+    vanished_doubts,
+)
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
+from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.record import (
     AdoptedObject,
     Attempt,
@@ -71,6 +77,7 @@ def surgery_ended(
         "last_attempt": attempt,
         "resources": held,
         "provider_state": with_serial_of(marker.provider_state, state),
+        "engine": last_writer(state, marker.engine),
     }
     if state is not None:
         changes["adopted"] = unproven_imports(marker, before, state)
@@ -82,16 +89,22 @@ def _provider_state_now(
 ) -> EntryChanges:
     """
     What the provider state holds now. An object that surgery took out of it lives on: it stays in
-    the inventory, until an apply or reconcile asks for a reason.
+    the inventory, in doubt, until a person says what became of it.
     """
     adopted = unproven_imports(marker, before, state)
     settled = _settled_by_surgery(marker, before, state, adopted)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
+    known = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
+    missing = missing_from_state(before, state)
+    left = [ref for ref in missing if (ref.address, ref.id) not in known]
     resources = before.resources.model_copy(
         update={
-            "inventory": (*inventory(state), *missing_from_state(before, state)),
+            "inventory": (*inventory(state), *missing),
             "tainted": tainted(state),
-            "in_doubt": tuple(d for d in before.resources.in_doubt if d not in answered),
+            "in_doubt": (
+                *(d for d in before.resources.in_doubt if d not in answered),
+                *vanished_doubts(left),
+            ),
         }
     )
     return {
@@ -99,6 +112,7 @@ def _provider_state_now(
         "settled": (*before.settled, *settled),
         "adopted": (*before.adopted, *adopted),
         "provider_state": with_serial_of(before.provider_state, state),
+        "engine": last_writer(state, before.engine),
     }
 
 

@@ -22,11 +22,13 @@ from orchestrator.domain.record.hook_results import (
     active_hook,
     last_hook_result,
 )
+from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.record import (
     Absence,
     Attempt,
     Command,
     Doubt,
+    EngineRef,
     Fault,
     HookResult,
     OperationRecord,
@@ -271,6 +273,7 @@ def unchanged(
         "verification": verification,
         "absence": None,
         "targets": (),
+        "engine": _engine_of(before, facts, state),
         **_NO_HOOKS,
         **outputs_of_state(before, facts.run_id, state, stamp, secrets_known=True),
     }
@@ -302,9 +305,20 @@ def adopted_unapplied(
         **_with_fault("adopt", fault),
         "absence": None,
         "resources": held,
+        "engine": _engine_of(before, facts, state),
         **outputs_of_state(None, facts.run_id, state, stamp, secrets_known=True),
     }
     return _next(before, stamp, Trigger.UNAPPLIED, entry, facts=facts)
+
+
+def _engine_of(
+    before: OperationRecord | None, facts: EntryFacts, state: PulledState
+) -> EngineRef | None:
+    """
+    The engine that last wrote a provider state which this run has not written.
+    """
+    ours = facts.run.engine if facts.run else None
+    return last_writer(state, ours, before.engine if before else None)
 
 
 def checked(

@@ -7,7 +7,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status, Verdict, verdict
+from orchestrator.domain.record.states import (
+    NOTHING_THERE,
+    READY,
+    Condition,
+    Status,
+    Verdict,
+    verdict,
+)
 
 
 def is_unmade(record: OperationRecord | None) -> bool:
@@ -21,17 +28,28 @@ def is_unmade(record: OperationRecord | None) -> bool:
     return attempt is not None and attempt.error is not None and attempt.command == "apply"
 
 
+def _status(record: OperationRecord | None) -> Status | None:
+    if record is None:
+        return None
+    doubted = record.status in READY and record.resources.in_doubt
+    return Status.ERROR if doubted or is_unmade(record) else record.status
+
+
 def verdict_of(
     rows: Iterable[tuple[OperationRecord | None, Condition | None]],
     orphaned: Collection[str] = (),
+    beside: Iterable[tuple[OperationRecord | None, Condition | None]] = (),
 ) -> Verdict:
     """
     The verdict over the records of steps, each with its condition. An apply that failed is an error
-    although nothing is there, and nothing is destroyed as a whole while an orphan is alive.
+    although nothing is there, so is what is ok but for an object in doubt; and nothing is destroyed
+    as a whole while an orphan is alive.
+
+    ``beside`` are the modules of hooks and what left the blueprint: they count where they went
+    wrong. What such a module made stays, and is no reason not to call the steps destroyed.
     """
-    found = verdict(
-        (Status.ERROR if is_unmade(record) else record.status if record else None, condition)
-        for record, condition in rows
-    )
+    unwell = (Status.ERROR, Status.RUNNING)
+    counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in unwell))
+    found = verdict((_status(record), condition) for record, condition in counted)
     gone = (Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
     return Verdict.PARTIAL if orphaned and found in gone else found

@@ -186,6 +186,22 @@ CASES: tuple[Case, ...] = (
         refused_as="in_doubt",
     ),
     Case(
+        Situation.UNPROVEN,
+        "objects are in doubt, and nothing proves whose the one is that the provider has",
+        lambda context: context.is_unproven,
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.MANUAL, _R.RECONCILE),
+        refused_as="in_doubt",
+    ),
+    Case(
+        Situation.FOREIGN,
+        "objects are in doubt, and the one that the provider has is not of this step",
+        lambda context: context.is_foreign,
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.MANUAL, _R.RECONCILE),
+        refused_as="in_doubt",
+    ),
+    Case(
         Situation.IN_DOUBT,
         "objects are in doubt, and evidence can still tell",
         lambda context: context.is_answerable,
@@ -198,7 +214,7 @@ CASES: tuple[Case, ...] = (
         "objects have left the provider state, and no import brings them back",
         lambda context: bool(context.doubts) and all(d.action == "forget" for d in context.doubts),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
-        prefers=(_R.MANUAL,),
+        prefers=(_R.MANUAL, _R.RECONCILE),
         refused_as="in_doubt",
     ),
     Case(
@@ -339,7 +355,7 @@ def _may_be_under_way(context: RecoveryContext) -> bool:
     Whether the manual remedy would be to forget objects that a request may still be making.
     """
     facts = context.facts
-    other = facts.condition is not None or facts.errored_state is not None
+    other = facts.condition is not None or facts.errored_state is not None or context.is_unproven
     return bool(facts.settling and context.doubts) and not other and not _is_hook_cut_short(context)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from orchestrator.domain.documents.recovery import RemedyDocument, RemedyReason
@@ -130,8 +130,21 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
             return _command(context, "destroy", *at, "--repeat-before-destroy", "WHY")
         case _:
             names = dict.fromkeys(doubt.address for doubt in context.doubts)
-            forget = [word for name in names for word in ("--forget", name)]
-            return _command(context, "reconcile", *at, *forget, "--reason", "WHY")
+            said = [word for name in names for word in ("--forget", name)]
+            if situation is Situation.UNPROVEN:
+                said = [*_by_word(context)]
+            return _command(context, "reconcile", *at, *said, "--reason", "WHY")
+
+
+def _by_word(context: RecoveryContext) -> Iterator[str]:
+    """
+    The options that take over what the provider has and only a person can call ours; beside an
+    adoption that proves nothing the doubt stays, unless a person closes it.
+    """
+    for doubt in context.doubts:
+        if doubt.readback is not None and doubt.readback.unproven is not None:
+            adopt = f"{doubt.address}={doubt.readback.unproven}"
+            yield from ("--adopt", adopt, "--forget", doubt.address)
 
 
 def _is_compensating(context: RecoveryContext) -> bool:
@@ -162,18 +175,25 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     options: list[str] = []
     match situation:
         case Situation.LOCKED:
-            options = ["--unlock", context.facts.left_lock or ""]
+            options = ["--unlock", context.facts.left_lock or "", *_adoptions(context)]
         case Situation.UNSAVED:
             options = ["--push-errored-state"]
         case Situation.LOST | Situation.STATE_EMPTIED:
             return ("--rebuild-state",)
         case Situation.FOUND:
-            for doubt in context.doubts:
-                if doubt.readback is not None and doubt.readback.adopts is not None:
-                    options += ["--adopt", f"{doubt.address}={doubt.readback.adopts}"]
+            options = [*_adoptions(context)]
         case _:
             return ()
     return (*options, "--reason", "WHY")
+
+
+def _adoptions(context: RecoveryContext) -> Iterator[str]:
+    """
+    The options that take over what the provider has and is proven ours.
+    """
+    for doubt in context.doubts:
+        if doubt.readback is not None and doubt.readback.adopts is not None:
+            yield from ("--adopt", f"{doubt.address}={doubt.readback.adopts}")
 
 
 def _command(context: RecoveryContext, verb: str, *options: str) -> str:
@@ -244,6 +264,16 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "settling": f"{facts.settling:.0f}",
         "unproven": facts.unproven_process or "",
         "unsaved": facts.errored_state or "",
+        "foreign_ids": ", ".join(
+            id_
+            for d in doubts
+            if d.readback and d.readback.ownership == "foreign"
+            for id_ in d.readback.ids
+        ),
+        "unproven_ids": ", ".join(
+            d.readback.unproven for d in doubts if d.readback and d.readback.unproven
+        ),
+        "adopts": ", takes over what the provider has" if any(_adoptions(context)) else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
         "goes_on": "destroys it" if _is_destroying(context) else "makes them again",

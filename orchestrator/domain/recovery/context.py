@@ -45,6 +45,8 @@ class Situation(StrEnum):
     UNSAVED = "unsaved"
     FOUND = "found"
     LOST = "lost"
+    UNPROVEN = "unproven"
+    FOREIGN = "foreign"
     LEFT = "left"
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
@@ -179,6 +181,23 @@ class RecoveryContext:
             and doubt.id is not None
             and doubt.readback is None
             for doubt in self.doubts
+        )
+
+    @property
+    def is_unproven(self) -> bool:
+        """
+        Whether the provider has an object in doubt that nothing proves to be ours: no further
+        evidence is to be had.
+        """
+        return any(doubt.readback and doubt.readback.unproven for doubt in self.doubts)
+
+    @property
+    def is_foreign(self) -> bool:
+        """
+        Whether evidence speaks against what the provider has for an object in doubt.
+        """
+        return any(
+            doubt.readback and doubt.readback.ownership == "foreign" for doubt in self.doubts
         )
 
     @property

@@ -59,29 +59,38 @@ CODE_HINTS: Mapping[str, str] = {
 
 
 #: Causes that the engine's own words tell, whatever the phase.
-_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(
-            r"already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate",
-            re.IGNORECASE,
-        ),
-        "an object of that name exists already. Where it is this step's, import it; else choose "
-        "another name",
-    ),
-    (
-        re.compile(
-            r"credential|ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AuthFailure"
-            r"|Unauthorized\b|\b401\b|AuthorizationHeaderMalformed|PermanentRedirect"
-            r"|no such host|connection refused|i/o timeout|could not (connect|resolve)",
-            re.IGNORECASE,
-        ),
-        "look at region, account and credentials, and whether this machine reaches the provider "
-        "and the state backend",
-    ),
+_COLLISION = re.compile(
+    r"already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate",
+    re.IGNORECASE,
+)
+_OTHER_NAME = (
+    "an object of that name exists already. Where it is this step's, import it; else choose "
+    "another name"
+)
+_UNREACHED = re.compile(
+    r"credential|ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AuthFailure"
+    r"|Unauthorized\b|\b401\b|AuthorizationHeaderMalformed|PermanentRedirect"
+    r"|no such host|connection refused|i/o timeout|could not (connect|resolve)",
+    re.IGNORECASE,
+)
+_ROUTE = (
+    "look at region, account and credentials, and whether this machine reaches the provider and "
+    "the state backend"
+)
+_UNDECRYPTED = re.compile(r"the state cannot be decrypted")
+_KEY = (
+    "give the key that it was written with, by TF_ENCRYPTION or the module's encryption block; a "
+    "former key, or `unencrypted`, as its fallback"
 )
 _CONFIGURATION = "fix the input or the configuration at the place named. Nothing was changed"
-_KILLED = "reconcile settles what the engine left when it was killed"
+_KILLED = "the engine was killed, and nothing is in doubt: the same command goes on from here"
 _DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
+_OURS = "the provider has what is in doubt: adopt it; nothing is made again before"
+_UNPROVEN = "look whether what was found is this step's; nothing is made again before"
+_LOOK = (
+    "nothing here can tell: look by hand, then adopt what exists or forget what does not; nothing "
+    "is made again before"
+)
 
 
 def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
@@ -90,18 +99,41 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     of its own, and where a person stopped it.
     """
     if fault.code in (*get_args(Reason), "stopped"):
-        return _DOUBTS if doubts else None
+        return doubt_hint(doubts) if doubts else None
     if fault.code in CODE_HINTS:
         return CODE_HINTS[fault.code]
     if fault.phase == "lock":
         return PHASE_HINTS["lock"]
-    if fault.code in ("killed", "interrupted"):
-        return _KILLED
     errors = [item for item in fault.diagnostics if item.severity == "error"]
     said = "\n".join([fault.summary, *(f"{d.summary}\n{d.detail}" for d in errors)])
-    named = next((hint for pattern, hint in _CAUSES if pattern.search(said)), None)
-    if named is not None:
-        return named
-    if fault.phase in ("init", "plan") and any(d.at for d in errors):
-        return _CONFIGURATION
-    return _DOUBTS if doubts else PHASE_HINTS[fault.phase]
+    if _UNDECRYPTED.search(said):
+        return _KEY
+    if _COLLISION.search(said):
+        return _OTHER_NAME
+    if fault.phase in ("init", "plan"):
+        if _UNREACHED.search(said):
+            return _ROUTE
+        if any(d.at for d in errors):
+            return _CONFIGURATION
+    killed = fault.code in ("killed", "interrupted")
+    if doubts:
+        return f"the engine was killed: {doubt_hint(doubts)}" if killed else doubt_hint(doubts)
+    if killed:
+        return _KILLED
+    return _ROUTE if _UNREACHED.search(said) else PHASE_HINTS[fault.phase]
+
+
+def doubt_hint(doubts: Collection[Doubt]) -> str:
+    """
+    What to do first about objects in doubt, by what the provider has been asked and said.
+    """
+    answers = [doubt.readback for doubt in doubts if doubt.readback is not None]
+    if any(answer.adopts for answer in answers):
+        return _OURS
+    if any(answer.unproven for answer in answers):
+        return _UNPROVEN
+    if any(answer.ownership == "foreign" for answer in answers):
+        return _OTHER_NAME
+    if any(answer.verdict == "unknown" and _UNREACHED.search(answer.why) for answer in answers):
+        return _ROUTE
+    return _LOOK if len(answers) == len(doubts) else _DOUBTS

@@ -12,6 +12,8 @@ from orchestrator.domain.recovery.context import Remedy, Situation
 _DOUBTFUL = (
     Situation.LOST,
     Situation.FOUND,
+    Situation.UNPROVEN,
+    Situation.FOREIGN,
     Situation.IN_DOUBT,
     Situation.LEFT,
     Situation.UNANSWERABLE,
@@ -45,7 +47,7 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (
         Remedy.RECONCILE,
         Situation.LOCKED,
-    ): "releases the state lock that a dead run left, and settles the step",
+    ): "releases the state lock that a dead run left{adopts}, and settles the step",
     **{
         (Remedy.RECONCILE, situation): "imports what left the provider state back into it, each by "
         "its recorded id; it shows the plan of that first"
@@ -64,6 +66,10 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     "became of {doubts}; only the record changes",
     (Remedy.RECONCILE, Situation.LEFT): "looks again: {doubts} may be back in the provider state; "
     "only the record changes",
+    **{
+        (Remedy.RECONCILE, situation): "asks once more; only the record changes"
+        for situation in (Situation.UNPROVEN, Situation.FOREIGN)
+    },
     (Remedy.RECONCILE, Situation.UNANSWERABLE): "asks once more what became of {doubts}; only the "
     "record changes",
     (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
@@ -88,6 +94,11 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Situation.SILENT,
     ): "nobody can tell from here whether {unproven} is alive: look "
     "on that machine for it and for its engine",
+    (Remedy.MANUAL, Situation.UNPROVEN): "the provider has {unproven_ids}, and nothing proves that "
+    "this step made it: look at it. If it is this step's, the command takes it over by your word; "
+    "if it is not, `--forget` alone ends the doubt",
+    (Remedy.MANUAL, Situation.FOREIGN): "the provider has {foreign_ids}, and that is not this "
+    "step's: another name for {doubts} makes way. The command ends the doubt",
     (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
     "found does not matter: the command forgets {doubts}",
     **{

@@ -460,6 +460,8 @@ def about_all(
     What is to be done beyond single steps, by ``recover``; ``waiting``: some never ran.
     """
     failed = [item for item in steps if item.context.status in (Status.ERROR, Status.RUNNING)]
+    if any(item.context.facts.vanished for item in failed):
+        return  # refused until a person says that its objects are gone: by its own command
     advised = {item.recommended for item in failed if item.recommended}
     runs = {item.context.facts.failed_run for item in failed}
     if waiting and advised == {Remedy.RETRY} and len(runs) == 1:

@@ -4,7 +4,9 @@ The environment that engines run in: what silently changes where and what is app
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -55,6 +57,31 @@ def child_environment(
     }
     garbage = {} if gogc is None or kept.get("GOGC") else {"GOGC": str(gogc)}
     return kept | fixed | garbage, notes
+
+
+#: A setting of a key provider that is secret by its name, in HCL or JSON.
+_SECRET_SETTING = re.compile(
+    r'\b\w*(?:passphrase|password|secret|token|key)"?\s*[=:]\s*("(?:[^"\\\n]|\\.)*")', re.I
+)
+
+
+def environment_secrets(environ: Mapping[str, str]) -> list[str]:
+    """
+    What is secret in the environment of an engine by what it is for: passphrases and keys in
+    ``TF_ENCRYPTION``.
+
+    >>> environment_secrets({"TF_ENCRYPTION": 'key_provider "p" "k" { passphrase = "s3cret" }'})
+    ['s3cret']
+    """
+    found = _SECRET_SETTING.findall(environ.get("TF_ENCRYPTION", ""))
+    return [_unquoted(text) for text in found]
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text))
+    except ValueError:  # an escape that only HCL has
+        return text[1:-1]
 
 
 def _is_refused(name: str, value: str, allow: Collection[str]) -> bool:

@@ -97,7 +97,7 @@ def _backend_problems(setup: WorkDirConfig, shown: str) -> Iterator[Problem]:
     for key, value in setup.backend_config.items():
         if _holds_secret(value):
             yield Problem(
-                f"{shown}: backend setting `{key}` is sensitive, and Terraform keeps backend "
+                f"{shown}: backend setting `{key}` is sensitive, and the engine keeps backend "
                 "settings in plain files; give credentials by the environment variables of the "
                 f'"{setup.backend_type}" backend'
             )

@@ -94,7 +94,7 @@ def pack(module: Module) -> Snapshot:
         "locked": any(e.path == f"{path}/{LOCK_FILE}".removeprefix("./") for e in entries),
         # Only where there are any: what the digest of other modules says stays what it was.
         **({"early": list(module.early_variables)} if module.early_variables else {}),
-        **({"encrypted": True} if module.encrypted else {}),
+        **({"encryption": module.encryption} if module.encryption else {}),
     }
     digest = _digest(entries, facts)
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
@@ -398,7 +398,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             ),
             has_lock_file=bool(facts.get("locked")),
             early_variables=tuple(map(str, facts.get("early", ()))),
-            encrypted=bool(facts.get("encrypted")),
+            encryption=str(facts.get("encryption", "")),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc

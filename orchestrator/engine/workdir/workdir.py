@@ -202,11 +202,10 @@ class DirectoryWorkDirs:
             for path in paths:
                 path.unlink(missing_ok=True)
 
-    def scratch_copy(
-        self, root: WorkDir, place: Path, *, state: bytes, extra: Mapping[str, str]
-    ) -> WorkDir:
+    def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
-        The configuration of ``root`` in the directory ``place``, on a local copy of ``state``.
+        The configuration of ``root`` in the directory ``place``, on a local provider state that is
+        not there yet.
 
         Installed providers and modules are shared with ``root``, so that its ``init`` fetches
         nothing.
@@ -214,8 +213,6 @@ class DirectoryWorkDirs:
         try:
             directory = self._layout(root).copy_to(place)
             state_file = place / "private.tfstate"
-            if state:
-                _write_private(state_file, state, 0o600)
             settings = json.loads((directory / BACKEND_FILE).read_bytes())
             settings["terraform"]["backend"] = {"local": {"path": str(state_file)}}
             files = {BACKEND_FILE: json.dumps(settings), **extra}

@@ -1,0 +1,60 @@
+"""
+Which targets of a blueprint a reading command shows a row of: its steps, the modules of their
+hooks, and what left the blueprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from orchestrator.app.inspection.read_context import orphaned_targets
+from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.target import HOOK_KINDS, Target, hook_step_name, step_of
+
+
+def listed_targets(
+    outline: BlueprintSummary,
+    records: Mapping[str, OperationRecord],
+    selected: Collection[str] | None = None,
+) -> list[str]:
+    """
+    Every step in the order of an apply, each followed by the modules of its hooks that have a
+    record, then what left the blueprint and may be alive. Of a selection what it names, and the
+    modules of the hooks of its steps.
+    """
+    steps = [name for step in outline.graph.order for name in (step, *_hooks(step, records))]
+    names = (*steps, *_orphans(outline, records))
+    if selected is None:
+        return list(names)
+    return [name for name in names if name in selected or step_of(name) in selected]
+
+
+def select_targets(
+    outline: BlueprintSummary,
+    records: Mapping[str, OperationRecord],
+    patterns: Sequence[str],
+    exclude: Sequence[str],
+) -> set[str] | None:
+    """
+    The names that a person's selection stands for, None where there is none: the module of a hook
+    and what left the blueprint by its name, steps by patterns as elsewhere. Usage where a pattern
+    matches nothing.
+    """
+    if not patterns and not exclude:
+        return None
+    known = {*listed_targets(outline, records)} - {*outline.graph.order}
+    named = {name for name in patterns if name in known}
+    others = [name for name in patterns if name not in named]
+    if named and not others:
+        return named
+    return named | set(outline.graph.select_some(others, exclude))
+
+
+def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:
+    roots = (hook_step_name(step, kind) for kind in HOOK_KINDS)
+    return [root for root in roots if root in records]
+
+
+def _orphans(outline: BlueprintSummary, records: Mapping[str, OperationRecord]) -> list[str]:
+    return [Target.parse(target).step for target in orphaned_targets(outline, records)]

@@ -1,0 +1,102 @@
+"""
+What an engine program says it is, and whether that depends on where it is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.errors import EngineFailed
+
+Kind = Literal["terraform", "tofu"]
+
+#: OpenTofu prints warnings about the CLI configuration before it.
+_SAID = re.compile(r"^(Terraform|OpenTofu) v(\d\S*)", re.MULTILINE)
+KINDS: dict[str, Kind] = {"Terraform": "terraform", "OpenTofu": "tofu"}
+_PATIENCE = 30.0  # seconds for a program to tell its version
+NO_ENGINE = (
+    "install terraform or tofu, name one with --engine PATH, or install the embedded one: "
+    "pip install 'orchestrator[embedded]'"
+)
+
+#: Files by which version managers choose an engine for the directory in which it is called.
+_VERSION_FILES = (
+    ".terraform-version",
+    ".opentofu-version",
+    ".tool-versions",
+    ".tfswitchrc",
+    "mise.toml",
+    ".mise.toml",
+)
+
+
+def ask(
+    program: Sequence[str], environ: Mapping[str, str], directory: Path | None = None
+) -> tuple[Kind, str]:
+    """
+    Kind and version as the program says them in a directory; ``version -json`` would not tell the
+    kind. EngineFailed where it is no engine.
+    """
+    environment = {k: v for k, v in environ.items() if not k.startswith("TF_CLI_ARGS")}
+    shown = program[-1]
+    try:
+        done = subprocess.run(
+            [*program, "version"],
+            cwd=directory,
+            env=environment | {"CHECKPOINT_DISABLE": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+        )
+    except subprocess.TimeoutExpired as exc:
+        message = f"{shown} version did not answer within {_PATIENCE:.0f} s"
+        raise EngineFailed("engine", message) from exc
+    except OSError as exc:
+        raise EngineFailed("engine", f"cannot run {shown}: {exc.strerror}", hint=NO_ENGINE) from exc
+    match = _SAID.search(done.stdout)
+    if match is None:
+        said = (done.stdout + done.stderr).strip().partition("\n")[0][:200]
+        raise EngineFailed(
+            "engine",
+            f"{shown} is neither terraform nor tofu: `version` said {said!r}",
+            hint="give the path of a terraform or tofu program with --engine",
+        )
+    return KINDS[match[1]], match[2]
+
+
+def varies(file: Path, directory: Path) -> bool:
+    """
+    Whether what is behind a program may be another engine in another directory: it is a version
+    manager's shim (a script, or a link to the manager), or a file that such managers heed lies in
+    the directory or above it.
+    """
+    return fingerprint(file) is None or any(
+        (place / name).exists()
+        for place in (directory, *directory.parents)
+        for name in _VERSION_FILES
+    )
+
+
+def fingerprint(file: Path) -> str | None:
+    """
+    What tells one build of a program from the next; None for shims: they stay the same while the
+    version behind them changes.
+    """
+    try:
+        real = file.resolve(strict=True)
+        stat = real.stat()
+        with real.open("rb") as opened:
+            if opened.read(2) == b"#!":
+                return None
+    except OSError:
+        return None
+    if not re.search(r"terraform|tofu", real.name):
+        return None
+    return f"{os.fspath(real)}:{stat.st_mtime_ns}:{stat.st_size}"

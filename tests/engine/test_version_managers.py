@@ -1,0 +1,79 @@
+"""
+A version manager's shim chooses the engine by a file of the module: the engine that counts is the
+one that works in the step's directory, and what the provider state says wrote it last.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.programs import standin_tofu
+from tests.project import Project, require_engine
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = "version: 1\nname: b\nsteps:\n  s: {module: ../modules/m}\n"
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Project:
+    """
+    A project whose engine is a shim: Terraform where a `.terraform-version` lies, else OpenTofu.
+    """
+    require_engine("terraform")
+    tofu = standin_tofu(tmp_path / "bin")
+    shim = tmp_path / "shims" / "engine"
+    shim.parent.mkdir()
+    shim.write_text(
+        f'#!/bin/sh\ntest -e .terraform-version && exec terraform "$@"\nexec {tofu} "$@"\n'
+    )
+    shim.chmod(0o755)
+    project = Project(tmp_path / "project", engine=str(shim))
+    project.write("orchestrator.yaml", "project: managed\n")
+    project.write("modules/m/main.tf", 'resource "terraform_data" "a" {\n}\n')
+    project.write("modules/m/.terraform-version", "1.11.4\n")
+    project.write("blueprints/b.yaml", BLUEPRINT)
+    return project
+
+
+def test_the_engine_is_the_one_in_the_steps_directory(managed: Project) -> None:
+    """
+    Elsewhere the shim is OpenTofu; the record names Terraform, which wrote the state, and OpenTofu
+    is refused afterwards.
+    """
+    applied = managed.ok("apply", "b", "--yes")
+    assert "in its working directory the engine is terraform" in applied.out
+    assert managed.record("s")["engine"]["kind"] == "terraform"
+    refused = managed.run("apply", "b", "--yes", "--engine", str(managed.root.parent / "bin/tofu"))
+    assert refused.code == 4
+    assert "last written by terraform" in refused.said
+
+
+def test_constraints_are_held_against_that_engine(managed: Project) -> None:
+    """
+    A module that OpenTofu's version would not fit fits the Terraform that works on it.
+    """
+    managed.write("modules/m/versions.tf", 'terraform {\n  required_version = "~> 1.11"\n}\n')
+    managed.environ["TOFU_VERSION"] = "1.9.0"
+    managed.ok("apply", "b", "--yes")
+
+
+def test_an_older_engine_is_not_taken_without_a_word(tmp_path: Path) -> None:
+    """
+    The state names the version that wrote it: an older one of the kind is warned of, as long as it
+    has not written the state itself, and the banner names who did.
+    """
+    project = Project(tmp_path / "project")
+    tofu = standin_tofu(tmp_path / "bin")
+    project.environ["PATH"] = f"{tofu.parent}:/usr/bin:/bin"
+    project.write("orchestrator.yaml", "project: managed\n")
+    project.write("modules/m/main.tf", 'resource "terraform_data" "a" {\n}\n')
+    project.write("blueprints/b.yaml", BLUEPRINT)
+    project.ok("apply", "b", "--yes", "--engine", "tofu")
+    project.environ["TOFU_VERSION"] = "1.11.0"
+    older = project.ok("apply", "b", "--yes")
+    assert "tofu 1.11.0 (tofu 1.12.6 last wrote the provider state" in older.out
+    assert "last written by tofu 1.12.6, this is 1.11.0" in " ".join(older.out.split())
+    assert project.record("s")["engine"] == {"kind": "tofu", "version": "1.12.6"}
