@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
-from orchestrator.settings import project_key
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
@@ -163,9 +162,10 @@ def open_services(
     stop: StopToken,
     approver: Approver,
     check_module_versions: bool = True,
+    records: bool = True,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine.
+    What a command works with that runs an engine; ``records`` tells that it writes records.
 
     Invalid where the engine is not one that blueprint and modules accept; Refused where the
     environment would change silently what is applied.
@@ -182,6 +182,7 @@ def open_services(
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.project import project_files
     from orchestrator.loading.unread_files import unread_files
+    from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
@@ -220,7 +221,7 @@ def open_services(
             masker=masker,
             actor=actor(project.environ),
             source=source(project.project_dir, deployment.path),
-            key=project_key(project.project_dir),
+            key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
             workspace=environment.get("TF_WORKSPACE") or "default",
             environ=environment,

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +47,6 @@ _KEYS = (
     "gogc",
 )
 _ALLOWABLE = re.compile(r"TF_WORKSPACE|TF_CLI_ARGS(_[a-z_]+)?")
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,46 +92,6 @@ def read_settings(start: Path) -> Settings:
         if (directory / "blueprints").is_dir():
             return Settings(project_dir=directory)
     return Settings(project_dir=here)
-
-
-def project_key(project_dir: Path) -> bytes:
-    """
-    The project's secret for keyed digests, 32 bytes; made at the first call, mode 0600.
-
-    Of several first calls at once all return the same key. Invalid where the file cannot be made
-    or read, or is damaged.
-    """
-    path = project_dir / ".orchestrator" / "key"
-    try:
-        if not path.exists():
-            _make_key(path)
-        key = bytes.fromhex(read_regular(path).decode("ascii").strip())
-    except OSError as exc:
-        at = Location(".orchestrator/key")
-        raise Invalid([Problem(f"the project key: {exc.strerror}", at)]) from exc
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
-        hint = "restore it; with a new key, digests of secrets no longer compare with earlier ones"
-        raise Invalid([Problem("the project key is damaged", Location(".orchestrator/key"), hint)])
-    return key
-
-
-def _make_key(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            path.hardlink_to(fresh)  # unlike a rename it never replaces the key somebody else made
-        except FileExistsError:
-            return
-    finally:
-        fresh.unlink()
 
 
 def _parse(root: Path) -> Settings:

@@ -82,6 +82,7 @@ def command(call: RunCall, /, *, destroy: bool, detailed_exitcode: bool) -> int:
             stop=stop,
             approver=Nobody(),
             check_module_versions=not destroy,
+            records=False,
         ) as services,
     ):
         document, code = plan(services, deployment, request)

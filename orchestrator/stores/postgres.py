@@ -130,6 +130,10 @@ class PostgresStore:
     def put_blob(self, name: str, data: bytes) -> None:
         self._write("put_blob", {"name": name, "data": data})
 
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        self._write("create_blob", {"name": name, "data": data})
+        return self.blob(name) or b""
+
     def blob(self, name: str) -> bytes | None:
         rows = self._select("blob", {"name": name})
         return bytes(rows[0][0]) if rows else None
