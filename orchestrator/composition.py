@@ -184,6 +184,7 @@ def open_services(
     from orchestrator.loading.unread_files import unread_files
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool
+    from orchestrator.stores.store_urls import is_shared
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
     settings = project.settings
@@ -223,6 +224,7 @@ def open_services(
             source=source(project.project_dir, deployment.path),
             key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
+            is_shared=is_shared(deployment.operations.url),
             workspace=environment.get("TF_WORKSPACE") or "default",
             environ=environment,
             limits=Limits(

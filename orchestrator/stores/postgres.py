@@ -279,8 +279,8 @@ def _migrate(connection: Connection, place: str) -> None:
 
 def _version(connection: Connection) -> int:
     with connection.transaction():
-        # Not to_regclass: it answers from a cache of the session, which waiting for an advisory lock
-        # does not refresh. Reading a table does.
+        # Not to_regclass: it answers from a cache of the session, which waiting for an advisory
+        # lock does not refresh. Reading a table does.
         row = connection.execute(
             "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s",
             (_SCHEMA, "schema_version"),
