@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import Refused
 from orchestrator.project import ProjectContext
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ def _open_store(
     from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 
     location = location or project.operations
+    trust = project.settings.trust
+    if not trust.allows_store(location.url, project.project_dir):
+        raise Refused(
+            "untrusted",
+            trust.forbidden(f"the operation store {location.url}", "stores"),
+            hint="name one of its stores by `operations.url`",
+        )
     store = store_urls.open_store(
         location.url,
         project_dir=project.project_dir,
@@ -180,6 +188,7 @@ def open_services(
     from orchestrator.engine.terraform import TerraformEngine
     from orchestrator.engine.versions import check_accepted
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
+    from orchestrator.loading.forbidden import check_trusted
     from orchestrator.loading.project import project_files
     from orchestrator.loading.unread_files import unread_files
     from orchestrator.stores.project_key import project_key
@@ -188,6 +197,7 @@ def open_services(
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
     settings = project.settings
+    check_trusted(settings.trust, deployment)
     environment, notes = child_environment(
         project.environ, allow=settings.allow_environment, gogc=settings.gogc
     )

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.domain.blueprint.durations import seconds
@@ -28,6 +29,7 @@ from orchestrator.domain.encoding import is_text, shown_text
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.regular_files import read_regular
+from orchestrator.trust import Trust, read_trust
 
 FILE = "orchestrator.yaml"
 DEFAULT_PROJECT, DEFAULT_JOBS, DEFAULT_SETTLE = "default", 4, 60.0
@@ -69,11 +71,13 @@ class Settings:
     grace: float | None = None
     settle_seconds: float = DEFAULT_SETTLE
     gogc: int = DEFAULT_GOGC
+    trust: Trust = field(default_factory=Trust)
 
 
-def read_settings(start: Path) -> Settings:
+def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Settings:
     """
-    The settings that hold in directory ``start``: from the nearest ``orchestrator.yaml`` upwards.
+    The settings that hold in directory ``start``: from the nearest ``orchestrator.yaml`` upwards,
+    as far as the trust file that ``environ`` names allows them.
 
     Without one the project begins at the nearest directory that holds ``blueprints/``, else at
     ``start``. Invalid with every problem of the file, or where ``start`` is no directory.
@@ -87,14 +91,12 @@ def read_settings(start: Path) -> Settings:
     ancestry = (here, *here.parents)
     for directory in ancestry:
         if os.path.lexists(directory / FILE):  # whatever it is: read, or told that it cannot be
-            return _parse(directory)
-    for directory in ancestry:
-        if (directory / "blueprints").is_dir():
-            return Settings(project_dir=directory)
-    return Settings(project_dir=here)
+            return _parse(directory, read_trust(environ or {}, directory))
+    root = next((each for each in ancestry if (each / "blueprints").is_dir()), here)
+    return Settings(project_dir=root, trust=read_trust(environ or {}, root))
 
 
-def _parse(root: Path) -> Settings:
+def _parse(root: Path, trust: Trust) -> Settings:
     file = root / FILE
     try:
         text = read_regular(file).decode("utf-8-sig")
@@ -108,15 +110,16 @@ def _parse(root: Path) -> Settings:
         project_dir=root,
         file=file,
         project=_project(fields.get("project"), problems),
-        operations_url=_operations(fields.get("operations"), problems),
-        engine=_text(fields.get("engine"), problems, what="engine"),
+        operations_url=_operations(fields.get("operations"), root, trust, problems),
+        engine=_engine(fields.get("engine"), trust, problems),
         allow_environment=_allowed(fields.get("allow_environment"), problems),
-        module_roots=_module_roots(fields.get("module_roots"), root, problems),
+        module_roots=_module_roots(fields.get("module_roots"), root, trust, problems),
         jobs=_positive(fields.get("jobs"), DEFAULT_JOBS, problems, what="jobs"),
         timeout=_seconds(fields.get("timeout"), problems, what="timeout"),
         grace=_seconds(fields.get("grace"), problems, what="grace"),
         settle_seconds=_settle(fields.get("settle_seconds"), problems),
         gogc=_positive(fields.get("gogc"), DEFAULT_GOGC, problems, what="gogc"),
+        trust=trust,
     )
     problems.check()
     return settings
@@ -133,12 +136,23 @@ def _project(node: Node | None, problems: Problems) -> str:
     return name or DEFAULT_PROJECT
 
 
-def _operations(node: Node | None, problems: Problems) -> str | None:
+def _engine(node: Node | None, trust: Trust, problems: Problems) -> str | None:
+    name = _text(node, problems, what="engine")
+    if node is not None and name is not None and os.sep in name:
+        trust.check_command(f"the engine {name!r}", node.at, problems)
+    return name
+
+
+def _operations(node: Node | None, root: Path, trust: Trust, problems: Problems) -> str | None:
     if node is None:
         return None
     fields = problems.fields(node, ("url",), what="operations")
-    url = fields.get("url")
-    return None if url is None else problems.url(url, what="operations.url") or None
+    if "url" not in fields:
+        return None
+    url = problems.url(fields["url"], what="operations.url") or None
+    if url is not None:
+        trust.check_store(url, root, fields["url"].at, problems)
+    return url
 
 
 def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
@@ -152,7 +166,9 @@ def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
     return frozenset(name for name, _ in entries)
 
 
-def _module_roots(node: Node | None, root: Path, problems: Problems) -> tuple[Path, ...]:
+def _module_roots(
+    node: Node | None, root: Path, trust: Trust, problems: Problems
+) -> tuple[Path, ...]:
     if node is None:
         return ()
     found = []
@@ -160,6 +176,7 @@ def _module_roots(node: Node | None, root: Path, problems: Problems) -> tuple[Pa
         directory = Path(os.path.realpath(root / name))
         if not directory.is_dir():
             problems.add(f"{name!r} is not a directory", item.at)
+        trust.check_module_root(directory, root, item.at, problems)
         found.append(directory)
     return tuple(found)
 
