@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def documents() -> dict[Path, str]:
     for name, model in DOCUMENTS.items():
         schema = model.model_json_schema(by_alias=True)
         found[Path(f"docs/schemas/{name}.json")] = json.dumps(schema, indent=2) + "\n"
-    for name in ("README.md", "docs/design.md", "docs/recovery.md"):
+    for name in ("README.md", "docs/design.md", "docs/engines.md", "docs/recovery.md"):
         found[Path(name)] = _filled((ROOT / name).read_text(encoding="utf-8"))
     return found
 
@@ -58,6 +59,8 @@ def _filled(text: str) -> str:
         "recovery-reasons": recovery_reasons,
         "recovery-offers": recovery_offers,
         "hints": hint_table,
+        "engines": engine_table,
+        "engine-versions": engine_versions,
     }
     return _PART.sub(lambda m: f"{m['head']}{parts[m['name']]()}{m['tail']}", text)
 
@@ -106,6 +109,43 @@ def command_line() -> str:
 def _block(language: str, text: str) -> str:
     lines = "\n".join(line.rstrip() for line in text.splitlines())
     return f"```{language}\n{lines}\n```\n"
+
+
+def engine_facts() -> dict[str, Any]:
+    """
+    What each engine gives, from the file of facts.
+    """
+    with (ROOT / "docs/engines.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def engine_table() -> str:
+    """
+    The engines side by side, and what this tool makes of it.
+    """
+    facts = engine_facts()
+    head = [_run_with(facts, "terraform", "embedded"), _run_with(facts, "tofu")]
+    rows = [
+        f"| {fact['what']} | {fact['terraform']} | {fact['tofu']} | {fact['here']} |"
+        for fact in facts["fact"]
+    ]
+    title = f"| | Terraform ({head[0]}) | OpenTofu ({head[1]}) | here |"
+    return "\n".join([title, "|---|---|---|---|", *rows]) + "\n"
+
+
+def _run_with(facts: dict[str, Any], *kinds: str) -> str:
+    return ", ".join(version for kind in kinds for version in facts["versions"][kind])
+
+
+def engine_versions() -> str:
+    """
+    The versions that the tool was run with, in a sentence.
+    """
+    facts = engine_facts()
+    return (
+        f"It was run with Terraform {_run_with(facts, 'terraform')}, OpenTofu "
+        f"{_run_with(facts, 'tofu')} and the embedded Terraform {_run_with(facts, 'embedded')}.\n"
+    )
 
 
 def command_table() -> str:

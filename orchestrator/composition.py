@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import Refused
 from orchestrator.project import ProjectContext
-from orchestrator.settings import project_key
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
@@ -43,6 +43,13 @@ def _open_store(
     from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 
     location = location or project.operations
+    trust = project.settings.trust
+    if not trust.allows_store(location.url, project.project_dir):
+        raise Refused(
+            "untrusted",
+            trust.forbidden(f"the operation store {location.url}", "stores"),
+            hint="name one of its stores by `operations.url`",
+        )
     store = store_urls.open_store(
         location.url,
         project_dir=project.project_dir,
@@ -163,9 +170,10 @@ def open_services(
     stop: StopToken,
     approver: Approver,
     check_module_versions: bool = True,
+    records: bool = True,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine.
+    What a command works with that runs an engine; ``records`` tells that it writes records.
 
     Invalid where the engine is not one that blueprint and modules accept; Refused where the
     environment would change silently what is applied.
@@ -180,12 +188,16 @@ def open_services(
     from orchestrator.engine.terraform import TerraformEngine
     from orchestrator.engine.versions import check_accepted
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
+    from orchestrator.loading.forbidden import check_trusted
     from orchestrator.loading.project import project_files
     from orchestrator.loading.unread_files import unread_files
+    from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool
+    from orchestrator.stores.store_urls import is_shared
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
     settings = project.settings
+    check_trusted(settings.trust, deployment)
     environment, notes = child_environment(
         project.environ, allow=settings.allow_environment, gogc=settings.gogc
     )
@@ -220,8 +232,9 @@ def open_services(
             masker=masker,
             actor=actor(project.environ),
             source=source(project.project_dir, deployment.path),
-            key=project_key(project.project_dir),
+            key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
+            is_shared=is_shared(deployment.operations.url),
             workspace=environment.get("TF_WORKSPACE") or "default",
             environ=environment,
             limits=Limits(

@@ -73,6 +73,7 @@ Reason = Literal[
     "targeted",
     "unknown_run",
     "unrecorded_state",
+    "untrusted",
     "unverified",
     "upstream",
     "vanished",

@@ -70,5 +70,5 @@ def project_context(directory: Path) -> ProjectContext:
     The project that a directory belongs to; Invalid where its settings are wrong.
     """
     return ProjectContext(
-        directory=directory, settings=read_settings(directory), environ=os.environ
+        directory=directory, settings=read_settings(directory, os.environ), environ=os.environ
     )

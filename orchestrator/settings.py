@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.domain.blueprint.durations import seconds
@@ -29,6 +29,7 @@ from orchestrator.domain.encoding import is_text, shown_text
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.regular_files import read_regular
+from orchestrator.trust import Trust, read_trust
 
 FILE = "orchestrator.yaml"
 DEFAULT_PROJECT, DEFAULT_JOBS, DEFAULT_SETTLE = "default", 4, 60.0
@@ -48,7 +49,6 @@ _KEYS = (
     "gogc",
 )
 _ALLOWABLE = re.compile(r"TF_WORKSPACE|TF_CLI_ARGS(_[a-z_]+)?")
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,13 @@ class Settings:
     grace: float | None = None
     settle_seconds: float = DEFAULT_SETTLE
     gogc: int = DEFAULT_GOGC
+    trust: Trust = field(default_factory=Trust)
 
 
-def read_settings(start: Path) -> Settings:
+def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Settings:
     """
-    The settings that hold in directory ``start``: from the nearest ``orchestrator.yaml`` upwards.
+    The settings that hold in directory ``start``: from the nearest ``orchestrator.yaml`` upwards,
+    as far as the trust file that ``environ`` names allows them.
 
     Without one the project begins at the nearest directory that holds ``blueprints/``, else at
     ``start``. Invalid with every problem of the file, or where ``start`` is no directory.
@@ -89,54 +91,12 @@ def read_settings(start: Path) -> Settings:
     ancestry = (here, *here.parents)
     for directory in ancestry:
         if os.path.lexists(directory / FILE):  # whatever it is: read, or told that it cannot be
-            return _parse(directory)
-    for directory in ancestry:
-        if (directory / "blueprints").is_dir():
-            return Settings(project_dir=directory)
-    return Settings(project_dir=here)
+            return _parse(directory, read_trust(environ or {}, directory))
+    root = next((each for each in ancestry if (each / "blueprints").is_dir()), here)
+    return Settings(project_dir=root, trust=read_trust(environ or {}, root))
 
 
-def project_key(project_dir: Path) -> bytes:
-    """
-    The project's secret for keyed digests, 32 bytes; made at the first call, mode 0600.
-
-    Of several first calls at once all return the same key. Invalid where the file cannot be made
-    or read, or is damaged.
-    """
-    path = project_dir / ".orchestrator" / "key"
-    try:
-        if not path.exists():
-            _make_key(path)
-        key = bytes.fromhex(read_regular(path).decode("ascii").strip())
-    except OSError as exc:
-        at = Location(".orchestrator/key")
-        raise Invalid([Problem(f"the project key: {exc.strerror}", at)]) from exc
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
-        hint = "restore it; with a new key, digests of secrets no longer compare with earlier ones"
-        raise Invalid([Problem("the project key is damaged", Location(".orchestrator/key"), hint)])
-    return key
-
-
-def _make_key(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(_KEY_BYTES) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            path.hardlink_to(fresh)  # unlike a rename it never replaces the key somebody else made
-        except FileExistsError:
-            return
-    finally:
-        fresh.unlink()
-
-
-def _parse(root: Path) -> Settings:
+def _parse(root: Path, trust: Trust) -> Settings:
     file = root / FILE
     try:
         text = read_regular(file).decode("utf-8-sig")
@@ -150,15 +110,16 @@ def _parse(root: Path) -> Settings:
         project_dir=root,
         file=file,
         project=_project(fields.get("project"), problems),
-        operations_url=_operations(fields.get("operations"), problems),
-        engine=_text(fields.get("engine"), problems, what="engine"),
+        operations_url=_operations(fields.get("operations"), root, trust, problems),
+        engine=_engine(fields.get("engine"), trust, problems),
         allow_environment=_allowed(fields.get("allow_environment"), problems),
-        module_roots=_module_roots(fields.get("module_roots"), root, problems),
+        module_roots=_module_roots(fields.get("module_roots"), root, trust, problems),
         jobs=_positive(fields.get("jobs"), DEFAULT_JOBS, problems, what="jobs"),
         timeout=_seconds(fields.get("timeout"), problems, what="timeout"),
         grace=_seconds(fields.get("grace"), problems, what="grace"),
         settle_seconds=_settle(fields.get("settle_seconds"), problems),
         gogc=_positive(fields.get("gogc"), DEFAULT_GOGC, problems, what="gogc"),
+        trust=trust,
     )
     problems.check()
     return settings
@@ -175,12 +136,23 @@ def _project(node: Node | None, problems: Problems) -> str:
     return name or DEFAULT_PROJECT
 
 
-def _operations(node: Node | None, problems: Problems) -> str | None:
+def _engine(node: Node | None, trust: Trust, problems: Problems) -> str | None:
+    name = _text(node, problems, what="engine")
+    if node is not None and name is not None and os.sep in name:
+        trust.check_command(f"the engine {name!r}", node.at, problems)
+    return name
+
+
+def _operations(node: Node | None, root: Path, trust: Trust, problems: Problems) -> str | None:
     if node is None:
         return None
     fields = problems.fields(node, ("url",), what="operations")
-    url = fields.get("url")
-    return None if url is None else problems.url(url, what="operations.url") or None
+    if "url" not in fields:
+        return None
+    url = problems.url(fields["url"], what="operations.url") or None
+    if url is not None:
+        trust.check_store(url, root, fields["url"].at, problems)
+    return url
 
 
 def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
@@ -194,7 +166,9 @@ def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
     return frozenset(name for name, _ in entries)
 
 
-def _module_roots(node: Node | None, root: Path, problems: Problems) -> tuple[Path, ...]:
+def _module_roots(
+    node: Node | None, root: Path, trust: Trust, problems: Problems
+) -> tuple[Path, ...]:
     if node is None:
         return ()
     found = []
@@ -202,6 +176,7 @@ def _module_roots(node: Node | None, root: Path, problems: Problems) -> tuple[Pa
         directory = Path(os.path.realpath(root / name))
         if not directory.is_dir():
             problems.add(f"{name!r} is not a directory", item.at)
+        trust.check_module_root(directory, root, item.at, problems)
         found.append(directory)
     return tuple(found)
 

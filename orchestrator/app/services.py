@@ -39,9 +39,10 @@ class Services:
     """
     The ports, and the few facts about this invocation that every run records.
 
-    ``work`` is where the targets' working directories are. ``key`` is the project's secret for
-    keyed digests; ``workspace`` the one that the environment selects where the settings allow that;
-    ``environ`` what engines are given.
+    ``is_shared`` tells that the operation store is one for several machines: then they see what a
+    run left here. ``work`` is where the targets' working directories are. ``key`` is the project's
+    secret for keyed digests; ``workspace`` the one that the environment selects where the settings
+    allow that; ``environ`` what engines are given.
     """
 
     store: OperationStore
@@ -63,6 +64,7 @@ class Services:
     key: bytes
     root: Path
     workspace: str = "default"
+    is_shared: bool = False
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] = field(default_factory=dict)
 

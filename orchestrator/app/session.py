@@ -14,6 +14,7 @@ from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
+from orchestrator.domain.record.evidence_archive import evidence_blob, pack_evidence
 from orchestrator.domain.record.record import (
     Action,
     EngineRef,
@@ -186,6 +187,26 @@ class Session:
             run = redacted(self.run, self.services.masker)
         name, text = f"runs/{self.run_id}/run.json", run.to_json()
         self.services.store.put_blob(name, text.encode())
+
+    def share(self, step: str) -> None:
+        """
+        Let other machines see what a step left here, and the run record as it is now. What is not
+        stored now is lost only with this machine: it stops nothing.
+        """
+        if not self.services.is_shared:
+            return
+        try:
+            files = self.services.files.masked(self.run_id, step)
+            if files:
+                name = evidence_blob(self.run_id, step)
+                self.services.store.put_blob(name, pack_evidence(files))
+                self.publish()
+        except StoreUnavailable as exc:
+            self.services.note(
+                f"what the step left is on this machine only: {exc.message}",
+                level="warning",
+                step=step,
+            )
 
     def fail(self, code: int) -> None:
         """

@@ -85,6 +85,7 @@ def _look(call: RunCall, wanted: EngineCommand) -> int:
             stop=stop,
             approver=Nobody(),
             check_module_versions=False,
+            records=False,
         ) as services,
     ):
         return look(

@@ -92,6 +92,7 @@ def command(
             stop=stop,
             approver=Nobody(),
             check_module_versions=not destroy,
+            records=False,
         ) as services,
     ):
         document, code = plan(services, deployment, request)

@@ -1,5 +1,5 @@
 """
-``orchestrator runs`` and ``orchestrator runs show``.
+``orchestrator runs``, ``runs show`` and ``runs logs``.
 """
 
 from __future__ import annotations
@@ -73,4 +73,30 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
         document = run_details(readers, run_id)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else run_text(document, shown))
+    return 0
+
+
+@command.command("logs")
+@click.argument("run_id", metavar="RUN")
+@click.argument("step", metavar="STEP")
+@click.pass_obj
+def logs(invocation: Invocation, run_id: str, step: str) -> int:
+    """
+    Print what the engine said in a step of a run, secrets masked: call by call, from this machine
+    or from the operation store.
+
+    \b
+    Example:
+      orchestrator runs logs 20261129T123000Z-3f9a1c server
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.history import step_logs
+    from orchestrator.loading.catalog import store_locations
+
+    project = invocation.project()
+    with composition.open_read_contexts(project, store_locations(project)) as readers:
+        found = step_logs(readers, run_id, step)
+    for call, text in found.items():
+        click.echo(f"==> attempt {call.replace('/', ', ', 1)}")
+        click.echo(text, nl=not text.endswith("\n"))
     return 0

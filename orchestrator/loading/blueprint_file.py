@@ -34,6 +34,7 @@ from orchestrator.loading.raw_steps import (
 )
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
 from orchestrator.project import BlueprintSelection, ProjectContext
+from orchestrator.trust import Trust
 
 _URL_RULES = ReferenceRules("operations.url", step_names=False)
 
@@ -54,6 +55,7 @@ class ReadBlueprint:
     backend: RawBackend
     problems: Problems
     environment_is_valid: bool
+    trust: Trust
 
 
 def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> ReadBlueprint:
@@ -85,7 +87,8 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
         for step, node in seen.steps.items()
     }
     backend = parse_backend(seen.settings.backend, problems)
-    return ReadBlueprint(files, path, blueprint, seen, raw_steps, backend, problems, chosen)
+    trust = project.settings.trust
+    return ReadBlueprint(files, path, blueprint, seen, raw_steps, backend, problems, chosen, trust)
 
 
 def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:
@@ -196,7 +199,10 @@ def operations_url(
                 return Resolved(reading.effective.name)
 
     url = value.template.resolve(look_up).value
-    return url if isinstance(url, str) else None
+    if not isinstance(url, str):
+        return None
+    reading.trust.check_store(url, reading.project.project_dir, fields["url"].at, problems)
+    return url
 
 
 def _env_names(value: LocatedTemplate) -> frozenset[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import (
@@ -19,7 +18,7 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.loading import sources
+from orchestrator.loading import forbidden, sources
 from orchestrator.loading.behaviour import parse_behaviour
 from orchestrator.loading.blueprint_file import (
     environment_variables,
@@ -56,18 +55,21 @@ def load_deployment(
     ``stored_modules`` are modules of an earlier run in place of those in the project. Invalid with
     all problems found.
     """
-    run_command = run_command or partial(sources.run_command, directory=project.project_dir)
+    run_command = run_command or sources.commands_of(project)
     reading = read_blueprint(project, selection)
     problems, blueprint = reading.problems, reading.blueprint
+    trust = project.settings.trust
     for item in blueprint.environments.values():
         for name, node in item.steps.items():
             merged = merge_step(blueprint.steps[name], node)
             raw_step = parse_step(
                 name, merged, blueprint.step_at[name], reading.effective, problems
             )
-            parse_behaviour(raw_step.fields, {}, problems)
-            parse_hooks(raw_step, problems)
+            behaviour = parse_behaviour(raw_step.fields, {}, problems)
+            hooks = parse_hooks(raw_step, problems)
+            forbidden.check_behaviour(trust, behaviour, hooks.values(), problems)
     check_written(blueprint, problems)
+    forbidden.check_inputs(trust, blueprint, problems)
     engine = _engine(reading.effective.settings.engine, problems)
     linker = StepLinker(
         blueprint=blueprint,
@@ -81,6 +83,8 @@ def load_deployment(
         engine=_engine_kind(project, selection, engine),
     )
     linked = linker.link(reading.raw_steps)
+    for name, behaviour in linked.behaviours.items():
+        forbidden.check_behaviour(trust, behaviour, linked.hooks[name].values(), problems)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
     values = linked.templates()
     env = environment_variables(values, project.environ, need=input_policy, problems=problems)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 
 from orchestrator.app.inspection.run_lookup import (
     PriorRun,
@@ -24,7 +23,7 @@ from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.linking import StoredModule
 from orchestrator.loading.restore import CurrentSources, restore_deployment, stored_module
-from orchestrator.loading.sources import run_command
+from orchestrator.loading.sources import commands_of
 from orchestrator.loading.summary import load_summary
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore
@@ -105,7 +104,7 @@ def repeated_deployment(
     current = CurrentSources(
         project_dir=project.project_dir,
         environ=project.environ,
-        run_command=partial(run_command, directory=project.project_dir),
+        run_command=commands_of(project),
         summary=summary,
         steps=steps,
         operations=summary.operations if summary else project.operations,

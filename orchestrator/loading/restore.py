@@ -43,7 +43,7 @@ from orchestrator.loading.inputs import (
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import project_files
 from orchestrator.loading.schema import Declaration
-from orchestrator.loading.sources import run_command
+from orchestrator.loading.sources import commands_of
 from orchestrator.loading.summary import environment_names, load_summary
 from orchestrator.loading.types import parse_type
 from orchestrator.ports.store import OperationStore
@@ -244,7 +244,7 @@ def deployment_with_orphans(
     current = CurrentSources(
         project_dir=project.project_dir,
         environ=project.environ,
-        run_command=partial(run_command, directory=project.project_dir),
+        run_command=commands_of(project),
     )
     return with_orphans(base, orphans, current, whole=whole)
 

@@ -15,6 +15,7 @@ from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
+from orchestrator.project import ProjectContext
 
 _FORMS = ("env", "command", "file")
 COMMAND_SECONDS = 120.0
@@ -139,6 +140,21 @@ def fetch(
                 why = exc.problems[0].message
                 problems.add(f"from.file {name!r}: {why}", source.node.at)
                 return None
+
+
+def commands_of(project: ProjectContext) -> Callable[[Sequence[str]], str]:
+    """
+    Runs the programs that give values to a project's inputs, in its directory; CommandFailed where
+    the operator forbids them.
+    """
+    trust = project.settings.trust
+
+    def run(argv: Sequence[str]) -> str:
+        if not trust.commands:
+            raise CommandFailed(trust.forbidden("from.command", "commands: false"))
+        return run_command(argv, directory=project.project_dir)
+
+    return run
 
 
 def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:

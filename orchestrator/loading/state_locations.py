@@ -102,6 +102,7 @@ def _environments(
             backend=parse_backend(effective.settings.backend, ignored),
             problems=ignored,
             environment_is_valid=True,
+            trust=reading.trust,
         )
 
 

@@ -20,7 +20,7 @@ from orchestrator.loading.inputs import CommandInputs, InputPolicy
 from orchestrator.loading.project import project_files
 from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import parse_blueprint, without_nulls
-from orchestrator.loading.sources import run_command
+from orchestrator.loading.sources import commands_of
 from orchestrator.loading.store_locations import inputs_of_location, store_backend, store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
 
@@ -29,7 +29,7 @@ def load_summary(
     project: ProjectContext,
     selection: BlueprintSelection,
     *,
-    run_command: Callable[[Sequence[str]], str] = run_command,
+    run_command: Callable[[Sequence[str]], str] | None = None,
 ) -> BlueprintSummary:
     """
     The blueprint in an environment as reading commands need it: no module is read, and inputs are
@@ -57,7 +57,7 @@ def load_summary(
             ),
             need=InputPolicy.AVAILABLE,
             used=used,
-            run_command=run_command,
+            run_command=run_command or commands_of(project),
         )
         backend_rules(blueprint, inputs).check(backend.config, problems)
         problems.check()

@@ -61,6 +61,12 @@ class RunFiles(Protocol):
         The attempts of a step that left files on this machine, by number.
         """
 
+    def masked(self, run_id: str, step: str) -> dict[str, bytes]:
+        """
+        What a step left on this machine that holds no secret, by its name below the step's
+        directory: masked logs, answers, identities, inventories and inputs.
+        """
+
     def scratch(self) -> AbstractContextManager[Path]:
         """
         A private directory for the evidence of a reading command, removed at the end.

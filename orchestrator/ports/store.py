@@ -90,6 +90,12 @@ class OperationStore(Protocol):
         Store bytes under a name, durable when it returns; the same name again replaces them.
         """
 
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        """
+        Store bytes under a name that has none yet; what it has now. Of several at once all return
+        the bytes of one.
+        """
+
     def blob(self, name: str) -> bytes | None: ...
 
     def blobs(self, prefix: str) -> list[str]:

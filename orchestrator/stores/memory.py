@@ -112,6 +112,10 @@ class MemoryStore:
         with self._lock:
             self._blobs[name] = data
 
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        with self._lock:
+            return self._blobs.setdefault(name, data)
+
     def blob(self, name: str) -> bytes | None:
         with self._lock:
             return self._blobs.get(name)

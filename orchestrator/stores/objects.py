@@ -260,6 +260,10 @@ class ObjectsStore:
     def put_blob(self, name: str, data: bytes) -> None:
         self._put(f"blobs/{path_name(name)}", data)
 
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        self._put_if(f"blobs/{path_name(name)}", data, None)
+        return self.blob(name) or b""
+
     def blob(self, name: str) -> bytes | None:
         found = self._get(f"blobs/{path_name(name)}")
         return found.data if found else None

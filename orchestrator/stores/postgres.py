@@ -130,6 +130,10 @@ class PostgresStore:
     def put_blob(self, name: str, data: bytes) -> None:
         self._write("put_blob", {"name": name, "data": data})
 
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        self._write("create_blob", {"name": name, "data": data})
+        return self.blob(name) or b""
+
     def blob(self, name: str) -> bytes | None:
         rows = self._select("blob", {"name": name})
         return bytes(rows[0][0]) if rows else None
@@ -275,12 +279,15 @@ def _migrate(connection: Connection, place: str) -> None:
 
 def _version(connection: Connection) -> int:
     with connection.transaction():
+        # Not to_regclass: it answers from a cache of the session, which waiting for an advisory
+        # lock does not refresh. Reading a table does.
         row = connection.execute(
-            "SELECT to_regclass(%s) IS NOT NULL", (f"{_SCHEMA}.schema_version",)
+            "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s",
+            (_SCHEMA, "schema_version"),
         ).fetchone()
-        if row is None or not row[0]:
+        if row is None:
             return 0
-        row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+        row = connection.execute(f"SELECT max(version) FROM {_SCHEMA}.schema_version").fetchone()
         return int(row[0] or 0) if row else 0
 
 

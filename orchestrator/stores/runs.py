@@ -23,6 +23,8 @@ _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RECORD = "run.json"
 _PRIVATE = ".private-"  # no step or attempt is called so
+#: Endings of the files in an attempt's directory that never hold a secret.
+_MASKED = (".log", ".answer.json", ".identity.json", "inventory.json", "resolved.inputs.yml")
 _IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
 
 
@@ -165,6 +167,21 @@ class RunDirectory:
         except OSError as exc:
             raise _unavailable(place, exc) from exc
         return [(number, place / str(number)) for number in numbers]
+
+    def masked(self, run_id: str, step: str) -> dict[str, bytes]:
+        """
+        What a step left on this machine that holds no secret, by its name below the step's
+        directory: masked logs, answers, identities, inventories and inputs.
+        """
+        place = self.directory(run_id) / "steps" / file_name(step)
+        found = {}
+        for path in place.rglob("*"):
+            inside = path.relative_to(place)
+            secret = any(part == "raw" or part.startswith(_PRIVATE) for part in inside.parts)
+            if path.name.endswith(_MASKED) and not secret:
+                with suppress(FileNotFoundError):  # a call that is going on may replace it
+                    found[inside.as_posix()] = path.read_bytes()
+        return found
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:

@@ -233,9 +233,6 @@ class WatchedStore:
                 self._tell(f"the operation store {self.url} has gone back: {message}")
 
     def probe(self) -> None:
-        misplaced = self._placement.no_shared_store()
-        if misplaced is not None:  # before the probe makes a store in the wrong place
-            raise misplaced
         self._store.probe()
 
     def drop_claim(self, claim: Claim) -> None:
@@ -255,6 +252,12 @@ class WatchedStore:
 
     def put_blob(self, name: str, data: bytes) -> None:
         self._store.put_blob(name, data)
+
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        misplaced = self._placement.no_shared_store()
+        if misplaced is not None:
+            raise misplaced
+        return self._store.create_blob(name, data)
 
     def blob(self, name: str) -> bytes | None:
         return self._store.blob(name)

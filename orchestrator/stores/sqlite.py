@@ -138,6 +138,11 @@ class SqliteStore:
         with self._transaction() as run:
             run("put_blob", {"name": name, "data": data})
 
+    def create_blob(self, name: str, data: bytes) -> bytes:
+        with self._transaction() as run:
+            run("create_blob", {"name": name, "data": data})
+        return self.blob(name) or b""
+
     def blob(self, name: str) -> bytes | None:
         rows = self._select("blob", {"name": name})
         return bytes(rows[0][0]) if rows else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -387,6 +388,17 @@ def test_blobs_are_bytes_by_name(place: Open) -> None:
 
     assert place().blob("modules/sha256:1") == data
     assert place().blob("modules/sha256:2") is None
+
+
+def test_a_blob_is_created_once(place: Open) -> None:
+    """
+    Of many that create a blob at once all get the bytes of one, and so do those that come later.
+    """
+    with ThreadPoolExecutor(16) as pool:
+        found = set(pool.map(lambda n: place().create_blob("key", b"%d" % n), range(16)))
+
+    assert len(found) == 1
+    assert {place().create_blob("key", b"late"), place().blob("key")} == found
 
 
 def test_an_empty_blob_is_not_a_missing_one(store: OperationStore) -> None:

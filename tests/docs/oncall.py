@@ -66,7 +66,8 @@ class Stage:
         project.copy("fixtures/fakecloud/modules/server")
         found = project.root / "fixtures/fakecloud/modules/server"
         shutil.move(found, project.root / "modules/server")
-        project.write("orchestrator.yaml", "settle_seconds: 0\n")
+        own_store = 'operations: {url: "sqlite:.orchestrator/operations.db"}'
+        project.write("orchestrator.yaml", f"{own_store}\nsettle_seconds: 0\n")
         self.blueprint()
         self._screen: list[str] = []
 
@@ -334,8 +335,7 @@ def _states() -> Iterator[str]:
         server.terminate()
 
 
-_OWN_STORE = 'operations: {url: "sqlite:.orchestrator/operations.db"}\n'
-_S3 = f"{_OWN_STORE}backend: " + json.dumps(
+_S3 = "backend: " + json.dumps(
     {
         "type": "s3",
         "config": {
@@ -352,8 +352,7 @@ _S3 = f"{_OWN_STORE}backend: " + json.dumps(
 def _backend(address: str) -> str:
     own = f"{address}/${{step.name}}"
     addresses = dict.fromkeys(("address", "lock_address", "unlock_address"), own)
-    backend = json.dumps({"type": "http", "config": addresses | {"retry_max": 0}})
-    return f"{_OWN_STORE}backend: {backend}"
+    return "backend: " + json.dumps({"type": "http", "config": addresses | {"retry_max": 0}})
 
 
 def _ask(address: str) -> None:

@@ -310,3 +310,33 @@ def test_an_orphan_that_would_not_go_is_told_like_any_step(project: Project, shr
     only = project.ok("recover", "shrunk", "--step", "last", "--json").document
     assert [row["step"] for row in only["steps"]] == ["last"]
     project.ok(*shlex.split(destroy["command"])[1:], "--yes")
+
+
+def test_a_program_that_only_records_know_is_forbidden_as_well(project: Project) -> None:
+    """
+    The trust file of today holds for the actions and checks of what was applied before it.
+    """
+    project.copy("fixtures/shared")
+    steps = """
+        version: 1
+        name: forbidden
+        steps:
+          stays: {module: ../fixtures/shared/object, inputs: {name: stays}}
+    """
+    goes = """
+          goes:
+            module: ../fixtures/shared/object
+            inputs: {name: goes}
+            before_destroy: {command: [touch, ran]}
+    """
+    project.write("blueprints/forbidden.yaml", steps + goes)
+    project.ok("apply", "forbidden", "--yes")
+    project.write("blueprints/forbidden.yaml", steps)
+    trust = project.root.parent / "trust.yaml"
+    trust.write_text("trust: {commands: false}\n")
+    project.environ["ORCHESTRATOR_TRUST"] = str(trust)
+
+    refused = project.run("destroy", "forbidden", "--orphaned", "--yes")
+
+    assert (refused.code, "before_destroy.command of step 'goes'" in refused.said) == (4, True)
+    assert not (project.root / "ran").exists()

@@ -363,7 +363,7 @@ def test_a_provider_in_another_scope_proves_no_absence(tmp_path: Path, engine: s
     )
 
     place.project.environ["FAKECLOUD_REGION"] = "here-1"
-    (place.project.own / "key").unlink()
+    place.project.environ["ORCHESTRATOR_KEY"] = "ab" * 32
     assert place.reconcile().code == 0
     assert place.settled == {"fakecloud_bucket.this[0]": "absent"}
 

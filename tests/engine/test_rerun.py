@@ -139,9 +139,9 @@ class Story:
             place.parent.mkdir(exist_ok=True)
             (shutil.copytree if source.is_dir() else shutil.copy)(source, place)
         project.environ["ORCHESTRATOR_INPUT_password"] = "of-that-day"
-        refused = project.run("retry", "web", "--yes", "--json")
-        accept = ("--accept-changed-secret", "password")
-        ended = project.run("retry", "web", "--yes", "--json", *accept)
+        other = {"ORCHESTRATOR_KEY": "ab" * 32}
+        refused = project.run("retry", "web", "--yes", "--json", environ=other)
+        ended = project.run("retry", "web", "--yes", "--json")
         return refused, ended, {step: project.record(step) for step in STEPS}
 
     def _outputs(self) -> list[str]:
@@ -222,12 +222,13 @@ def test_a_changed_secret_must_be_accepted(story: Story) -> None:
 def test_another_machine_can_retry(story: Story) -> None:
     """
     With the operation store and the provider state, and neither blueprint nor modules nor the run's
-    files, the retry does the same. Digests of another project key prove nothing of a secret.
+    files, the retry does the same: the project key lies in the store. Digests of another key prove
+    nothing of a secret.
     """
     refused, ended, records = story.elsewhere
 
     assert refused.code == 4
-    assert ".orchestrator/key" in refused.events[-1]["error"]
+    assert "ORCHESTRATOR_KEY" in refused.events[-1]["error"]
     assert ended.code == 0, ended.said
     assert statuses(ended) == ["skipped", "ok", "ok"]
     assert records["dns"]["outputs"]["value"] == value("v1", 3)

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
+from orchestrator.domain.record.evidence_archive import unpack_evidence
 from tests.engine.state_server import state_server
+from tests.engine.watched_engine import kill_with_engine
 from tests.project import Ended, Project
 from tests.servers import ObjectServer, s3_server
 
@@ -30,8 +32,16 @@ BLUEPRINT = """
       net: {{module: ../modules/server, inputs: {{name: net}}}}
       db:
         module: ../modules/server
-        inputs: {{name: db, password: "${{inputs.password}}"}}
+        inputs:
+          name: db
+          password: "${{inputs.password}}"
+          tags: {{orchestrator: "${{target.id}}"}}
         needs: [net]
+        search:
+          fakecloud_server.this:
+            data: fakecloud_servers
+            arguments: {{tags: {{orchestrator: "${{target.id}}"}}}}
+            ids: ids
       web: {{module: ../modules/server, inputs: {{name: web}}, needs: [db]}}
 """
 LOCAL = 'operations: {url: "sqlite:.orchestrator/operations.db"}'
@@ -51,6 +61,27 @@ class Jobs:
         self.bucket = f"states-{next(_numbers)}"
         self.provider: dict[str, str] = {}
         s3.make_bucket(self.bucket)
+
+    def everything(self) -> list[str]:
+        """
+        What lies in the bucket beside the provider states.
+        """
+        import boto3
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.s3.endpoint,
+            region_name="eu-west-1",
+            aws_access_key_id="test-only",
+            aws_secret_access_key="test-only",
+        )
+        listed = client.list_objects_v2(Bucket=self.bucket, Prefix="orchestrator/")["Contents"]
+        found = []
+        for item in listed:
+            data = client.get_object(Bucket=self.bucket, Key=item["Key"])["Body"].read()
+            files = unpack_evidence(data) if item["Key"].endswith(".zip") else {"": data}
+            found += [part.decode("utf-8", "replace") for part in files.values()]
+        return found
 
     @property
     def backend(self) -> str:
@@ -107,6 +138,72 @@ def said(ended: Ended) -> str:
     What it said, whatever the width of the screen.
     """
     return " ".join(re.sub("[│]", " ", ended.said).split())
+
+
+def offered(project: Project) -> str:
+    """
+    The first command that `recover` offers for a step, or for all.
+    """
+    document = project.ok("recover", "shop", "--json").document
+    actions = [(row["recommended"], row["actions"]) for row in document["steps"]]
+    commands = [
+        action["command"]
+        for recommended, all_of_them in actions
+        for action in all_of_them
+        if action["action"] == recommended
+    ]
+    found: str = [*commands, *(item["command"] for item in document["next"])][0]
+    return found
+
+
+def test_the_way_of_a_pipeline(jobs: Jobs) -> None:
+    """
+    Job 1 applies and is killed with its machine. Job 2, on an empty one, sees the run, live and
+    dead, with what its ended steps left; it settles it by what is offered, the lock of the dead
+    engine included, and goes on; the secret reads unchanged. Job 3 takes everything down.
+    """
+    one, two, three = (jobs.machine(name) for name in ("one", "two", "three"))
+    jobs.cloud.arm("create", "db", "hang_after")
+    tool = one.start("apply", "shop", "--yes")
+    jobs.cloud.wait_for_call("create", "db")
+    live = {
+        "status": two.ok("status", "shop", "--json").document["verdict"],
+        "busy": two.run("apply", "shop", "--yes").code,
+        "run": two.ok("runs", "--json").document["runs"][-1],
+    }
+    run_id = live["run"]["run_id"]
+    kill_with_engine(one, tool, "apply")
+    shutil.rmtree(one.root)
+    dead = two.ok("status", "shop", "--json").document
+    shown = two.ok("runs", "show", run_id, "--json").document
+    logs = two.ok("runs", "logs", run_id, "net").out
+    commands, ends, texts = [], [], []
+    for _ in range(6):
+        ended = two.run("apply", "shop", "--yes")
+        texts.append(ended.said)
+        ends.append(ended.code)
+        if ended.code == 0:
+            break
+        command = offered(two).replace("WHY", "'the runner is lost'")
+        commands.append(command)
+        settled = two.run(*shlex.split(command)[1:], "--yes")
+        texts.append(settled.said)
+        assert settled.code in (0, 11), settled.said
+    gone = three.ok("destroy", "shop", "--yes", "--json")
+
+    assert (live["status"], live["busy"]) == ("running", 20)
+    assert [row["status"] for row in live["run"]["steps"]] == ["ok", "pending", "pending"]
+    assert dead["verdict"] == "interrupted"
+    assert {item["step"] for item in shown["attempts"]} == {"net"}
+    assert "Creation complete" in logs
+    assert ends[0] == 11
+    assert ends[-1] == 0, texts
+    assert any("--unlock" in command for command in commands), commands
+    assert not any("is not the one" in text for text in texts)
+    assert len(jobs.cloud.calls("create", "db")) == 1
+    assert set(gone.statuses.values()) == {"destroyed"}
+    assert jobs.cloud.servers() == ()
+    assert "tr0ub4dor" not in "".join(jobs.everything())
 
 
 def test_no_shared_store_no_mutation(jobs: Jobs) -> None:

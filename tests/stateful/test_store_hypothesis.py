@@ -79,6 +79,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.put_blob(name, data)
         self.blobs[name] = data
 
+    @rule(name=names, data=st.binary(max_size=20))
+    def create_blob(self, name: str, data: bytes) -> None:
+        assert self.store.create_blob(name, data) == self.blobs.setdefault(name, data)
+
     @rule(prefix=names)
     def list_blobs(self, prefix: str) -> None:
         assert self.store.blobs(prefix) == sorted(n for n in self.blobs if n.startswith(prefix))

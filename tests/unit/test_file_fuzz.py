@@ -21,7 +21,9 @@ from orchestrator.loading.project import project_files
 from orchestrator.loading.summary import load_summary
 from orchestrator.loading.unread_files import unread_files
 from orchestrator.project import BlueprintSelection, ProjectContext
-from orchestrator.settings import project_key, read_settings
+from orchestrator.settings import read_settings
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.project_key import project_key
 
 BLUEPRINT = """\
 version: 1
@@ -93,7 +95,7 @@ class Place:
                 deployment = load_deployment(project, selection, InputPolicy.REQUIRED)
         unread_files(deployment, files)
         pack(deployment.steps["one"].module)
-        project_key(self.root)
+        project_key(MemoryStore(), self.root, {}, create=False)
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,12 @@ What ``orchestrator.yaml`` says and where a project begins.
 
 from __future__ import annotations
 
-import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import Invalid
-from orchestrator.settings import Settings, project_key, read_settings
+from orchestrator.settings import Settings, read_settings
 
 
 def problems(directory: Path) -> list[str]:
@@ -112,41 +110,6 @@ def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     ``-C`` must name a directory.
     """
     assert "is not a directory" in problems(tmp_path / "nowhere")[0]
-
-
-def test_the_key_is_private_and_stays(tmp_path: Path) -> None:
-    """
-    The key is made once, 32 bytes, in a 0600 file under a 0700 directory, nothing left beside it.
-    """
-    key = project_key(tmp_path)
-    path = tmp_path / ".orchestrator" / "key"
-    assert len(key) == 32
-    assert project_key(tmp_path) == key
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_first_calls_at_once_agree_on_the_key(tmp_path: Path) -> None:
-    """
-    However many make the key at the same time, all of them return the same one.
-    """
-    with ThreadPoolExecutor(16) as pool:
-        keys = set(pool.map(project_key, [tmp_path] * 64))
-    assert len(keys) == 1
-
-
-@pytest.mark.parametrize("content", ["", "abcd", "zz" * 32])
-def test_a_damaged_key_is_an_error_and_stays(tmp_path: Path, content: str) -> None:
-    """
-    A key that is not 32 bytes is never replaced: earlier digests would no longer compare.
-    """
-    path = tmp_path / ".orchestrator" / "key"
-    path.parent.mkdir()
-    path.write_text(content)
-    with pytest.raises(Invalid, match="damaged"):
-        project_key(tmp_path)
-    assert path.read_text() == content
 
 
 def test_a_url_with_a_control_character_is_refused(tmp_path: Path) -> None:

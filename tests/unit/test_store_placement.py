@@ -155,7 +155,7 @@ def test_without_a_shared_store_nothing_is_mutated(tmp_path: Path) -> None:
     placed = Placed(tmp_path, StoreLocation("consul"), known=False)
 
     with pytest.raises(StoreUnavailable):
-        placed.store.probe()
+        placed.store.create_blob("project-key", b"")
     error = placed.refusal()
     placed.store.records("web", "prod")
     placed.store.records("web", "prod")

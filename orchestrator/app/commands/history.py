@@ -4,13 +4,13 @@ The documents of ``history``, ``runs`` and ``graph``. They change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.overdue_reviews import overdue_reviews
 from orchestrator.app.inspection.read_context import ReadContext
-from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.app.inspection.run_lookup import find_run, stored_evidence
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.documents import (
     GraphDocument,
@@ -27,12 +27,10 @@ from orchestrator.domain.documents.run import (
     RunDocument,
     teardown_report,
 )
-from orchestrator.domain.record.run_record import RunRecord
+from orchestrator.domain.record.evidence_archive import evidence_blob
+from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem
-
-if TYPE_CHECKING:
-    pass
 
 
 def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
@@ -98,22 +96,69 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     if run is None:
         raise Invalid([Problem(f"there is no run {run_id}", hint="`orchestrator runs` lists them")])
     directory = reader.files.directory(run_id)
-    attempts = [
-        AttemptEvidence(
-            step=row.step,
-            number=number,
-            directory=str(place),
-            files=tuple(_evidence(place)),
-        )
-        for row in run.steps
-        for number, place in reader.files.attempts(run_id, row.step)
-    ]
+    attempts = [item for row in run.steps for item in _attempts(reader, run_id, row.step)]
     return RunDocument(
         run=run,
         directory=str(directory),
         attempts=tuple(attempts),
         teardown=teardown_report(run, reader.today),
     )
+
+
+def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEvidence]:
+    """
+    What is left of a step's attempts: on this machine, else in the operation store.
+    """
+    local = [
+        AttemptEvidence(
+            step=step, number=number, directory=str(place), files=tuple(_evidence(place))
+        )
+        for number, place in reader.files.attempts(run_id, step)
+    ]
+    stored: dict[int, list[EvidenceFile]] = {}
+    here = {item.number for item in local}
+    for name, data in stored_evidence(reader.store, run_id, step).items():
+        number, _, inside = name.partition("/")
+        if int(number) not in here:
+            stored.setdefault(int(number), []).append(EvidenceFile(name=inside, size=len(data)))
+    place = f"{reader.store.url}: {evidence_blob(run_id, step)}"
+    found = [
+        AttemptEvidence(step=step, number=number, directory=place, files=tuple(files))
+        for number, files in stored.items()
+    ]
+    return sorted([*local, *found], key=lambda item: item.number)
+
+
+def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[str, str]:
+    """
+    The masked logs of a step in a run, by attempt and call, in the order of the calls: of this
+    machine, else of a store. Invalid where there are none.
+    """
+    for reader in readers:
+        here = reader.files.masked(run_id, step)
+        files = {**stored_evidence(reader.store, run_id, step), **here}
+        logs = {name: data for name, data in files.items() if name.endswith(".log")}
+        if logs:
+            begun = {name: _begun(files, name) for name in logs}
+            ordered = sorted(logs, key=lambda name: (begun[name], name))
+            return {
+                name.removesuffix(".log"): logs[name].decode("utf-8", "replace") for name in ordered
+            }
+    run = run_details(readers, run_id).run
+    hint = f"its steps: {', '.join(row.step for row in run.steps)}"
+    raise Invalid([Problem(f"run {run_id} left no logs of step {step!r}", hint=hint)])
+
+
+def _begun(files: Mapping[str, bytes], log: str) -> tuple[int, float]:
+    """
+    The attempt of a call, and when its process began; those that say nothing come last.
+    """
+    identity = files.get(log.removesuffix(".log") + ".identity.json", b"")
+    try:
+        began = float(ProcessIdentity.model_validate_json(identity).started)
+    except ValueError:
+        began = math.inf
+    return int(log.partition("/")[0]), began
 
 
 def _line(run: RunRecord) -> RunLine:

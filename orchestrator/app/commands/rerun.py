@@ -27,6 +27,7 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import ModuleSource, stored_snapshot
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.inputs import KEY_VARIABLE
 from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id
 from orchestrator.domain.record.record import Lineage, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
@@ -228,7 +229,7 @@ def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun)
         return
     why = "not those of"
     if earlier.deployment.key_id != key_id(key):
-        why = "made with another project key (.orchestrator/key), so they cannot be compared with"
+        why = f"made with another project key ({KEY_VARIABLE}), so they cannot be compared with"
     raise Refused(
         "changed_secret",
         f"the digests of these secrets are {why} run {run_id}: {', '.join(open_ones)}",

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
+from orchestrator.domain.blueprint.inputs import KEY_BLOB
 from orchestrator.domain.documents.store import (
     ExportedTarget,
     StoreCheck,
@@ -145,7 +146,10 @@ def copy_store(
     names = [name for name in source.blobs("") if _run_of(name) not in strangers]
     for number, name in enumerate(names, start=1):
         data = source.blob(name)
-        if data is not None and destination.blob(name) != data:
+        if data is not None and name == KEY_BLOB:
+            if destination.create_blob(name, data) != data:
+                progress("the destination keeps its own project key: secrets read as changed once")
+        elif data is not None and destination.blob(name) != data:
             destination.put_blob(name, data)
         if number % 100 == 0:
             progress(f"{number} of {len(names)} blobs")

@@ -163,7 +163,7 @@ class Inspection:
         claimed_by, unproven = self.claim_holder
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
-        fault = self.history.fault(step, record)
+        fault, lock = self.history.fault(step, record), self._lock_fault(step, record)
         kept = retention(outlined.retain if outlined else None, record)
         failed, no_retry = self.history.retry(step, record)
         earlier, no_rollback = self.history.rollback(step, record)
@@ -176,8 +176,8 @@ class Inspection:
             settling=self._settling(record),
             errored_state=self._unsaved(step) if record else None,
             unanswerable=self._unanswered(record),
-            lock=fault.summary if fault is not None and fault.phase == "lock" else None,
-            left_lock=self._left_lock(record, fault),
+            lock=lock.summary if lock is not None else None,
+            left_lock=self._left_lock(record, lock),
             vanished=_is_vanished(fault, record),
             state_emptied=_is_emptied(fault, record),
             unadopted=fault is not None and fault.code == "unrecorded_state",
@@ -253,11 +253,18 @@ class Inspection:
                 found.add(doubt.address)
         return frozenset(found)
 
+    def _lock_fault(self, step: str, record: OperationRecord | None) -> Fault | None:
+        """
+        The state lock that the newest attempt met, if it met one.
+        """
+        fault = self.history.fault(step, record)
+        return fault if fault and fault.phase == "lock" else self.history.lock_fault(step)
+
     def _left_lock(self, record: OperationRecord | None, fault: Fault | None) -> str | None:
         """
         The id of the state lock that the newest attempt met, where a dead run of ours left it.
         """
-        lock = parse_lock(fault.summary) if fault is not None and fault.phase == "lock" else None
+        lock = parse_lock(fault.summary) if fault is not None else None
         bound = record.provider_state if record else None
         if lock is None or lock.id is None or (bound and bound.backend in PASSING_LOCKS):
             return None

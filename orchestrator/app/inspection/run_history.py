@@ -13,6 +13,7 @@ from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
+from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
     APPLYING,
     Blocker,
@@ -24,7 +25,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     run_blocker,
     snapshot_blob,
 )
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import InDoubt, StoreUnavailable
 
 #: How many runs are looked back for the last verified one, and for one to roll back to; and how
 #: many of whatever blueprint are read for that.
@@ -128,6 +129,21 @@ class RunHistory:
             if nearest is None and found.reason in ("unverified", "snapshot_missing"):
                 nearest = (run.run_id, found)
         return nearest or (None, None)
+
+    def lock_fault(self, step: str) -> Fault | None:
+        """
+        The lock that the newest run met which touched the provider state of the step: one that was
+        refused for what is in doubt did not.
+        """
+        for run in self.runs:
+            row = next((row for row in run.steps if row.step == step), None)
+            if row is None or row.status in (StepStatus.PENDING, StepStatus.SKIPPED):
+                continue
+            if row.error is None or row.error.phase == "lock":
+                return row.error
+            if row.error.code != InDoubt.code:
+                return None
+        return None
 
     def fault(self, step: str, record: OperationRecord | None) -> Fault | None:
         """

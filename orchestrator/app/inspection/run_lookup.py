@@ -55,6 +55,22 @@ def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord |
         raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
 
 
+def stored_evidence(store: OperationStore, run_id: str, step: str) -> dict[str, bytes]:
+    """
+    What the operation store has of the files that a step left in a run; empty where it has none.
+    """
+    from orchestrator.domain.record.evidence_archive import evidence_blob, unpack_evidence
+
+    data = store.blob(evidence_blob(run_id, step))
+    try:
+        return unpack_evidence(data) if data else {}
+    except ValueError as exc:
+        raise StoreUnavailable(
+            f"{store.url}: what step {step!r} left in run {run_id} cannot be read: {exc}",
+            hint="the operation records are not affected",
+        ) from exc
+
+
 def run_to_retry(
     store: OperationStore, blueprint: str, environment: str, patterns: Sequence[str]
 ) -> str:

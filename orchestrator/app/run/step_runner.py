@@ -287,6 +287,7 @@ class StepRunner:
                 error=row.error,
             )
         )
+        self.session.share(name)
         return row
 
     def end_with_record(

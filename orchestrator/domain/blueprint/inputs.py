@@ -51,6 +51,12 @@ _SHOWN_LENGTH = 200
 Upstream = Callable[[str], Mapping[str, StateOutput]]
 
 
+#: Gives the project's secret for digests, over the one in the operation store.
+KEY_VARIABLE = "ORCHESTRATOR_KEY"
+#: Name of the blob that holds it, in hexadecimal digits.
+KEY_BLOB = "project-key"
+
+
 def digest(value: Json, key: bytes) -> str:
     """
     The keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON values.

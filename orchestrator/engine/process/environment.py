@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
+from orchestrator.domain.blueprint.inputs import KEY_VARIABLE
 from orchestrator.errors import Refused
 
 _FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
@@ -54,6 +55,7 @@ def child_environment(
         for name, value in environ.items()
         if name not in dropped
         and not name.startswith(INPUT_VARIABLE)  # they reach the engine in a file
+        and name != KEY_VARIABLE
     }
     garbage = {} if gogc is None or kept.get("GOGC") else {"GOGC": str(gogc)}
     return kept | fixed | garbage, notes

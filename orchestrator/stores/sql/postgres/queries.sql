@@ -72,6 +72,10 @@ DELETE FROM leases WHERE project = %(project)s AND run_id = %(run_id)s;
 INSERT INTO blobs (project, name, data) VALUES (%(project)s, %(name)s, %(data)s)
 ON CONFLICT (project, name) DO UPDATE SET data = excluded.data;
 
+-- name: create_blob
+INSERT INTO blobs (project, name, data) VALUES (%(project)s, %(name)s, %(data)s)
+ON CONFLICT (project, name) DO NOTHING;
+
 -- name: blob
 SELECT data FROM blobs WHERE project = %(project)s AND name = %(name)s;
 

@@ -60,6 +60,9 @@ DELETE FROM leases WHERE run_id = :run_id;
 INSERT INTO blobs (name, data) VALUES (:name, :data)
 ON CONFLICT (name) DO UPDATE SET data = excluded.data;
 
+-- name: create_blob
+INSERT INTO blobs (name, data) VALUES (:name, :data) ON CONFLICT (name) DO NOTHING;
+
 -- name: blob
 SELECT data FROM blobs WHERE name = :name;
 

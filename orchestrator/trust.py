@@ -1,0 +1,139 @@
+"""
+What an operator lets a project's own files run and name: the file in ``ORCHESTRATOR_TRUST``.
+
+```yaml
+trust:
+  commands: false                  # no program that the project names is run by this tool
+  stores: ["s3://acme/operations"] # besides what lies in the project
+  module_roots: [/srv/modules]     # besides what lies in the project
+```
+
+What it does not mention is not restricted. It is not of the project: a merge request cannot change
+it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
+from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.regular_files import read_regular
+
+VARIABLE = "ORCHESTRATOR_TRUST"
+
+_KEYS = ("commands", "stores", "module_roots")
+_FILE_URL = re.compile(r"(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """
+    What the files of a project may do. ``stores`` and ``module_roots`` are None where nothing is
+    said of them; ``file`` names the file for messages.
+    """
+
+    file: str = ""
+    commands: bool = True
+    stores: tuple[str, ...] | None = None
+    module_roots: tuple[Path, ...] | None = None
+
+    def check_command(self, what: str, at: Location | None, problems: Problems) -> None:
+        """
+        Add a problem where ``what`` would run a program that the project names.
+        """
+        if not self.commands:
+            problems.add(self.forbidden(what, "commands: false"), at)
+
+    def check_store(self, url: str, root: Path, at: Location | None, problems: Problems) -> None:
+        """
+        Add a problem where a store may not be used by the project in ``root``.
+        """
+        if not self.allows_store(url, root):
+            hint = f"it allows {', '.join(self.stores or ()) or 'none outside of the project'}"
+            problems.add(self.forbidden(f"the operation store {_shown(url)}", "stores"), at, hint)
+
+    def allows_store(self, url: str | None, root: Path) -> bool:
+        """
+        Whether the store is listed, below a listed one, or in the project.
+        """
+        if self.stores is None or url is None or url == "memory:":
+            return True
+        if any(url == each or url.startswith(each.rstrip("/") + "/") for each in self.stores):
+            return ".." not in url.split("/")
+        match = _FILE_URL.fullmatch(url)
+        return match is not None and _is_below(root / match["path"], root)
+
+    def check_module_root(
+        self, directory: Path, root: Path, at: Location, problems: Problems
+    ) -> None:
+        """
+        Add a problem where modules of a directory may not be used by the project in ``root``.
+        """
+        if self.module_roots is None:
+            return
+        if not any(_is_below(directory, each) for each in (root, *self.module_roots)):
+            what = f"the module root {str(directory)!r}"
+            problems.add(self.forbidden(what, "module_roots"), at)
+
+    def forbidden(self, what: str, setting: str) -> str:
+        return f"{what} is forbidden by the trust file {self.file} ({setting})"
+
+
+def read_trust(environ: Mapping[str, str], root: Path) -> Trust:
+    """
+    What the file in ``ORCHESTRATOR_TRUST`` says; without that variable everything is allowed.
+
+    Invalid with every problem of the file, also where it is not there or lies in the project in
+    ``root``: what is forbidden is never allowed by mistake.
+    """
+    name = environ.get(VARIABLE)
+    if name is None:
+        return Trust()
+    at = Location(VARIABLE)
+    path = Path(os.path.realpath(name)) if name and "\0" not in name else None
+    if path is None:
+        raise Invalid([Problem("the trust file has no name", at, "unset it, or name the file")])
+    if _is_below(path, root):
+        hint = "keep it where nobody who changes the project can change it"
+        raise Invalid([Problem(f"the trust file {name} lies in the project", at, hint)])
+    try:
+        text = read_regular(path).decode("utf-8-sig")
+    except OSError as exc:
+        message = f"the trust file {name} cannot be read: {exc.strerror}"
+        raise Invalid([Problem(message, at)]) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(name))]) from exc
+    return _parse(text, name, path.parent)
+
+
+def _parse(text: str, name: str, base: Path) -> Trust:
+    problems = Problems()
+    document = problems.fields(parse_document(text, file=name), ("trust",), what="the trust file")
+    if "trust" not in document:
+        problems.add("the trust file says nothing under `trust`", Location(name))
+    fields = problems.fields(document["trust"], _KEYS, what="trust") if document else {}
+    commands, stores = fields.get("commands"), fields.get("stores")
+    roots = fields.get("module_roots")
+    trust = Trust(
+        file=name,
+        commands=problems.flag(commands, what="trust.commands") if commands else True,
+        stores=problems.texts(stores, what="trust.stores") if stores else None,
+        module_roots=tuple(base / each for each in problems.texts(roots, what="trust.module_roots"))
+        if roots
+        else None,
+    )
+    problems.check()
+    return trust
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def _shown(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", url)

@@ -1,0 +1,49 @@
+"""
+What the documentation says of the engines is held by tests, and by the recordings of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from docs.generate import engine_facts
+from orchestrator.domain.engine_commands import TAKE_VARIABLES
+from tests.project import REPOSITORY
+
+FACTS: list[dict[str, Any]] = engine_facts()["fact"]
+VERSIONS: dict[str, list[str]] = engine_facts()["versions"]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact["what"])
+def test_each_fact_is_held_by_a_test(fact: dict[str, Any]) -> None:
+    """
+    It says what each engine does and what the tool makes of it, and its test exists.
+    """
+    assert fact.keys() == {"what", "terraform", "tofu", "here", "held_by"}
+    file, _, name = fact["held_by"].partition("::")
+    source = (REPOSITORY / file).read_text(encoding="utf-8")
+    assert re.search(rf"^def {name}\(", source, re.MULTILINE)
+
+
+def test_the_versions_are_those_of_the_recordings() -> None:
+    """
+    What was recorded of OpenTofu was recorded of a version that is named.
+    """
+    recorded = {
+        json.loads(path.read_text())["opentofu"]
+        for path in REPOSITORY.glob("tests/recordings/opentofu/*.json")
+    }
+    assert recorded == set(VERSIONS["tofu"])
+
+
+def test_what_only_one_engine_has_is_so_in_the_code() -> None:
+    """
+    The commands that take variables are more with the engine of which the facts say so.
+    """
+    early = next(fact for fact in FACTS if "from variables" in fact["what"])
+    assert early["terraform"] == "no"
+    assert TAKE_VARIABLES["terraform"] < TAKE_VARIABLES["tofu"]
