@@ -105,7 +105,15 @@ def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: boo
     Refused where another kind of engine wrote the target last; a warning where a newer one did.
     """
     last, target = record.engine, record.target.target
-    if record.status in NOTHING_THERE or last is None or allow_change:
+    if record.status in NOTHING_THERE or last is None:
+        return None
+    if record.state_encryption and info.kind != "tofu":
+        raise Refused(
+            "engine_change",
+            f"{target}: its provider state is encrypted, and {info.kind} cannot read it",
+            hint=f"use --engine {last.kind}; to change the engine, apply without encryption first",
+        )
+    if allow_change:
         return None
     if last.kind != info.kind:
         raise Refused(
