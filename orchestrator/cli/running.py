@@ -40,6 +40,7 @@ class RunCall:
     engine: str | None
     verbose: bool
     as_json: bool
+    store_grace: float | None
 
 
 def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[..., int]:
@@ -89,6 +90,7 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
         engine=engine,
         verbose=values.pop("verbose"),
         as_json=values.pop("as_json", False),
+        store_grace=values.pop("store_grace", None),
     )
 
 
@@ -183,6 +185,7 @@ def run_use_case(
             stop=stop,
             approver=TerminalApprover(stop),
             check_module_versions=check_module_versions,
+            store_grace=call.store_grace,
         ) as services,
     ):
         if warning:
