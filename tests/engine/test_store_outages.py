@@ -5,7 +5,7 @@ nothing done twice, which the calls that the cloud counts prove.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -159,12 +159,13 @@ def test_a_bucket_that_cannot_be_written_is_told(bucket: tuple[ObjectsStore, Pro
     store.append(entry(sequence=1, entry_id="one"))
     proxy.arm("PUT object", "deny", times=99)
 
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: store.append(entry(sequence=2, entry_id="two")),
         lambda: store.take_claim(claim("r")),
         lambda: store.put_blob("runs/r/run.json", b"{}"),
         store.probe,
-    ):
+    ]
+    for write in writes:
         with pytest.raises(StoreUnavailable, match="not allowed"):
             write()
 
