@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
@@ -166,6 +167,7 @@ def run_use_case(
     from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
+    from orchestrator.views.jsonl import JsonLinesView
 
     options = request.options
     asks = request.mutates and not options.plan.approved and not call.as_json
@@ -175,15 +177,18 @@ def run_use_case(
         question = f"{deployment.environment} is protected. Type its name to {request.verb}"
         confirm = click.prompt(question, err=True)
     request = replace(request, options=replace(options, interactive=interactive, confirm=confirm))
+    view = call.invocation.view(json=call.as_json, verbose=call.verbose)
+    hold = nullcontext if isinstance(view, JsonLinesView) else view.hold
+    where = f"{deployment.blueprint}/{deployment.environment}"
     with (
         StopSignals().installed() as stop,
         composition.open_services(
             call.project,
             deployment,
             engine=call.engine,
-            sink=call.invocation.sink(json=call.as_json, verbose=call.verbose),
+            sink=call.invocation.logged(view),
             stop=stop,
-            approver=TerminalApprover(stop),
+            approver=TerminalApprover(stop, where, hold=hold),
             check_module_versions=check_module_versions,
             store_grace=call.store_grace,
         ) as services,

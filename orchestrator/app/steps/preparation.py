@@ -6,9 +6,10 @@ Whatever can be found wrong is found here, for all steps, before the first of th
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -197,8 +198,11 @@ def lay_out(
         early_digest=digest(dict(early_values), services.key) if early_values else "",
     )
     target = deployment.target(step.name)
-    work_dir = services.workdirs.prepare(
-        target, source.snapshot, setup, f"{engine.kind} {engine.version}"
+    work_dir = replace(
+        services.workdirs.prepare(
+            target, source.snapshot, setup, f"{engine.kind} {engine.version}"
+        ),
+        module=os.path.normpath(Path(deployment.path).parent / step.module_ref),
     )
     bound = record.provider_state if record else None
     found = (work_dir.backend_type, work_dir.location, services.workspace)
@@ -405,6 +409,7 @@ def call_spec(
         timeout=timeout,
         grace=services.limits.grace,
         early_values=work_dir.early_values,
+        module=work_dir.module,
     )
 
 
