@@ -166,6 +166,13 @@ jobs = click.option(
     help="Steps at once.",
 )
 
+confirm = click.option(
+    "--confirm",
+    metavar="NAME",
+    allow_from_autoenv=False,
+    help="The name of a protected environment.",
+)
+
 approval = _stack(
     click.option(
         "-y",
@@ -176,12 +183,7 @@ approval = _stack(
         allow_from_autoenv=False,
         help="Approve what is planned; needed where nobody can be asked.",
     ),
-    click.option(
-        "--confirm",
-        metavar="NAME",
-        allow_from_autoenv=False,
-        help="The name of a protected environment.",
-    ),
+    confirm,
 )
 
 _ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0")

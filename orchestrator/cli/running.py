@@ -173,7 +173,9 @@ def run_use_case(
     asks = request.mutates and not options.plan.approved and not call.as_json
     interactive = asks and is_interactive()
     confirm = options.confirm
-    if interactive and deployment.protected and confirm is None:
+    names = request.needs_confirmation and not (request.mutates or call.as_json)
+    may_ask = interactive or (names and is_interactive())
+    if may_ask and deployment.protected and confirm is None:
         question = f"{deployment.environment} is protected. Type its name to {request.verb}"
         confirm = click.prompt(question, err=True)
     request = replace(request, options=replace(options, interactive=interactive, confirm=confirm))

@@ -51,7 +51,7 @@ EXIT_BY_CODE = {
     "state_locked": Busy.exit_code,
     "check_failed": CheckFailed.exit_code,
     "deadline": DeadlinePassed.exit_code,
-    "targeted": Refused.exit_code,
+    "targeted": 0,
     "unapplied": 0,
     "stale_plan": PlanChanged.exit_code,
 }
