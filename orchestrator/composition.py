@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.ports.system import Approver, Sink, StopToken
     from orchestrator.stores.sequence_memory import WatchedStore
 
+SHARED_GRACE = 60.0  # seconds for which an outcome waits for a shared store that is away
 SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
 
 
@@ -171,9 +172,11 @@ def open_services(
     approver: Approver,
     check_module_versions: bool = True,
     records: bool = True,
+    store_grace: float | None = None,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine; ``records`` tells that it writes records.
+    What a command works with that runs an engine; ``records`` tells that it writes records, and
+    ``store_grace`` for how many seconds their store is waited for, if not as the settings say.
 
     Invalid where the engine is not one that blueprint and modules accept; Refused where the
     environment would change silently what is applied.
@@ -212,6 +215,7 @@ def open_services(
     if check_module_versions:
         check_accepted(program.info_in, deployment)
     store = _open_store(project, deployment.operations, _say)
+    shared = is_shared(deployment.operations.url)
     clock = SystemClock()
     masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
     try:
@@ -234,13 +238,18 @@ def open_services(
             source=source(project.project_dir, deployment.path),
             key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
-            is_shared=is_shared(deployment.operations.url),
+            is_shared=shared,
             workspace=environment.get("TF_WORKSPACE") or "default",
             environ=environment,
             limits=Limits(
                 timeout=settings.timeout,
                 grace=settings.grace,
                 settle=settings.settle_seconds,
+                store_grace=next(
+                    seconds
+                    for seconds in (store_grace, settings.store_grace, SHARED_GRACE * shared)
+                    if seconds is not None
+                ),
                 silence=SILENCE,
             ),
         )

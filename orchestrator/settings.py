@@ -10,6 +10,7 @@ module_roots: [../shared-modules]   # further directories that modules may lie i
 jobs: 4                             # steps at once
 timeout: 2h                         # deadline of a step's mutation; none if not given
 grace: 30m                          # from the one SIGINT to SIGKILL; none: wait as long as it takes
+store_grace: 5m                     # from an outcome that a store does not take to the spool
 settle_seconds: 60                  # before an object in doubt may be called absent
 gogc: 300                           # garbage collection of engines and providers; Go's own is 100
 ```
@@ -45,6 +46,7 @@ _KEYS = (
     "jobs",
     "timeout",
     "grace",
+    "store_grace",
     "settle_seconds",
     "gogc",
 )
@@ -69,6 +71,7 @@ class Settings:
     jobs: int = DEFAULT_JOBS
     timeout: float | None = None
     grace: float | None = None
+    store_grace: float | None = None
     settle_seconds: float = DEFAULT_SETTLE
     gogc: int = DEFAULT_GOGC
     trust: Trust = field(default_factory=Trust)
@@ -117,6 +120,7 @@ def _parse(root: Path, trust: Trust) -> Settings:
         jobs=_positive(fields.get("jobs"), DEFAULT_JOBS, problems, what="jobs"),
         timeout=_seconds(fields.get("timeout"), problems, what="timeout"),
         grace=_seconds(fields.get("grace"), problems, what="grace"),
+        store_grace=_seconds(fields.get("store_grace"), problems, what="store_grace"),
         settle_seconds=_settle(fields.get("settle_seconds"), problems),
         gogc=_positive(fields.get("gogc"), DEFAULT_GOGC, problems, what="gogc"),
         trust=trust,

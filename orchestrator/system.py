@@ -62,6 +62,9 @@ class RandomIds:
     def entry_id(self) -> str:
         return uuid.uuid4().hex
 
+    def fraction(self) -> float:
+        return secrets.randbelow(1000) / 1000
+
 
 def actor(environ: Mapping[str, str]) -> Actor:
     """

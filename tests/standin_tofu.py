@@ -3,7 +3,8 @@ A program in OpenTofu's place: what OpenTofu 1.12.6 was recorded to do, for mach
 
 It knows resources of type ``thing_object``, whose real objects are files ``ADDRESS.ID`` in the
 directory that ``TOFU_OBJECTS`` names, and ``terraform_data``, which lives in provider state only;
-each call is a line of JSON in the file ``TOFU_CALLS``. It needs the
+each call is a line of JSON in the file ``TOFU_CALLS``. Files named for a fault, beside the objects,
+arm it: ``hold``, ``refuse``, ``unsaved``, ``keyless``. It needs the
 variables on which module sources and encryption depend, as OpenTofu does; it keeps encrypted states
 by a mark of the passphrase. ``test_standin_tofu`` holds it against the recordings.
 """
@@ -33,7 +34,10 @@ WRONG_KEY = (
     "decryption failed for all provided methods: attempted decryption failed for state: decryption "
     "failed: cipher: message authentication failed"
 )
+NO_KEY = "Unable to fetch encryption key data: the service is unavailable"
 CLEAR = "encountered unencrypted payload without unencrypted method configured"
+#: An address, what is done to it, and the id of its object, "" where it is to be made.
+Deed = tuple[str, str, str]
 ACCEPT_VARIABLES = {
     "apply", "force-unlock", "import", "init", "output", "plan", "providers", "show", "state list",
     "state pull", "state push", "state rm", "untaint", "validate",
@@ -46,6 +50,17 @@ def address_of(resource: dict[str, Any]) -> str:
 
 def id_of(resource: dict[str, Any]) -> str:
     return str(resource["instances"][0]["attributes"]["id"])
+
+
+def resource_of(address: str, id_: str) -> dict[str, Any]:
+    type_, name = address.split(".")
+    return {
+        "mode": "managed",
+        "type": type_,
+        "name": name,
+        "provider": PROVIDERS.get(type_, BUILT_IN),
+        "instances": [{"attributes": {"id": id_}, "schema_version": 0}],
+    }
 
 
 class Tofu:
@@ -92,9 +107,9 @@ class Tofu:
         line = {"@level": "info", "@message": message, "@timestamp": now, "type": type_, **fields}
         print(json.dumps(line), file=self.out, flush=True)
 
-    def fail(self, summary: str, detail: str = "") -> NoReturn:
+    def fail(self, summary: str, detail: str = "", *, address: str | None = None) -> NoReturn:
         if self.json:
-            said = {"severity": "error", "summary": summary, "detail": detail}
+            said = {"severity": "error", "summary": summary, "detail": detail, "address": address}
             self.say("diagnostic", f"Error: {summary}", diagnostic=said)
         else:
             print(f"╷\n│ Error: {summary}\n│ \n│ {detail}\n╵", file=sys.stderr)
@@ -122,7 +137,11 @@ class Tofu:
         return re.sub(r"(?:\$\{)?\bvar\.(\w+)\}?", value, text)
 
     def load(self) -> None:
+        configured = self.verb not in ("output", "state list")
+        configured &= not (self.verb == "apply" and self.arguments)
         for source in re.findall(r'^\s*source\s*=\s*"(\.[^"]*)"', self.text, re.M):
+            if not configured:
+                continue
             place = self.evaluate(source)
             if not Path(place).is_dir():
                 self.fail(f"Unreadable module directory {place}")
@@ -168,6 +187,8 @@ class Tofu:
             return data
         if not keys:
             raise ValueError(ENCRYPTED)
+        if self.armed("keyless"):
+            raise ValueError(NO_KEY)
         if data["meta"]["key"] not in keys:
             raise ValueError(WRONG_KEY)
         return json.loads(base64.b64decode(data["encrypted_data"]))
@@ -202,8 +223,10 @@ class Tofu:
             packed |= {"meta": {"key": self.keys[0]}, "encrypted_data": hidden}
             text = json.dumps(packed | {"encryption_version": "v0"})
         place = place or self.place
+        if self.armed("keyless"):
+            self.fail("Failed to persist state to backend", NO_KEY)
         try:
-            if (Path(os.environ.get("TOFU_OBJECTS", ".")) / "unsaved").exists():
+            if self.armed("unsaved"):
                 raise OSError("no room")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
@@ -213,6 +236,13 @@ class Tofu:
 
     # Objects
 
+    def armed(self, fault: str) -> bool:
+        return (Path(os.environ.get("TOFU_OBJECTS", ".")) / fault).exists()
+
+    def imports(self) -> list[dict[str, str]]:
+        found = [json.loads(file.read_text()) for file in Path().glob("*.tf.json")]
+        return [block for content in found for block in content.get("import", ())]
+
     def is_alive(self, address: str, id_: str) -> bool:
         """
         An object may be asked for at another address than the one that it was made at.
@@ -221,7 +251,7 @@ class Tofu:
             return True
         return any(Path(os.environ["TOFU_OBJECTS"]).glob(f"*.{id_}"))
 
-    def planned(self, state: Any) -> tuple[Any, list[tuple[str, str]], list[str]]:
+    def planned(self, state: Any) -> tuple[Any, list[Deed], list[str]]:
         """
         The state refreshed, what is to be done to which resource, and what the refresh lost.
         """
@@ -233,17 +263,26 @@ class Tofu:
         if "-refresh-only" in self.options:
             return refreshed, [], lost
         if "-destroy" in self.options:
-            return refreshed, [(name, "delete") for name in sorted(names)], lost
-        wanted = self.resources()
-        deeds = [(name, "create") for name in wanted if name not in names]
-        return refreshed, [*deeds, *((n, "delete") for n in names if n not in wanted)], lost
+            return refreshed, [(name, "delete", known[name]) for name in sorted(names)], lost
+        taken = {block["to"]: block["id"] for block in self.imports() if block["to"] not in names}
+        for address, id_ in taken.items():
+            if not self.is_alive(address, id_):
+                said = f'While attempting to import an existing object to "{address}", the provider'
+                self.fail("Cannot import non-existent remote object", f"{said} detected none.")
+        wanted = [name for name in self.resources() if name not in names]
+        if targets := [o.partition("=")[2] for o in self.options if o.startswith("-target=")]:
+            wanted = [name for name in wanted if name in targets]
+        deeds = [(n, "import", taken[n]) if n in taken else (n, "create", "") for n in wanted]
+        gone = [(n, "delete", known[n]) for n in names if n not in self.resources()]
+        return refreshed, [*deeds, *gone], lost
 
-    def show_plan(self, deeds: list[tuple[str, str]], lost: list[str], outputs: bool) -> None:
+    def show_plan(self, deeds: list[Deed], lost: list[str], outputs: bool) -> None:
         for name in lost:
             change = {"resource": self.resource(name), "action": "delete"}
             self.say("resource_drift", f"{name}: drift", change=change)
-        for name, action in deeds:
+        for name, action, id_ in deeds:
             change = {"resource": self.resource(name), "action": action}
+            change |= {"importing": {"id": id_}} if action == "import" else {}
             self.say("planned_change", f"{name}: Plan to {action}", change=change)
         self.summarise("plan", deeds)
         if outputs:
@@ -253,36 +292,32 @@ class Tofu:
     def resource(self, name: str) -> dict[str, Any]:
         return {"addr": name, "resource_type": name.split(".")[0]}
 
-    def summarise(self, operation: str, deeds: list[tuple[str, str]]) -> None:
-        done = [action for _, action in deeds]
+    def summarise(self, operation: str, deeds: list[Deed]) -> None:
+        done = [action for _, action, _ in deeds]
         changes = {"add": done.count("create"), "remove": done.count("delete"), "change": 0}
-        more = {"import": 0, "forget": 0, "operation": operation}
+        more = {"import": done.count("import"), "forget": 0, "operation": operation}
         self.say("change_summary", "Plan", changes=changes | more)
 
-    def carry_out(self, state: Any, deeds: list[tuple[str, str]]) -> None:
+    def carry_out(self, state: Any, deeds: list[Deed]) -> None:
         cloud = Path(os.environ.get("TOFU_OBJECTS", "."))
-        for name, action in deeds:
-            known = {address_of(item): id_of(item) for item in state["resources"]}
+        for name, action, id_ in deeds:
+            if action == "import":
+                state["resources"].append(resource_of(name, id_))
+                continue
             hook: dict[str, Any] = {"resource": self.resource(name), "action": action}
             self.say("apply_start", f"{name}: {action}", hook=hook)
             while (cloud / "hold").exists():
                 time.sleep(0.02)
+            if action == "create" and self.armed("refuse"):
+                self.say("apply_errored", f"{name}: failed", hook=hook)
+                self.write(state | {"serial": state["serial"] + 1})
+                self.fail("InstanceLimitExceeded: no room for more", address=name)
             if action == "create":
                 id_ = f"srv-{uuid.uuid4().hex[:12]}"
-                type_, label = name.split(".")
-                if type_ in PROVIDERS:
+                if name.split(".")[0] in PROVIDERS:
                     (cloud / f"{name}.{id_}").touch()
-                state["resources"].append(
-                    {
-                        "mode": "managed",
-                        "type": type_,
-                        "name": label,
-                        "provider": PROVIDERS.get(type_, BUILT_IN),
-                        "instances": [{"attributes": {"id": id_}, "schema_version": 0}],
-                    }
-                )
+                state["resources"].append(resource_of(name, id_))
             else:
-                id_ = known[name]
                 (cloud / f"{name}.{id_}").unlink(missing_ok=True)
                 state["resources"] = [r for r in state["resources"] if address_of(r) != name]
             hook |= {"id_key": "id", "id_value": id_, "elapsed_seconds": 0}
@@ -328,7 +363,7 @@ class Tofu:
                     archive.writestr("deeds", json.dumps([deeds, self.options]))
         return 2 if (deeds or changed) and "-detailed-exitcode" in self.options else 0
 
-    def planned_in(self, file: Path) -> tuple[Any, list[tuple[str, str]]]:
+    def planned_in(self, file: Path) -> tuple[Any, list[Deed]]:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 after = json.loads(archive.read("tfstate"))
@@ -401,7 +436,7 @@ class Tofu:
                     "type": name.split(".")[0],
                     "change": {"actions": [action]},
                 }
-                for name, action in deeds
+                for name, action, _ in deeds
             ]
             print(json.dumps({"format_version": "1.2", "resource_changes": changes}))
             return

@@ -24,12 +24,14 @@ class Limits:
     """
     Times in seconds: a mutation's deadline where its step sets none, how long an engine that
     ignores the stop is waited for (None: for ever, both), how long a dead engine's last request may
-    still be under way, how often and how long a heartbeat counts.
+    still be under way, how long an outcome waits for an operation store that is away, how often and
+    how long a heartbeat counts.
     """
 
     timeout: float | None = None
     grace: float | None = None
     settle: float = 60.0
+    store_grace: float = 0.0
     heartbeat: float = 10.0
     silence: float = 60.0
 

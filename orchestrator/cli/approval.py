@@ -8,24 +8,31 @@ import select
 import sys
 import termios
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
 import click
 
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.ports.system import StopToken
+from orchestrator.views.formats import planned
 
-#: What ends the question: "" is nobody there any more.
-_ANSWERS = ("yes", "y", "no", "n", "all", "")
+#: What ends the question: None is nobody there any more.
+_ANSWERS = ("yes", "y", "no", "n", "all", None)
 
 
 class TerminalApprover:
     """
-    Implements the port `Approver`: asks once per plan; "all" answers for the rest too.
+    Implements the port `Approver`: asks once per plan; "all" answers for the rest too. ``where`` is
+    the blueprint and environment. Nothing is shown beside a question: `HumanView.hold`.
     """
 
-    def __init__(self, stop: StopToken) -> None:
+    def __init__(
+        self, stop: StopToken, where: str, *, hold: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._stop = stop
+        self._where = where
+        self._hold = hold
         self._lock = threading.Lock()
         self._all = False
 
@@ -33,11 +40,8 @@ class TerminalApprover:
         """
         Whether the person answered yes. A signal while we ask means no.
         """
-        count = len(plan.actions)
-        what = f"{count} changes" if count != 1 else "1 change"
-        if not plan.actions:
-            what = "changed outputs"
-        return self.agree(f"{command} {step}: {what}")
+        what = planned(plan.actions) if plan.actions else "only outputs change"
+        return self.agree(f"{command} {self._where}, {step}: {what}")
 
     def agree(self, what: str) -> bool:
         """
@@ -46,27 +50,26 @@ class TerminalApprover:
         with self._lock:
             if self._all:
                 return True
-            _drop_typed_ahead()
-            answer = None
-            while answer not in _ANSWERS:
-                if answer is not None:
-                    click.echo("Please answer yes, no or all.")
-                click.echo(f"\n{what}. Go on? [yes/no/all] ", nl=False)
-                answer = self._answer()
+            with self._hold():
+                _drop_typed_ahead()
+                click.echo(f"\n{what}")
+                answer = self._answer("Go on?")
+                while answer not in _ANSWERS:
+                    answer = self._answer("Please answer yes, no, or all for all that is left.")
             self._all = answer == "all"
             return answer in ("yes", "y", "all")
 
-    def _answer(self) -> str:
+    def _answer(self, question: str) -> str | None:
         """
-        A line from the terminal, "no" for an empty one; "" if we are asked to stop or nobody is
-        there any more.
+        A line from the terminal; None if we are asked to stop or nobody is there any more.
         """
+        click.echo(f"{question} [yes/no/all] ", nl=False)
         while not self._stop.stopping:
             ready, _, _ = select.select([sys.stdin], [], [], 0.2)
             if ready:
                 line = sys.stdin.readline()
-                return line.strip().lower() or ("no" if line else "")
-        return ""
+                return line.strip().lower() if line else None
+        return None
 
 
 def _drop_typed_ahead() -> None:

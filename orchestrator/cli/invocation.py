@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from orchestrator.ports.system import Sink
     from orchestrator.project import ProjectContext
+    from orchestrator.views.human import HumanView
+    from orchestrator.views.jsonl import JsonLinesView
     from orchestrator.views.page import Paper
 
 
@@ -46,31 +48,29 @@ class Invocation:
             hint = "change to a directory that exists, or name one with -C"
             raise Invalid([Problem(f"the current directory: {exc.strerror}", hint=hint)]) from exc
 
-    def sink(self, *, json: bool, verbose: bool) -> Sink:
+    def view(self, *, json: bool, verbose: bool) -> HumanView | JsonLinesView:
         """
-        Where the events of a running command go: stdout, for people or as JSON lines.
+        What shows the events of a running command: stdout, for people or as JSON lines.
         """
         from orchestrator.views.human import HumanView
         from orchestrator.views.jsonl import JsonLinesView
 
-        shown: Sink
         if json:
-            shown = JsonLinesView(sys.stdout)
-        else:
-            shown = HumanView(sys.stdout, paper(sys.stdout, verbose=verbose))
-        if self.log_level == "off":
-            return shown
-        from orchestrator.views.log import LoggedSink
-
-        return LoggedSink(shown, sys.stderr, level=self.log_level)
+            return JsonLinesView(sys.stdout)
+        return HumanView(sys.stdout, paper(sys.stdout, verbose=verbose))
 
     def quiet_sink(self) -> Sink:
         """
-        For reading commands: their result is a document, only notes and diagnostics are shown.
+        For reading commands: their result is a document, only notes are shown beside it.
         """
         from orchestrator.views.human import NotesView
 
-        shown: Sink = NotesView(sys.stderr, paper(sys.stderr))
+        return self.logged(NotesView(sys.stderr, paper(sys.stderr)))
+
+    def logged(self, shown: Sink) -> Sink:
+        """
+        The sink, with its events in the log of the tool where one is wanted.
+        """
         if self.log_level == "off":
             return shown
         from orchestrator.views.log import LoggedSink

@@ -119,7 +119,37 @@ at = click.option(
     allow_from_autoenv=False,
     help="Only if this is still the newest entry of the one step, as `recover` printed it.",
 )
-wait = click.option("--wait", is_flag=True, help="Wait for a live run instead of giving up.")
+
+
+class _Seconds(click.ParamType[float]):
+    """
+    A duration as settings have it, in seconds.
+    """
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from orchestrator.domain.blueprint.durations import seconds
+
+        try:
+            return seconds(value)
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
+wait = _stack(
+    click.option("--wait", is_flag=True, help="Wait for a live run instead of giving up."),
+    click.option(
+        "--store-grace",
+        type=_Seconds(),
+        metavar="DURATION",
+        envvar="ORCHESTRATOR_STORE_GRACE",
+        help="How long an outcome waits for an operation store that is away, such as 5m; then it "
+        "is spooled on this machine.",
+    ),
+)
 takeover = click.option(
     "--takeover",
     metavar="REASON",
@@ -136,6 +166,13 @@ jobs = click.option(
     help="Steps at once.",
 )
 
+confirm = click.option(
+    "--confirm",
+    metavar="NAME",
+    allow_from_autoenv=False,
+    help="The name of a protected environment.",
+)
+
 approval = _stack(
     click.option(
         "-y",
@@ -146,12 +183,7 @@ approval = _stack(
         allow_from_autoenv=False,
         help="Approve what is planned; needed where nobody can be asked.",
     ),
-    click.option(
-        "--confirm",
-        metavar="NAME",
-        allow_from_autoenv=False,
-        help="The name of a protected environment.",
-    ),
+    confirm,
 )
 
 _ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0")

@@ -22,6 +22,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
     help="Why they are no longer kept.",
 )
 @options.orphaned
+@options.confirm
 @options.at
 @options.wait
 @options.takeover

@@ -35,6 +35,7 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     callback=_date,
     help="When somebody looks at it again, such as 2027-06-30.",
 )
+@options.confirm
 @options.at
 @options.wait
 @options.takeover

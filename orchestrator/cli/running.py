@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
@@ -40,6 +41,7 @@ class RunCall:
     engine: str | None
     verbose: bool
     as_json: bool
+    store_grace: float | None
 
 
 def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[..., int]:
@@ -89,6 +91,7 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
         engine=engine,
         verbose=values.pop("verbose"),
         as_json=values.pop("as_json", False),
+        store_grace=values.pop("store_grace", None),
     )
 
 
@@ -164,12 +167,15 @@ def run_use_case(
     from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
     from orchestrator.cli.signals import StopSignals
+    from orchestrator.views.jsonl import JsonLinesView
 
     options = request.options
     asks = request.mutates and not options.plan.approved and not call.as_json
     interactive = asks and is_interactive()
     confirm = options.confirm
-    if interactive and deployment.protected and confirm is None:
+    names = request.needs_confirmation and not (request.mutates or call.as_json)
+    may_ask = interactive or (names and is_interactive())
+    if may_ask and deployment.protected and confirm is None:
         question = f"{deployment.environment} is protected. Type its name to {request.verb}"
         confirm = click.prompt(question, err=True)
     request = replace(
@@ -181,16 +187,20 @@ def run_use_case(
             plan=replace(options.plan, values=interactive or call.verbose),
         ),
     )
+    view = call.invocation.view(json=call.as_json, verbose=call.verbose)
+    hold = nullcontext if isinstance(view, JsonLinesView) else view.hold
+    where = f"{deployment.blueprint}/{deployment.environment}"
     with (
         StopSignals().installed() as stop,
         composition.open_services(
             call.project,
             deployment,
             engine=call.engine,
-            sink=call.invocation.sink(json=call.as_json, verbose=call.verbose),
+            sink=call.invocation.logged(view),
             stop=stop,
-            approver=TerminalApprover(stop),
+            approver=TerminalApprover(stop, where, hold=hold),
             check_module_versions=check_module_versions,
+            store_grace=call.store_grace,
         ) as services,
     ):
         if warning:

@@ -154,7 +154,9 @@ class TerraformEngine:
             return NEVER_STARTED
         files = CallFiles.of(spec)
         began = time.monotonic()
-        with Transcript(files, verb(request), spec.mask, log=self._open_log(files)) as transcript:
+        with Transcript(
+            files, verb(request), spec.mask, module=spec.module, log=self._open_log(files)
+        ) as transcript:
             child = self._start(request, files, spec)
             ladder = ShutdownLadder(child, spec, stop, began)
             try:
@@ -444,7 +446,7 @@ def _watch(
 
 
 def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
-    with Transcript(files, verb_name, spec.mask, log=log) as transcript:
+    with Transcript(files, verb_name, spec.mask, module=spec.module, log=log) as transcript:
         transcript.more()
         transcript.end()
     return _call_result(files, transcript, files.read_answer())

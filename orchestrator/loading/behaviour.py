@@ -139,7 +139,8 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Loc
 
 
 def _retry(node: Node, problems: Problems) -> RetryRule | None:
-    fields = without_nulls(problems.fields(node, ("on", "attempts"), what="retry"))
+    names = ("on", "attempts", "interval", "jitter")
+    fields = without_nulls(problems.fields(node, names, what="retry"))
     on, attempts = fields.get("on"), fields.get("attempts")
     if on is None:
         problems.add("retry says `on`: which errors are tried again", node.at)
@@ -152,7 +153,13 @@ def _retry(node: Node, problems: Problems) -> RetryRule | None:
             problems.add(message, attempts.at)
         else:
             tries = value
-    return RetryRule(_patterns(on, problems, what="retry.on"), tries)
+    times = {
+        key: given
+        for key in ("interval", "jitter")
+        if key in fields
+        and (given := duration(fields[key], problems, what=f"retry.{key}")) is not None
+    }
+    return RetryRule(_patterns(on, problems, what="retry.on"), tries, **times)
 
 
 def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:

@@ -166,7 +166,8 @@ class CallSpec:
     ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT; SIGKILL
     once the grace since the SIGINT, whatever it was for, has passed. None means no limit.
     ``early_values`` are variables without which OpenTofu cannot load the configuration: they reach
-    it in a private file that is gone when the call ends.
+    it in a private file that is gone when the call ends. ``module`` is the path of the module for
+    people: the places that diagnostics name are told under it.
     """
 
     directory: Path
@@ -178,6 +179,7 @@ class CallSpec:
     timeout: float | None = None
     grace: float | None = None
     early_values: Mapping[str, Json] = field(default_factory=dict)
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)

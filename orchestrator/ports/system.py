@@ -48,6 +48,11 @@ class Ids(Protocol):
 
     def entry_id(self) -> str: ...
 
+    def fraction(self) -> float:
+        """
+        A random number from 0 to 1, without 1.
+        """
+
 
 class Sink(Protocol):
     """

@@ -146,7 +146,7 @@ class WorkDir:
     ``location`` names the provider state as the record holds it; ``variables`` are extra values for
     the variable file (secrets of provider configuration). ``init_needed`` is False where the last
     init of this directory still holds. ``early_values`` are what any call of the engine in it needs
-    to load the configuration.
+    to load the configuration. ``module`` is where its files come from, relative to the project.
     """
 
     directory: Path
@@ -155,6 +155,7 @@ class WorkDir:
     variables: Mapping[str, Json]
     init_needed: bool
     early_values: Mapping[str, Json] = field(default_factory=dict)
+    module: str = ""
 
 
 class WorkDirs(Protocol):

@@ -7,6 +7,8 @@ moves the cursor, so that a log holds the same as a terminal.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from threading import Lock
 from typing import TextIO
@@ -72,6 +74,7 @@ class HumanView:
         self._beats: dict[tuple[str, str], datetime] = {}
         self._under_way: dict[tuple[str, str], ObjectEvent] = {}
         self._alarms: list[Note] = []
+        self._held: list[str] | None = None
 
     def emit(self, event: Event) -> None:
         """
@@ -85,11 +88,31 @@ class HumanView:
             # A bug in a view must not end a run half-way: the event is shown as it came.
             except Exception as exc:
                 text = f"[not rendered: {exc!r}] {event.model_dump_json()}\n"
-            try:
-                self._stream.write(_encodable(text, self._stream))
-                self._stream.flush()
-            except (OSError, ValueError):
-                self._broken = True
+            self._write(text)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """
+        Show nothing while the body runs, and what came meanwhile after it: a question stands alone.
+        """
+        with self._lock:
+            self._held = []
+        try:
+            yield
+        finally:
+            with self._lock:
+                held, self._held = self._held or [], None
+                self._write("".join(held))
+
+    def _write(self, text: str) -> None:
+        if self._held is not None:
+            self._held.append(text)
+            return
+        try:
+            self._stream.write(_encodable(text, self._stream))
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._broken = True
 
     def _text(self, event: Event) -> str:
         page = Page(self._paper, prefix=self._prefix(event.step))
@@ -244,15 +267,17 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 class NotesView:
     """
-    A sink for reading commands, whose result is a document: only notes and retries are shown.
+    A sink for reading commands, whose result is a document: only notes and retries are shown, and
+    to a person who waits at a terminal what is going on.
     """
 
     def __init__(self, stream: TextIO, paper: Paper) -> None:
         self._view = HumanView(stream, paper)
+        self._shown = (Note, StepRetried, *((PhaseStarted,) if stream.isatty() else ()))
 
     def emit(self, event: Event) -> None:
         """
         Write the event if it is one that the document does not tell.
         """
-        if isinstance(event, Note | StepRetried):
+        if isinstance(event, self._shown):
             self._view.emit(event)

@@ -68,6 +68,8 @@ _CODES = {
     "before_destroy_failed": "not destroyed: what comes before its destroy failed",
     "before_destroy_unknown": "not destroyed: what comes before its destroy was cut short",
 }
+#: Codes of what is no failure: a person asked for no more.
+_AS_ASKED = ("targeted",)
 #: The style of what became of an action.
 ACTION_VERDICT = {
     "running": "cyan",
@@ -153,7 +155,8 @@ def outcome_text(step: StepRun) -> str:
             return pending_text(step.blocked_by, step.reason)
         case StepStatus.ERROR:
             words = fault_text(step.error) if step.error else step.last_error or "no reason known"
-            return _join(words, done, step.reason)
+            left = step.error.summary if step.error and step.error.code in _AS_ASKED else None
+            return _join(words, done, left, step.reason)
         case StepStatus.RUNNING:
             return _join("no outcome recorded", done, step.reason)
         case StepStatus.OK:
@@ -208,7 +211,12 @@ def failures(page: Page, steps: Iterable[StepRun], *, heading: str = "What went 
     """
     told: set[Diagnostic] = set()
     hinted: set[str | None] = set()
-    failed = [step for step in steps if step.error or step.status is StepStatus.ERROR]
+    failed = [
+        step
+        for step in steps
+        if (step.error or step.status is StepStatus.ERROR)
+        and not (step.error and step.error.code in _AS_ASKED)
+    ]
     if not failed:
         return
     page.gap()

@@ -192,8 +192,10 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
         rows.append((("alive", "dim"), shortened_list(step.objects)))
     rows += _actions(step, page)
     rows += _outputs(step, page)
-    if step.directory:
+    if step.directory and (page.paper.verbose or _unwell(step)):
         rows.append((("directory", "dim"), step.directory))
+        with_inputs = f"orchestrator exec {step.target} -- plan"
+        rows.append((("", "dim"), (f"with its inputs: `{with_inputs}`", "dim")))
     page.table([_labelled(row) for row in rows], indent=4)
 
 

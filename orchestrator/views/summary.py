@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import StepStatus
-from orchestrator.errors import EngineFailed
+from orchestrator.errors import ApprovalMissing, EngineFailed
 from orchestrator.views.formats import duration, exit_meaning
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table
 from orchestrator.views.page import Page
@@ -73,6 +73,8 @@ def _ending(event: RunFinished) -> str:
             return "done; what failed before is still to be applied"
         case 0:
             return "done"
+        case ApprovalMissing.exit_code:
+            return "not approved"
         case EngineFailed.exit_code if all(step.sequence is None for step in failed):
             return "engine failed"  # in init or plan: nothing is recorded
         case code:

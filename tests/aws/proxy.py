@@ -17,13 +17,15 @@ from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 #: ``drop``: handled, and the answer is lost. ``refuse``: the connection ends before the call is
-#: handled. ``deny``: an answer in the cloud's place that the caller may not do this.
-Fault = Literal["drop", "refuse", "deny"]
+#: handled. ``deny``: an answer in the cloud's place that the caller may not do this; ``throttle``:
+#: that there are too many calls.
+Fault = Literal["drop", "refuse", "deny", "throttle"]
 
 _DENIED = (
     b"<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
     b"<Message>not allowed by a test</Message></Error></Errors></Response>"
 )
+_THROTTLED = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 #: Headers that concern one connection only.
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "upgrade"})
 
@@ -133,6 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault == "deny":
             self._answer(403, [("Content-Type", "text/xml")], _DENIED)
+            return
+        if fault == "throttle":
+            self._answer(503, [("Content-Type", "application/xml")], _THROTTLED)
             return
         connection = HTTPConnection("127.0.0.1", self.behind)
         try:

@@ -19,6 +19,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def run_meddled(
             engine=engine,
             sink=JsonLinesView(sys.stdout),
             stop=stop,
-            approver=TerminalApprover(stop),
+            approver=TerminalApprover(stop, "", hold=nullcontext),
         ) as services,
     ):
         return USE_CASES[verb](meddled(services, meddling), deployment, request)

@@ -60,6 +60,10 @@ def test_each_plan_is_asked_for_until_one_is_refused(project: Project) -> None:
 
     assert terminal.finish() == 5
     assert statuses(project) == ["ok", "pending"]
+    assert "apply pair/default, first: 1 to create" in terminal.shown
+    ended = terminal.shown.partition("exit 5, not approved")[2]
+    assert "second" in ended and "What went wrong" not in ended
+    assert "orchestrator apply pair" in ended and "destroy" not in ended
 
 
 def test_all_answers_for_the_rest(project: Project) -> None:

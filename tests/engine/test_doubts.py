@@ -297,7 +297,7 @@ def test_a_throttled_create_is_tried_again(place: Place) -> None:
     """
     names = place.blueprint(
         "patient",
-        more="retry: {on: [RequestLimitExceeded]}\n        refused_on: [RequestLimitExceeded]",
+        more="retry: {on: [RequestLimitExceeded], interval: 100ms, jitter: 100ms}",
     )
     place.cloud.arm("create", "patient", "throttled")
 
@@ -325,3 +325,20 @@ def test_nothing_is_tried_again_while_in_doubt(place: Place) -> None:
     assert ended.code == 11
     assert ended.row["attempts"] == 1
     assert place.created() == ["hasty"]
+
+
+def test_a_throttled_delete_is_tried_again(place: Place) -> None:
+    """
+    A step's `retry` holds for its destroy as well.
+    """
+    names = place.blueprint("leaving", more="retry: {on: [RequestLimitExceeded], interval: 100ms}")
+    assert place.call("apply", names).code == 0
+    place.cloud.arm("delete", "leaving", "throttled")
+
+    ended = place.call("destroy", names)
+
+    assert (ended.code, ended.row["attempts"]) == (0, 2), ended.said
+    assert place.project.record(STEP)["status"] == "destroyed"
+    assert [event["phase"] for event in ended.events if event["type"] == "step_retried"] == [
+        "destroy"
+    ]

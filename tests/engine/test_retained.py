@@ -202,3 +202,51 @@ def test_the_report_of_a_destroy_tells_how_each_absence_is_known(project: Projec
     assert (gone["step"], gone["now"], gone["absence"]["method"]) == ("other", True, "provider")
     assert [found["state"] for found in gone["absence"]["checked"]] == ["gone"]
     assert "confirmed by the provider, 1 object" in project.ok("runs", "show", again).out
+
+
+def test_what_the_blueprint_retains_follows_the_blueprint(project: Project) -> None:
+    """
+    A changed `retain` is recorded by the next apply or destroy, one that is gone is told with the
+    way on; what a person said is not overruled, and the difference is told.
+    """
+    project.ok("destroy", "shared", "--yes")
+    changed = BLUEPRINT.replace("shared zone", "zone of the shop").replace("2027", "2026")
+    project.write("blueprints/shared.yaml", changed)
+
+    applied = project.ok("apply", "shared", "--yes")
+    held = project.record("zone")["retained"]
+    line = "        retain: {reason: zone of the shop, owner: net-team, review_by: 2026-06-30}\n"
+    project.write("blueprints/shared.yaml", changed.replace(line, ""))
+    gone = project.ok("destroy", "shared", "--yes")
+
+    assert "retained as the blueprint says now: zone of the shop" in applied.out, applied.out
+    assert (held["reason"], held["review_by"]) == ("zone of the shop", "2026-06-30")
+    assert "no longer says `retain`" in gone.out
+    assert "orchestrator release shared --step zone" in gone.out
+    assert project.record("zone")["status"] == "retained"
+
+    said = ("--reason", "mine", "--owner", "me", "--review-by", "2099-01-01")
+    project.ok("retain", "shared", "--step", "zone", *said)
+    project.write("blueprints/shared.yaml", changed)
+    told = project.ok("destroy", "shared", "--yes")
+    assert "retained: mine (me, review by 2099-01-01)" in told.out, told.out
+    assert project.record("zone")["retained"]["reason"] == "mine"
+
+
+def test_a_protected_environment_is_named_to_retain_or_release(project: Project) -> None:
+    """
+    What decides how far a destroy goes needs the name of a protected environment.
+    """
+    protected = "environments: {default: {protected: true}}\n    inputs:"
+    project.write("blueprints/shared.yaml", BLUEPRINT.replace("inputs:", protected, 1))
+    said = ("--step", "other", "--reason", "x")
+    keeping = ("--owner", "me", "--review-by", "2099-01-01")
+
+    codes = [
+        project.run("retain", "shared", *said, *keeping).code,
+        project.run("retain", "shared", *said, *keeping, "--confirm", "default").code,
+        project.run("release", "shared", *said).code,
+        project.run("release", "shared", *said, "--confirm", "default").code,
+    ]
+
+    assert codes == [5, 0, 5, 0]

@@ -9,13 +9,14 @@ Run against the program that stands for OpenTofu, which tells a state's key by a
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from tests.engine.programs import standin_tofu
-from tests.project import Project
+from tests.project import Project, eventually, finish, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -306,3 +307,86 @@ def test_what_went_with_its_parent_is_emptied_although_it_is_encrypted(tmp_path:
     (saved,) = project.own.rglob("saved.tfstate")
     assert "encrypted_data" in saved.read_text()
     assert project.clear_texts() == []
+
+
+def test_an_encrypted_state_is_adopted(project: Encrypted) -> None:
+    """
+    Somebody else's root with an encrypted state is taken under records, with its key.
+    """
+    project.ok("apply", "b", "--yes")
+    state = project.own / "state/b/default/s.tfstate"
+    text = state.read_bytes()
+    shutil.rmtree(project.own)
+    state.parent.mkdir(parents=True)
+    state.write_bytes(text)
+    project.ok("adopt", "b", "--yes")
+    assert project.record("s")["status"] == "ok"
+    project.ok("apply", "b", "--yes")
+
+
+def test_a_failed_apply_is_retried_from_its_snapshot(project: Encrypted) -> None:
+    """
+    The stored snapshot knows how its state is encrypted, whatever the module says by now.
+    """
+    (project.cloud / "refuse").touch()
+    assert project.run("apply", "b", "--yes").code == 10
+    (project.cloud / "refuse").unlink()
+    project.write("modules/m/main.tf", "this is no module\n")
+    retried = project.ok("retry", "b", "--yes", "--reason", "room again", "--json")
+    assert retried.statuses == {"s": "ok"}
+    assert "encrypted_data" in project.stored
+
+
+def test_a_lost_state_is_rebuilt_encrypted(project: Encrypted) -> None:
+    """
+    What the record knows is imported into a new state, which is encrypted as the lost one was.
+    """
+    project.ok("apply", "b", "--yes")
+    (project.own / "state/b/default/s.tfstate").unlink()
+    project.ok("reconcile", "b", "--rebuild-state", "--yes")
+    assert "encrypted_data" in project.stored
+    assert project.ok("apply", "b", "--yes", "--json").statuses == {"s": "ok"}
+    assert len(list(project.cloud.glob("thing_object.*"))) == 2
+
+
+def test_terraform_is_not_let_at_an_encrypted_state(tmp_path: Path) -> None:
+    """
+    It cannot read one, whoever accepts the change of engines.
+    """
+    terraform = require_engine("terraform")
+    project = Encrypted(tmp_path)
+    project.by_environment(FIRST)
+    project.ok("apply", "b", "--yes")
+    refused = project.run("destroy", "b", "--yes", "--engine", terraform, "--allow-engine-change")
+    assert refused.code == 4, refused.said
+    assert "its provider state is encrypted" in " ".join(refused.said.split())
+
+
+def test_a_key_service_that_fails_in_the_middle_leaves_doubts(project: Encrypted) -> None:
+    """
+    What was made while the state could not be saved or read is in doubt, with its id; nothing calls
+    it absent.
+    """
+    project.ok("apply", "b", "--yes")
+    project.write("modules/m/more.tf", 'resource "thing_object" "c" {\n}\n')
+    (project.cloud / "hold").touch()
+    process = project.start("apply", "b", "--yes")
+    begun = project.own / "runs"
+    eventually(
+        lambda: any(
+            b"apply_start" in path.read_bytes() for path in begun.rglob("raw/apply.stdout")
+        ),
+        "the create begins",
+        process,
+    )
+    (project.cloud / "keyless").touch()
+    (project.cloud / "hold").unlink()
+    ended = finish(process)
+    assert ended.code == 11, ended.said
+    (made,) = (path.suffix[1:] for path in project.cloud.glob("thing_object.c.*"))
+    doubts = {item["address"]: item for item in project.record("s")["resources"]["in_doubt"]}
+    assert doubts["thing_object.c"]["id"] == made
+    assert project.run("destroy", "b", "--yes").code in (10, 11)
+    assert project.record("s")["status"] == "error"
+    (project.cloud / "keyless").unlink()
+    assert made in project.run("reconcile", "b", "--yes").said

@@ -232,3 +232,53 @@ def test_an_apply_is_refused_while_a_plan_uses_the_directories(
     assert (applied.code, planned.code) == (20, 2), applied.said + planned.said
     assert project.entries("first") == []
     assert [row["status"] for row in planned.document["steps"]] == ["planned", "planned"]
+
+
+# What people are told of them
+
+
+def neighbours(project: Project) -> None:
+    """
+    A module that reaches for its neighbour, and a mistake in that.
+    """
+    project.write("blueprints/pair.yaml", NEIGHBOURS)
+    project.write("modules/near/main.tf", 'module "far" {\n  source = "../far"\n}\n')
+    project.write("modules/far/main.tf", 'resource "terraform_data" "it" {}\n')
+
+
+NEIGHBOURS = """
+    version: 1
+    name: pair
+    steps: {first: {module: ../modules/near}}
+"""
+
+
+def test_the_directory_that_is_shown_is_where_the_engine_finds_its_state(project: Project) -> None:
+    """
+    Also of a module that has its neighbours beside it; with the command that brings the inputs.
+    """
+    neighbours(project)
+    project.ok("apply", "pair", "--yes")
+
+    row = project.steps("pair")["first"]
+    shown = project.ok("status", "pair", "-v").out
+
+    assert Path(row["directory"], ".terraform").is_dir(), row
+    assert "".join(row["directory"].split()) in "".join(shown.split())
+    assert "orchestrator exec pair/default/first -- plan" in shown
+
+
+def test_an_error_names_the_file_in_the_project(project: Project) -> None:
+    """
+    Not the file in a working directory: of the module, or of a neighbour that it calls; on every
+    screen, and in documents.
+    """
+    neighbours(project)
+    project.write("modules/far/main.tf", 'output "it" {\n  value = var.nobody\n}\n')
+
+    ended = project.run("apply", "pair", "--yes", "--json")
+    shown = project.run("plan", "pair").out
+
+    found = ended.events[-1]["steps"][0]["error"]["diagnostics"]
+    assert [item["at"] for item in found] == ["modules/far/main.tf:2"]
+    assert "modules/far/main.tf:2" in shown

@@ -49,6 +49,9 @@ class CountedIds:
     def run_id(self, now: datetime) -> str:
         return f"{now:%Y%m%dT%H%M%SZ}-{next(self._runs):06d}"
 
+    def fraction(self) -> float:
+        return 0.5
+
     def entry_id(self) -> str:
         return f"entry-{next(self._entries):06d}"
 

@@ -9,6 +9,7 @@ import pty
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,26 @@ from orchestrator.cli.signals import StopSignals
 
 @pytest.mark.parametrize(
     ("typed", "agreed"),
-    [("yse\nyes\n", True), ("?\nno\n", False), ("\n", False), ("ja\n", False), ("all\n", True)],
+    [
+        ("yse\nyes\n", True),
+        ("?\nno\n", False),
+        ("\nyes\n", True),
+        ("\n", False),
+        ("ja\n", False),
+        ("all\n", True),
+    ],
 )
 def test_a_typo_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str, agreed: bool
 ) -> None:
     """
-    Only yes, y, no, n and all answer; nobody there any more is a no.
+    Only yes, y, no, n and all answer, no empty line does; nobody there any more is a no.
     """
     (tmp_path / "typed").write_text(typed)
     with (tmp_path / "typed").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert TerminalApprover(StopSignals()).agree("apply x: 1 change") is agreed
+        asked = TerminalApprover(StopSignals(), "a/b", hold=nullcontext)
+        assert asked.agree("apply x: 1 change") is agreed
 
 
 def test_what_is_typed_ahead_approves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +53,6 @@ def test_what_is_typed_ahead_approves_nothing(monkeypatch: pytest.MonkeyPatch) -
         stop = StopSignals()
         timer = threading.Timer(1.0, stop.note, (signal.SIGTERM, None))
         timer.start()
-        assert TerminalApprover(stop).agree("destroy x: 1 change") is False
+        assert TerminalApprover(stop, "a/b", hold=nullcontext).agree("destroy x: 1 change") is False
         timer.cancel()
     os.close(master)

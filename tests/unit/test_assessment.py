@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import assess, not_deleted
+from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import Resources
 from orchestrator.domain.record.run_record import InFlight
 from tests.fakes.clock import START
@@ -27,6 +28,7 @@ class Case:
     doubt: list[str] = field(default_factory=list)
     sorted_as: dict[str, list[str]] = field(default_factory=dict)
     refused_on: list[str] = field(default_factory=list)
+    retried_on: list[str] = field(default_factory=list)
 
 
 CREATE = ["create s.a"]
@@ -158,6 +160,21 @@ CASES = [
         doubt=["s.a"], sorted_as={"created": ["s.a"]},
     ),
     Case(
+        "a throttled request was not carried out, whatever the status of its answer",
+        CREATE, [BEGAN, FAILED, "error s.a StatusCode: 503, RequestLimitExceeded: slow down"],
+        state(), sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "what `retry` names made nothing: it is there to be tried again",
+        CREATE, [BEGAN, FAILED, "error s.a OutOfTrays: come back"], state(),
+        retried_on=["OutOfTrays"], sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "but for what says that the answer was lost, however wide its pattern",
+        CREATE, [BEGAN, FAILED, "error s.a connection reset by peer"], state(),
+        retried_on=["."], doubt=["s.a"], sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
         "a replacement that keeps its id is told by the journal",
         ["replace s.a"],
         ["began delete s.a", "done delete s.a", BEGAN, "done create s.a id-1"],
@@ -232,7 +249,7 @@ def _assessed(case: Case) -> Resources:
         journal(*case.lines, whole=case.whole),
         refs(*case.before),
         case.after,
-        case.refused_on,
+        RefusalRules(tuple(case.refused_on), tuple(case.retried_on)),
     )
 
 

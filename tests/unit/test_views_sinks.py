@@ -24,7 +24,7 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.record.record import Diagnostic, Fault, Lineage
 from orchestrator.ports.system import Sink
-from orchestrator.views.human import HumanView
+from orchestrator.views.human import HumanView, NotesView
 from orchestrator.views.jsonl import JsonLinesView
 from orchestrator.views.page import Paper
 from tests.golden.streams import CAPACITY, START, STREAMS, at, failed_apply, started
@@ -265,3 +265,40 @@ def test_json_lines_hold_every_field() -> None:
         "message": "m",
         "hint": "",
     }
+
+
+def test_nothing_is_shown_beside_a_question() -> None:
+    """
+    What other steps say while a person is asked comes after the answer.
+    """
+    stream = io.StringIO()
+    view = HumanView(stream, Paper(now=START))
+    with view.hold():
+        other = Thread(target=view.emit, args=(Note(at=START, step="b", message="later"),))
+        other.start()
+        other.join()
+        while_asked = stream.getvalue()
+
+    assert while_asked == ""
+    assert "later" in stream.getvalue()
+
+
+class AtTerminal(io.StringIO):
+    """
+    A stream that a person looks at.
+    """
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", [AtTerminal(), io.StringIO()])
+def test_who_waits_for_a_document_at_a_terminal_is_told_what_is_going_on(
+    stream: io.StringIO,
+) -> None:
+    """
+    A reading command says at once what it does, unless nobody looks.
+    """
+    NotesView(stream, Paper(now=START)).emit(PhaseStarted(at=START, step="web", phase="plan"))
+
+    assert ("planning" in stream.getvalue()) is stream.isatty()

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.inspection.run_lookup import refusal
+from orchestrator.app.run.attempts import with_retries
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import SourceOf, current_module, recorded_module
 from orchestrator.app.run.request import ApplyRequest
@@ -21,12 +22,11 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_children
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
-from orchestrator.domain.blueprint.blueprint import Deployment, Step
-from orchestrator.domain.events.events import StepRetried
+from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY
 from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
-from orchestrator.errors import Fenced, InDoubt, OrchestratorError, Refused, Spooled
+from orchestrator.errors import InDoubt, OrchestratorError, Refused
 
 #: Says of a step why it is left alone, or what forbids to work on it; None: it is worked on.
 SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
@@ -74,6 +74,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
     graph, steps = runner.deployment.graph, runner.steps
     runner.read_records()
     store_deployment(runner)
+    follow_declared(runner, selected)
     todo = _select_steps(runner, selected, policy)
     check_children(runner.deployment, steps.records, todo)
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
@@ -146,66 +147,22 @@ def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, Or
 def _apply_step(runner: StepRunner, policy: ApplyPolicy, name: str) -> Outcome:
     """
     One step to its end, tried again as its ``retry`` allows.
-
-    What an attempt did is told even if a later one could not begin.
     """
-    services = runner.services
-    attempt = 1
-    step = runner.deployment.steps[name]
-    done: StepResult | None = None
-    try:
-        if name not in runner.steps.prepared:
-            runner.steps.prepare(name, policy.source)
-            runner.settle(name)
-            runner.check_certain(name)
-        inputs = runner.steps.inputs(step)
-        while True:
-            done = StepPipeline(
-                runner.session,
-                runner.steps.prepared[name],
-                inputs,
-                runner.options.plan,
-                verb="apply",
-                attempt=attempt,
-            ).run()
-            runner.steps.update(name, done.record, done.state)
-            if not _may_retry(step, done, attempt) or not _pause(runner, name, done, attempt):
-                break
-            attempt += 1
-    except OrchestratorError as exc:
-        if done is None or isinstance(exc, Spooled | Fenced):
-            return runner.end_with_error(name, exc, attempts=attempt)
-        services.note(f"attempt {attempt}: {exc.message}", level="warning", step=name)
-        runner.session.fail(exc.exit_code)
-    return runner.end_with_record(name, done, attempts=attempt)
+    if name not in runner.steps.prepared:
+        runner.steps.prepare(name, policy.source)
+        runner.settle(name)
+        runner.check_certain(name)
+    inputs = runner.steps.inputs(runner.deployment.steps[name])
 
+    def attempt(number: int) -> StepResult:
+        return StepPipeline(
+            runner.session,
+            runner.steps.prepared[name],
+            inputs,
+            runner.options.plan,
+            verb="apply",
+            attempt=number,
+        ).run()
 
-def _pause(runner: StepRunner, name: str, done: StepResult, attempt: int) -> bool:
-    """
-    Whether to go on with the next attempt after a pause; not if somebody asked us to stop.
-    """
-    services = runner.services
-    services.sink.emit(
-        StepRetried(
-            at=services.clock.now(),
-            step=name,
-            phase="apply",
-            attempt=attempt + 1,
-            reason=done.fault.summary if done.fault else "",
-        )
-    )
-    services.pause(float(2**attempt))
-    return not services.stop.stopping
-
-
-def _may_retry(step: Step, done: StepResult, attempt: int) -> bool:
-    """
-    Whether the step's ``retry`` covers this failure: every error matches, and nothing is in doubt.
-    """
-    rule, fault = step.retry, done.fault
-    if rule is None or attempt >= rule.attempts or done.record.resources.in_doubt:
-        return False
-    if fault is None or fault.code != "engine_failed":
-        return False
-    texts = [f"{found.summary}\n{found.detail}" for found in fault.diagnostics]
-    return bool(texts) and all(any(re.search(p, text) for p in rule.on) for text in texts)
+    done, attempts = with_retries(runner, name, attempt)
+    return runner.end_with_record(name, done, attempts=attempts)

@@ -7,7 +7,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.commands.retain import note_overdue_reviews, retain_declared
+from orchestrator.app.commands.retain import (
+    follow_declared,
+    note_overdue_reviews,
+    retain_declared,
+)
 from orchestrator.app.destroy.before_destroy import (
     before_destroy_failures,
     note_before_destroy,
@@ -17,6 +21,7 @@ from orchestrator.app.destroy.hook_resources import destroy_hook_resources
 from orchestrator.app.destroy.missing_secrets import check_unavailable
 from orchestrator.app.destroy.owned_steps import OwnedStep
 from orchestrator.app.destroy.protected_objects import check_protected
+from orchestrator.app.run.attempts import with_retries
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_orphans, note_orphans
 from orchestrator.app.run.prepared_steps import backend_only, recorded_module
@@ -28,7 +33,7 @@ from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -95,6 +100,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
         return
     _note_retained(runner, kept)
     retain_declared(runner, kept)
+    follow_declared(runner, kept)
     left = [step for step in plan.todo if not _settled_away(runner, step)]
     plan = teardown(deployment, steps.records, left, skip_before_destroy=skipped)
     inputs, lacking = _recorded_inputs(runner, _by_engine(plan))
@@ -286,24 +292,30 @@ def _destroy_step(
     runner.check_saved(name)  # it may know objects that nothing else does
     if name in plan.removed_with:
         runner.row(name, blocked_by=())
-        result = OwnedStep(runner, name, asked=plan.removed_with[name] in plan.todo).run()
+        asked = plan.removed_with[name] in plan.todo
+        result, attempts = OwnedStep(runner, name, asked=asked).run(), 1
+        runner.steps.update(name, result.record, result.state)
     else:
-        result = _run_pipeline(request, runner, name, inputs[name])
-    runner.steps.update(name, result.record, result.state)
+        attempt = partial(_run_pipeline, request, runner, name, inputs[name])
+        result, attempts = with_retries(runner, name, attempt)
     if result.record.failed_command == "before_destroy":
         for code in hook_exit_codes(result, "before_destroy", runner.services.stop.exit_code):
             runner.session.fail(code)
-    return runner.end_with_record(name, result)
+    return runner.end_with_record(name, result, attempts=attempts)
 
 
 def _run_pipeline(
-    request: DestroyRequest, runner: StepRunner, name: str, inputs: StepInputs
+    request: DestroyRequest, runner: StepRunner, name: str, inputs: StepInputs, attempt: int
 ) -> StepResult:
+    """
+    One attempt; what comes before the destroy is not done again for a later one.
+    """
+    first = partial(run_before_destroy, request, runner, name) if attempt == 1 else nothing_before
     return StepPipeline(
         runner.session,
         runner.steps.prepared[name],
         inputs,
         runner.options.plan,
         verb="destroy",
-        attempt=1,
-    ).run(first=partial(run_before_destroy, request, runner, name))
+        attempt=attempt,
+    ).run(first=first)

@@ -167,7 +167,7 @@ def _check(
                 "not_by_exec",
                 f"{command.rest[-1]} holds masked values ({MARK}): pushed, the real ones were lost",
                 hint="pull the state with the engine itself, in the directory that `orchestrator "
-                "status` shows",
+                "status -v` shows",
             )
 
 

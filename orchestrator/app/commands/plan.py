@@ -27,7 +27,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import PlanCounts, PlanDocument, PlannedStep
-from orchestrator.domain.events.events import StepDeferred
+from orchestrator.domain.events.events import PhaseStarted, StepDeferred
 from orchestrator.domain.plan.changes import PlanChanges, PlanDiagnostic
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.record import Diagnostic, Fault, PlannedAction
@@ -263,6 +263,7 @@ class _Planner:
         inputs = (
             steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
         )
+        self.services.sink.emit(PhaseStarted(at=self.services.clock.now(), step=name, phase="plan"))
         proposal = plan_step(
             self.services,
             prepared,

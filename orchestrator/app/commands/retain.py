@@ -6,7 +6,7 @@ Only records change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from orchestrator.app.run.request import ReleaseRequest, RetainRequest
@@ -18,7 +18,7 @@ from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.record import OperationRecord, Retention
-from orchestrator.domain.record.retention import is_overdue, retention
+from orchestrator.domain.record.retention import is_overdue, retention, same_words
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.record.transitions import released, retained
 from orchestrator.domain.recovery.command_line import command_line
@@ -46,17 +46,55 @@ def release(services: Services, deployment: Deployment, request: ReleaseRequest)
 
 def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
     """
-    Record as retained what the blueprint says is to be, and a later review that it names.
+    Record as retained what the blueprint says is to be.
     """
     for name in steps:
         declared = retention(runner.deployment.steps[name].retain, None)
         known = runner.steps.records.get(name)
-        if declared is None or known is None:
+        if declared is not None and known is not None and known.status is Status.OK:
+            _keep(runner, name, known, declared, declared=True)
+
+
+def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
+    """
+    Hold what is recorded as retained against what the blueprint says of it now. What the blueprint
+    had retained follows it, and so does a person's word where the blueprint has a later review; any
+    other difference is told. Nothing but `release` lets go.
+    """
+    for name in steps:
+        known = runner.steps.records.get(name)
+        held = known.retained if known and known.status is Status.RETAINED else None
+        declared = retention(runner.deployment.steps[name].retain, None)
+        if known is None or held is None or (declared and same_words(held, declared)):
             continue
-        held = known.retained if known.status is Status.RETAINED else None
-        later = held is not None and declared.review_by > held.review_by
-        if known.status is Status.OK or later:
-            _keep(runner, name, known, declared)
+        if declared is not None and (
+            known.retained_as_declared or declared.review_by > held.review_by
+        ):
+            _keep(runner, name, known, declared, declared=True)
+            runner.services.note(
+                f"retained as the blueprint says now: {_said(declared)}", step=name
+            )
+        elif declared is not None:
+            runner.services.note(
+                f"retained: {_said(held)}; the blueprint says: {_said(declared)}",
+                hint=f"a person has said the first; to change it: {_again(runner, name)}",
+                level="warning",
+                step=name,
+            )
+        elif known.retained_as_declared:
+            release_it = command_line(
+                runner.deployment, "release", "--step", name, "--reason", "WHY"
+            )
+            runner.services.note(
+                "the blueprint no longer says `retain`; it stays retained",
+                hint=f"to let go of it: {release_it}",
+                level="warning",
+                step=name,
+            )
+
+
+def _said(held: Retention) -> str:
+    return f"{held.reason} ({held.owner}, review by {held.review_by})"
 
 
 def note_overdue_reviews(runner: StepRunner, steps: Collection[str]) -> None:
@@ -119,11 +157,16 @@ def _record(runner: StepRunner, name: str) -> OperationRecord:
 
 
 def _keep(
-    runner: StepRunner, name: str, known: OperationRecord, wanted: Retention
+    runner: StepRunner,
+    name: str,
+    known: OperationRecord,
+    wanted: Retention,
+    *,
+    declared: bool = False,
 ) -> OperationRecord:
-    stamp = runner.services.stamp()
+    stamp, run_id = runner.services.stamp(), runner.session.run_id
     entry = record_entry(
-        runner.services, retained(known, wanted, stamp, run_id=runner.session.run_id)
+        runner.services, retained(known, wanted, stamp, run_id=run_id, declared=declared)
     )
     runner.steps.update(name, entry)
     return entry

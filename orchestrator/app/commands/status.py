@@ -181,7 +181,7 @@ def _recorded(
     target = record.target.target
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
     flying = lease.in_flight if lease else ()
-    directory = reader.work / target.blueprint / target.environment / target.step
+    directory = reader.working_directory(target)
     return StepState.of(
         record,
         step=target.step,
@@ -190,7 +190,7 @@ def _recorded(
         condition=condition,
         last_run_status=runs.get((record.run_id, target.step)),
         in_doubt=record.resources.in_doubt,
-        directory=str(directory) if directory.exists() else None,
+        directory=str(directory) if directory else None,
         in_flight=tuple(item for item in flying if item.target == str(target)),
         tainted=record.resources.tainted,
         review_overdue=is_overdue(record.retained, reader.today),

@@ -4,6 +4,7 @@ What reading commands read with. It changes nothing.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -15,7 +16,7 @@ from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.target import step_of
+from orchestrator.domain.target import Target, step_of
 from orchestrator.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ class ReadContext:
                 f"{self.store.url}: the operation store has gone back: {'; '.join(older)}",
                 hint="nothing is expected of an old record: restore the newest copy of the store",
             )
+
+    def working_directory(self, target: Target) -> Path | None:
+        """
+        Where the engine works on a target on this machine: its root, which a module that reaches
+        for its neighbours has further inside. None where it never did.
+        """
+        top = self.work / target.blueprint / target.environment / target.step
+        for place, inside, _ in os.walk(top):
+            if ".terraform" in inside:
+                return Path(place)
+        return top if top.exists() else None
 
     def liveness_probe(self) -> LivenessProbe:
         """

@@ -45,7 +45,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
             " the value is not at hand and its digest finds it nowhere in the provider state, so "
             "nothing can mask it",
             hint="give the secret as for the apply, or use the engine itself in the directory that "
-            "`orchestrator status` shows",
+            "`orchestrator status -v` shows",
         )
 
 

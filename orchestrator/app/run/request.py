@@ -102,6 +102,13 @@ class RunRequest:
         """
         return True
 
+    @property
+    def needs_confirmation(self) -> bool:
+        """
+        Whether the name of a protected environment has to be given.
+        """
+        return self.mutates
+
     def arguments(self) -> dict[str, Json]:
         """
         What the run record keeps of the request: every option that is not at its default.
@@ -288,6 +295,10 @@ class RetainRequest(RunRequest):
     def mutates(self) -> bool:
         return False
 
+    @property
+    def needs_confirmation(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRequest(RunRequest):
@@ -300,6 +311,10 @@ class ReleaseRequest(RunRequest):
     @property
     def mutates(self) -> bool:
         return False
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

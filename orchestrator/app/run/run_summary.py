@@ -29,6 +29,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
 )
 from orchestrator.errors import (
+    ApprovalMissing,
     Busy,
     CheckFailed,
     DeadlinePassed,
@@ -50,7 +51,7 @@ EXIT_BY_CODE = {
     "state_locked": Busy.exit_code,
     "check_failed": CheckFailed.exit_code,
     "deadline": DeadlinePassed.exit_code,
-    "targeted": Refused.exit_code,
+    "targeted": 0,
     "unapplied": 0,
     "stale_plan": PlanChanged.exit_code,
 }
@@ -231,6 +232,8 @@ def _next(
         interrupted = found is not None and found.verdict is Verdict.INTERRUPTED
         return (look_closer(session.deployment),) if interrupted else ()
     ended = _ended_command(session, request, error)
+    if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
+        return (NextCommand(command=ended.again(), why="be asked again"),)
     try:
         inspection = _inspection(session)
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}

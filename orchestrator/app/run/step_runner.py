@@ -327,7 +327,7 @@ class StepRunner:
         """
         self.session.fail(exc.exit_code)
         if isinstance(exc, Stopped | ApprovalMissing):
-            self.end(name, StepStatus.PENDING, reason=exc.message)
+            self.end(name, StepStatus.PENDING, reason=exc.message.removeprefix(f"{name}: "))
             return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask
         said = mask(exc.message)

@@ -89,7 +89,8 @@ def check_at(options: RunOptions, selected: Sequence[str]) -> None:
 def check_approval(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> None:
     """
     ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
-    environment was not named. What changes only records needs no approval.
+    environment was not named. What changes only records needs no approval; what lets a destroy go
+    further, or stop earlier, needs the name all the same.
     """
     confirm = request.options.confirm
     if confirm is not None and confirm != deployment.environment and not deployment.protected:
@@ -97,6 +98,7 @@ def check_approval(deployment: Deployment, request: RunRequest, selected: Sequen
             f"--confirm {confirm} does not name the environment, which is {deployment.environment}"
         )
     if not request.mutates:
+        _check_confirmed(deployment, request)
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
     if not request.options.plan.approved and not request.options.interactive:
@@ -106,7 +108,12 @@ def check_approval(deployment: Deployment, request: RunRequest, selected: Sequen
             "ask at",
             hint="add --yes",
         )
-    if deployment.protected and request.options.confirm != deployment.environment:
+    _check_confirmed(deployment, request)
+
+
+def _check_confirmed(deployment: Deployment, request: RunRequest) -> None:
+    named = request.options.confirm == deployment.environment
+    if request.needs_confirmation and deployment.protected and not named:
         raise ApprovalMissing(
             f"{deployment.environment} is a protected environment",
             hint=f"name it to go on: --confirm {deployment.environment}",

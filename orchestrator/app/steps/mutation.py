@@ -31,6 +31,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import (
     SURGERY,
     Fault,
@@ -207,7 +208,7 @@ def conclude_engine_call(
     ``checks`` are run where an apply ended well, and ``left_undone`` is asked for what a targeted
     one did not do; after a destroy the provider is asked for what was removed.
     """
-    services = query.services
+    services, step = query.services, query.prepared.step
     if marker.active_command in SURGERY:
         return surgery_ended(marker, before, evidence, services.stamp())
     verification: Verification | None = None
@@ -223,7 +224,7 @@ def conclude_engine_call(
         before,
         evidence,
         services.stamp(),
-        refused_on=query.prepared.step.refused_on,
+        refusals=RefusalRules(step.refused_on, step.retry.on if step.retry else ()),
         verification=verification,
         left=left,
     )

@@ -53,6 +53,7 @@ from orchestrator.domain.record.record import (
     PlannedAction,
     Verification,
 )
+from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.transitions import adopted_unapplied, mark, never_applied, unchanged
 from orchestrator.errors import (
     ApprovalMissing,
@@ -264,12 +265,7 @@ class StepPipeline:
                 raise stopped(services.stop)
             left = self._left_undone()
             if left:
-                raise Refused(
-                    "targeted",
-                    f"{targeted_fault(left).summary}; the targeted plan is empty, so nothing was "
-                    "applied or recorded",
-                    hint="apply without --target",
-                )
+                return self._nothing_targeted(known, state, left)
             self.facts.store_for_reruns()
             facts = self.facts.of(state)
             entry = unchanged(
@@ -283,6 +279,19 @@ class StepPipeline:
         entry = record_entry(services, entry)
         drop_saved_states(services, entry)
         return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
+
+    def _nothing_targeted(
+        self, known: OperationRecord | None, state: PulledState, left: tuple[PlannedAction, ...]
+    ) -> StepResult:
+        """
+        The record as it is, where a targeted plan is empty and an untargeted one is not: nothing
+        was applied. Refused where there is no record to leave as it is.
+        """
+        said = f"the targeted plan is empty: nothing was applied; {targeted_fault(left).summary}"
+        if known is None or known.status in NOTHING_THERE:
+            raise Refused("targeted", said, hint="apply without --target")
+        self.services.note(said, hint="apply without --target", step=self.step.name)
+        return StepResult(record=known, state=state, mutated=False, fault=known.error)
 
     def _check(self, state: PulledState) -> Verification:
         return run_checks(

@@ -6,9 +6,10 @@ Whatever can be found wrong is found here, for all steps, before the first of th
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -105,7 +106,15 @@ def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: boo
     Refused where another kind of engine wrote the target last; a warning where a newer one did.
     """
     last, target = record.engine, record.target.target
-    if record.status in NOTHING_THERE or last is None or allow_change:
+    if record.status in NOTHING_THERE or last is None:
+        return None
+    if record.state_encryption and info.kind != "tofu":
+        raise Refused(
+            "engine_change",
+            f"{target}: its provider state is encrypted, and {info.kind} cannot read it",
+            hint=f"use --engine {last.kind}; to change the engine, apply without encryption first",
+        )
+    if allow_change:
         return None
     if last.kind != info.kind:
         raise Refused(
@@ -189,8 +198,11 @@ def lay_out(
         early_digest=digest(dict(early_values), services.key) if early_values else "",
     )
     target = deployment.target(step.name)
-    work_dir = services.workdirs.prepare(
-        target, source.snapshot, setup, f"{engine.kind} {engine.version}"
+    work_dir = replace(
+        services.workdirs.prepare(
+            target, source.snapshot, setup, f"{engine.kind} {engine.version}"
+        ),
+        module=os.path.normpath(Path(deployment.path).parent / step.module_ref),
     )
     bound = record.provider_state if record else None
     found = (work_dir.backend_type, work_dir.location, services.workspace)
@@ -397,6 +409,7 @@ def call_spec(
         timeout=timeout,
         grace=services.limits.grace,
         early_values=work_dir.early_values,
+        module=work_dir.module,
     )
 
 

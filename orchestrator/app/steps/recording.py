@@ -4,6 +4,7 @@ What is written of a mutation: its entries, durable or spooled, and what its cal
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,7 +21,8 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.redaction import redacted
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
-#: Waits in seconds between tries to record an outcome before it goes to the spool.
+#: Waits in seconds between tries to record an outcome; the last one again and again, while a store
+#: that is away is waited for.
 PATIENCE = (0.2, 0.5, 1.0)
 
 
@@ -41,21 +43,30 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
 
     Law: spooled outcome.
 
-    Spooled where it lies in the spool; Fenced where another writer took the target over: then the
-    outcome is kept beside the run as evidence and overwrites nothing.
+    Spooled where the store stayed away and it lies in the spool; Fenced where another writer took
+    the target over: then the outcome is kept beside the run as evidence and overwrites nothing.
     """
-    outcome = redacted(outcome, services.masker)
-    for wait in (*PATIENCE, None):
+    outcome, clock = redacted(outcome, services.masker), services.clock
+    grace, began = services.limits.store_grace, clock.monotonic()
+    for tries in itertools.count():
         try:
             return _append(services, outcome)
         except Fenced:
             write_late_outcome(services, outcome)
             raise
         except StoreUnavailable as exc:
-            if wait is None:
+            left = began + grace - clock.monotonic()
+            if tries >= len(PATIENCE) and left <= 0:
                 raise _spooled(services, outcome, exc) from exc
-            services.clock.sleep(wait)
-    raise AssertionError("the last try returns or raises")
+            if tries == len(PATIENCE):
+                services.note(
+                    f"the outcome waits for the operation store, {left:.0f} s more at most: "
+                    f"{exc.message}",
+                    level="warning",
+                    step=outcome.target.step,
+                )
+            clock.sleep(PATIENCE[min(tries, len(PATIENCE) - 1)])
+    raise AssertionError("a try returns or raises in the end")
 
 
 def _append(services: Services, entry: OperationRecord) -> OperationRecord:
@@ -64,6 +75,8 @@ def _append(services: Services, entry: OperationRecord) -> OperationRecord:
     it may have been weighed against newer evidence.
     """
     before = services.store.newest(entry.target.target) if entry.sequence > 1 else None
+    if before is not None and before.entry_id == entry.entry_id:
+        return before  # the answer to our own write was lost
     follows = before is not None and before.sequence == entry.sequence - 1
     checksum = before.own_checksum() if before is not None and follows else None
     entry = entry.model_copy(update={"previous_checksum": checksum})
@@ -126,6 +139,8 @@ def write_late_outcome(services: Services, outcome: OperationRecord) -> None:
     name = f"late-{outcome.target.step}-{outcome.sequence}.json".replace("/", "_")
     try:
         services.files.write(directory / name, outcome.to_json())
+        if services.is_shared:
+            services.store.put_blob(f"runs/{outcome.run_id}/{name}", outcome.to_json().encode())
     except StoreUnavailable as exc:
         services.note(f"a late outcome could not be kept: {exc.message}", level="warning")
 

@@ -130,14 +130,31 @@ class CheckSpec:
     settings: Template
 
 
+_FIRST_PAUSE = 2.0  # seconds before the second try
+
+
 @dataclass(frozen=True, slots=True)
 class RetryRule:
     """
-    Which errors of an apply are retried: regular expressions on the diagnostics; tries in all.
+    Which errors of an apply or destroy are tried again: regular expressions, searched for in
+    summary and detail of each; tries in all. ``interval`` are the seconds before the second try (2
+    where it is None), doubled for each that follows; up to ``jitter`` seconds are added at random.
     """
 
     on: tuple[str, ...]
     attempts: int
+    interval: float | None = None
+    jitter: float | None = None
+
+    def pause(self, tried: int, fraction: float) -> float:
+        """
+        The seconds after so many tries; ``fraction`` is random, from 0 to 1.
+
+        >>> [RetryRule((), 3, interval=5.0, jitter=2.0).pause(tried, 0.5) for tried in (1, 2)]
+        [6.0, 11.0]
+        """
+        first = _FIRST_PAUSE if self.interval is None else self.interval
+        return float(first * 2 ** (tried - 1) + (self.jitter or 0.0) * fraction)
 
 
 @dataclass(frozen=True, slots=True)

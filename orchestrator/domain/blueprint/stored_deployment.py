@@ -263,7 +263,9 @@ def _holds_literal(template: Template) -> bool:
 
 #: Fields that came after the first version, left out where they say nothing: a deployment that does
 #: not use them keeps its text, and with it the digest that it is known by.
-_LATER_FIELDS = frozenset({"until", "read_for", "early_variables", "encryption"})
+_LATER_FIELDS = frozenset(
+    {"until", "read_for", "early_variables", "encryption", "interval", "jitter"}
+)
 
 
 def _without_later_fields(value: Json) -> Json:

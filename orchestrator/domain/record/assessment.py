@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import ENGINE_ACTIONS, Journal, ObjectAction
-from orchestrator.domain.record.provider_refusals import is_refusal
+from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules, is_refusal
 from orchestrator.domain.record.record import Action, Doubt, ObjectRef, PlannedAction, Resources
 
 
@@ -58,7 +58,7 @@ def assess(
     journal: Journal,
     before: Sequence[ObjectRef],
     state: PulledState | None,
-    refused_on: Sequence[str] = (),
+    refusals: RefusalRules = NO_RULES,
     *,
     ended_well: bool = False,
 ) -> Resources:
@@ -70,7 +70,7 @@ def assess(
     ``before`` is the inventory the plan was made on; ``state`` the provider state afterwards, None
     where it cannot be had: then the journal alone speaks, and the inventory is the one from before.
     """
-    assessment = _Assessment(planned, journal, before, state, refused_on, ended_well=ended_well)
+    assessment = _Assessment(planned, journal, before, state, refusals, ended_well=ended_well)
     return assessment.resources()
 
 
@@ -86,7 +86,7 @@ class _Assessment:
         journal: Journal,
         before: Sequence[ObjectRef],
         state: PulledState | None,
-        refused_on: Sequence[str],
+        refusals: RefusalRules,
         *,
         ended_well: bool,
     ) -> None:
@@ -95,7 +95,7 @@ class _Assessment:
         self.journal = journal
         self.before = tuple(before)
         self.state = state
-        self.refused_on = refused_on
+        self.refusals = refusals
         self.ended_well = ended_well
         live = state.objects if state is not None else ()
         self.present = {item.address for item in live if item.deposed is None}
@@ -254,7 +254,7 @@ class _Assessment:
             return f"it was created, and {unseen}"
         if key in self.journal.errored:
             own = [d for d in self.journal.errors if d.address == address]
-            if is_refusal(own, self.refused_on):
+            if is_refusal(own, self.refusals):
                 return None
             said = own[0].summary if own else "no error names it"
             return f"its create ended in an error and {unseen}: {said}"

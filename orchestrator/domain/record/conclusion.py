@@ -26,6 +26,7 @@ from orchestrator.domain.record.hook_results import (
     last_hook_result,
 )
 from orchestrator.domain.record.last_writer import last_writer
+from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
 from orchestrator.domain.record.record import (
     Attempt,
@@ -57,7 +58,7 @@ def conclude(
     evidence: MutationEvidence,
     stamp: EntryStamp,
     *,
-    refused_on: Sequence[str] = (),
+    refusals: RefusalRules = NO_RULES,
     verification: Verification | None = None,
     left: Sequence[PlannedAction] = (),
 ) -> OperationRecord:
@@ -83,7 +84,7 @@ def conclude(
         journal,
         marker.resources.inventory,
         evidence.state,
-        refused_on,
+        refusals,
         ended_well=evidence.exit_code == 0,
     )
     carried = _carried_doubts(marker.resources.in_doubt, found)

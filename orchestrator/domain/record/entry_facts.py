@@ -86,6 +86,7 @@ class EntryChanges(TypedDict, total=False):
     resources: Resources
     parent: str | None
     retained: Retention | None
+    retained_as_declared: bool
     verification: Verification | None
     absence: Absence | None
     lineage: Lineage | None

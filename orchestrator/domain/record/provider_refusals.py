@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from orchestrator.domain.record.record import Diagnostic
 
@@ -16,11 +17,22 @@ UNCLEAR = re.compile(
     r"already\s*exists|AlreadyExist|EntityExists|BucketAlreadyOwned|Duplicate|in use"
     r"|time[d]?[ -]?out|deadline exceeded|connection (reset|refused|closed)|broken pipe|\bEOF\b"
     r"|RequestError|request send failed|no such host|i/o timeout|unreachable"
-    r"|\b5\d\d\b|Internal ?(Server ?)?Error|InternalFailure|Service ?Unavailable|Bad Gateway"
     r"|did not respond|Request cancelled|operation canceled|inconsistent result|interrupted"
     # It was made, and what came after the create was refused.
     r"|\b(waiting|reading|describing|polling|refreshing)\b|\bafter creat",
     re.IGNORECASE,
+)
+
+#: The server did not say what became of the request, unless it says so elsewhere.
+SERVER_ERROR = re.compile(
+    r"\b5\d\d\b|Internal ?(Server ?)?Error|InternalFailure|Service ?Unavailable|Bad Gateway",
+    re.IGNORECASE,
+)
+
+#: A request that was throttled was not carried out; some providers answer so with status 503.
+THROTTLED = re.compile(
+    r"\bRequestLimitExceeded\b|\bThrottling(Exception)?\b|\bThrottledException\b"
+    r"|\bTooManyRequests(Exception)?\b"
 )
 
 #: The provider has it already: it was there before, or an earlier request of ours made it.
@@ -29,8 +41,7 @@ ALREADY_EXISTS = re.compile(
     re.IGNORECASE,
 )
 
-#: Validation, permission and quota errors of the common providers and of HTTP APIs; a request that
-#: was throttled was not carried out either.
+#: Validation, permission and quota errors of the common providers and of HTTP APIs.
 SHIPPED = (
     r"\bInvalid(Parameter|ParameterValue|ParameterCombination|Request|Input|Argument)\w*",
     r"\bInvalid[A-Z]\w*\.(NotFound|Malformed)\b",
@@ -43,10 +54,24 @@ SHIPPED = (
     r"\bPermission ?Denied\b|\bForbidden\b|\bPERMISSION_DENIED\b|\bINVALID_ARGUMENT\b",
     r"\bExpiredToken(Exception)?\b|\bInvalidClientTokenId\b|\bUnrecognizedClientException\b",
     r"\b\w*(Limit|Quota)Exceeded(Exception)?\b",
-    r"\bThrottling(Exception)?\b|\bThrottledException\b|\bTooManyRequests(Exception)?\b",
     r"\bQuota\w* exceeded\b|\bRESOURCE_EXHAUSTED\b.*quota",
     r"\bStatusCode: ?(400|401|403|422|429)\b|\bError (40[013]|429)\b",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalRules:
+    """
+    The errors by which a step says that its provider made nothing: ``refused_on``, which wins over
+    the shipped caution because its author knows the provider, and ``retried_on``, which does not:
+    what may have made something is not tried again.
+    """
+
+    refused_on: tuple[str, ...] = ()
+    retried_on: tuple[str, ...] = ()
+
+
+NO_RULES = RefusalRules()
 
 
 def says_already_exists(diagnostics: Iterable[Diagnostic], address: str) -> bool:
@@ -59,25 +84,25 @@ def says_already_exists(diagnostics: Iterable[Diagnostic], address: str) -> bool
     )
 
 
-def is_refusal(diagnostics: Iterable[Diagnostic], patterns: Iterable[str] = ()) -> bool:
+def is_refusal(diagnostics: Iterable[Diagnostic], rules: RefusalRules = NO_RULES) -> bool:
     """
     Whether the diagnostics of one object prove that the provider made nothing.
-
-    ``patterns`` are the step's own ``refused_on``: they win over the shipped caution, because
-    their author knows the provider.
 
     >>> is_refusal([Diagnostic(summary="creating: InvalidParameterValue: no such zone")])
     True
     >>> is_refusal([Diagnostic(summary="bucket already exists")])
     False
     """
-    own = [re.compile(pattern) for pattern in patterns]
-    shipped = [re.compile(pattern) for pattern in SHIPPED]
     texts = [f"{d.summary}\n{d.detail}" for d in diagnostics if d.severity == "error"]
-    if not texts:
+    return bool(texts) and all(_is_refused(text, rules) for text in texts)
+
+
+def _is_refused(text: str, rules: RefusalRules) -> bool:
+    if any(re.search(pattern, text) for pattern in rules.refused_on):
+        return True
+    if UNCLEAR.search(text):
         return False
-    return all(
-        any(p.search(text) for p in own)
-        or (UNCLEAR.search(text) is None and any(p.search(text) for p in shipped))
-        for text in texts
-    )
+    if THROTTLED.search(text):
+        return True
+    known = (*SHIPPED, *rules.retried_on)
+    return not SERVER_ERROR.search(text) and any(re.search(pattern, text) for pattern in known)

@@ -370,6 +370,11 @@ class Resources(RecordModel):
 
 
 class Retention(RecordModel):
+    """
+    Why a target is kept, who answers for it, and when somebody looks at it again; ``was`` is the
+    status before.
+    """
+
     reason: str
     owner: str
     review_by: Word
@@ -504,6 +509,7 @@ class OperationRecord(RecordModel):
     resources: Resources = Resources()
     parent: Word | None = None
     retained: Retention | None = None
+    retained_as_declared: bool = False  # by the blueprint, not by a person
     verification: Verification | None = None
     absence: Absence | None = None
     lineage: Lineage | None = None

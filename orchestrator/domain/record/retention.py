@@ -42,3 +42,10 @@ def retention(declared: Retain | None, record: OperationRecord | None) -> Retent
     if declared is None:
         return None
     return Retention(reason=declared.reason, owner=declared.owner, review_by=declared.review_by)
+
+
+def same_words(one: Retention, other: Retention) -> bool:
+    """
+    Whether both say the same, whoever said it.
+    """
+    return (one.reason, one.owner, one.review_by) == (other.reason, other.owner, other.review_by)

@@ -353,13 +353,22 @@ def unconfirmed(
 
 
 def retained(
-    before: OperationRecord, retention: Retention, stamp: EntryStamp, *, run_id: str
+    before: OperationRecord,
+    retention: Retention,
+    stamp: EntryStamp,
+    *,
+    run_id: str,
+    declared: bool = False,
 ) -> OperationRecord:
     """
-    Somebody wants it kept. That it is said again changes the reason, not what it was before.
+    Somebody wants it kept, or the blueprint has ``declared`` it. That it is said again changes the
+    reason, not what it was before.
     """
     was = before.retained.was if before.retained else before.status
-    changes: EntryChanges = {"retained": retention.model_copy(update={"was": was})}
+    changes: EntryChanges = {
+        "retained": retention.model_copy(update={"was": was}),
+        "retained_as_declared": declared,
+    }
     return _next(before, stamp, Trigger.RETAIN, {**changes, **_in_run(run_id)})
 
 
@@ -367,7 +376,8 @@ def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> Oper
     """
     It is retained no more.
     """
-    return _next(before, stamp, Trigger.RELEASE, {"retained": None, **_in_run(run_id)})
+    let_go: EntryChanges = {"retained": None, "retained_as_declared": False}
+    return _next(before, stamp, Trigger.RELEASE, {**let_go, **_in_run(run_id)})
 
 
 def _in_run(run_id: str) -> EntryChanges:

@@ -28,9 +28,18 @@ def is_unmade(record: OperationRecord | None) -> bool:
     return attempt is not None and attempt.error is not None and attempt.command == "apply"
 
 
+def is_partly_applied(record: OperationRecord | None) -> bool:
+    """
+    Whether the newest apply did what it was asked for, which was not all of it.
+    """
+    return record is not None and record.error is not None and record.error.code == "targeted"
+
+
 def _status(record: OperationRecord | None) -> Status | None:
     if record is None:
         return None
+    if is_partly_applied(record) and not record.resources.in_doubt:
+        return Status.OK
     doubted = record.status in READY and record.resources.in_doubt
     return Status.ERROR if doubted or is_unmade(record) else record.status
 
@@ -46,10 +55,13 @@ def verdict_of(
     as a whole while an orphan is alive.
 
     ``beside`` are the modules of hooks and what left the blueprint: they count where they went
-    wrong. What such a module made stays, and is no reason not to call the steps destroyed.
+    wrong. What such a module made stays, and is no reason not to call the steps destroyed. What was
+    applied in part, as it was asked for, is no error, and not ok either.
     """
     unwell = (Status.ERROR, Status.RUNNING)
     counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in unwell))
     found = verdict((_status(record), condition) for record, condition in counted)
+    if found is Verdict.OK and any(is_partly_applied(record) for record, _ in counted):
+        return Verdict.PARTIAL
     gone = (Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
     return Verdict.PARTIAL if orphaned and found in gone else found

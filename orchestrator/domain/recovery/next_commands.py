@@ -278,6 +278,8 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
     """
     What is recommended and is another command than the one that ended.
     """
+    if any(item.advice.situation is Situation.TARGETED for item in steps):
+        yield NextCommand(command=ended.other("apply"), why="apply what was left out")
     for remedy in (Remedy.VERIFY, Remedy.REDEPLOY, Remedy.COMPENSATE, Remedy.DESTROY):
         found = [item for item in steps if item.recommended is remedy]
         if not found or remedy is _REMEDY_OF.get(ended.verb):
@@ -309,8 +311,8 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         return
     if not all(item.allows(remedy) for item in steps):
         return
-    if any(item.advice.situation is Situation.VANISHED for item in steps):
-        return  # its command, which says that the objects are gone, is there already
+    if any(item.advice.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
+        return  # its command is there already
     options: tuple[str, ...] = ()
     if remedy is Remedy.DESTROY:
         options = _once(word for item in steps for word in destroy_options(item.context))

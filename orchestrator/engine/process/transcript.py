@@ -26,11 +26,14 @@ class Transcript:
     and never comes into the log.
     """
 
-    def __init__(self, files: CallFiles, verb: str, mask: Mask, *, log: int | None) -> None:
+    def __init__(
+        self, files: CallFiles, verb: str, mask: Mask, *, module: str, log: int | None
+    ) -> None:
         self.verb = verb
         self.stderr_text = ""
         self._files = files
         self._mask = mask
+        self._module = module
         self._messages: list[Message] = []
         self._rest = b""
         self._size = 0
@@ -112,11 +115,25 @@ class Transcript:
             }
         )
 
+    def _located(self, message: Message) -> Message:
+        """
+        The message with the place that it names told under the path of the module; what the engine
+        or this tool put beside its files has none there.
+        """
+        if not isinstance(message, DiagnosticMessage) or not message.diagnostic.at:
+            return message
+        place = message.diagnostic.at
+        generated = "orchestrator_" in place
+        if not self._module or generated or place.startswith((".terraform/", "/")):
+            return message
+        at = os.path.normpath(f"{self._module}/{place}")
+        return DiagnosticMessage(message.diagnostic.model_copy(update={"at": at}))
+
     def _take(self, spoken: list[ParsedLine]) -> list[Message]:
         if self._log is not None:
             with suppress(OSError):  # a full disk must not part us from a running engine
                 os.write(self._log, "".join(f"{item.text}\n" for item in spoken).encode())
-        messages = [message for item in spoken for message in item.messages]
+        messages = [self._located(message) for item in spoken for message in item.messages]
         self._messages += messages
         return messages
 

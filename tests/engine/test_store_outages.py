@@ -1,0 +1,172 @@
+"""
+A shared store that is away, slow, throttled or read-only while a run goes on: nothing is lost and
+nothing done twice, which the calls that the cloud counts prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.fakecloud import Cloud
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.objects import ObjectsStore
+from tests.aws.proxy import Fault, Proxy, proxy_before
+from tests.engine.postgres import Postgres, postgres_server
+from tests.fakes.entries import NETWORK, claim, entry
+from tests.project import Ended, Project, finish
+from tests.servers import ObjectServer, s3_server
+
+pytestmark = pytest.mark.engine
+
+BLUEPRINT = """
+    version: 1
+    name: one
+    operations: {{url: "{url}"}}
+    steps:
+      web: {{module: ../modules/server, inputs: {{name: web, size: {size}}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres_server() as found:
+        yield found
+
+
+@pytest.fixture
+def postgres(server: Postgres, project: Project, cloud: Cloud) -> Iterator[Postgres]:
+    """
+    The server, empty, with the records of the project's blueprint; provider state is local.
+    """
+    write(project, server)
+    yield server
+    if not server.runs:
+        server.start()
+    server.query("drop schema if exists orchestrator cascade")
+
+
+def write(project: Project, server: Postgres, size: str = "small") -> None:
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url=server.url, size=size))
+    project.write("orchestrator.yaml", "project: acme\n")
+
+
+def away_during_create(
+    project: Project, cloud: Cloud, postgres: Postgres, *options: str, back: bool
+) -> Ended:
+    """
+    An apply in whose create the server is stopped, and started again if it is to be ``back``.
+    """
+    cloud.arm("create", "web", "slow:2")
+    tool = project.start("apply", "one", "--yes", *options)
+    cloud.wait_for_call("create", "web")
+    postgres.stop()
+    if back:
+        postgres.start()
+    return finish(tool)
+
+
+def test_a_server_that_restarts_in_the_run_loses_nothing(
+    project: Project, cloud: Cloud, postgres: Postgres
+) -> None:
+    """
+    PostgreSQL goes away while the engine works, and comes back: the engine is not disturbed, the
+    outcome is recorded, exit 0.
+    """
+    ended = away_during_create(project, cloud, postgres, back=True)
+    seen = project.steps("one")
+
+    assert ended.code == 0, ended.said
+    assert seen["web"]["status"] == "ok"
+    assert len(cloud.calls("create", "web")) == 1
+
+
+def test_a_server_that_stays_away_is_waited_for_and_then_spooled(
+    project: Project, cloud: Cloud, postgres: Postgres
+) -> None:
+    """
+    Exit 23 once `--store-grace` has passed; the next command records the outcome first, and finds
+    nothing to do.
+    """
+    ended = away_during_create(project, cloud, postgres, "--store-grace", "3s", back=False)
+    postgres.start()
+    again = project.run("apply", "one", "--yes", "--json")
+
+    assert ended.code == 23, ended.said
+    assert "waits for the operation store" in " ".join(ended.said.split())
+    assert again.code == 0, again.said
+    assert any("recorded the spooled outcome" in event.get("message", "") for event in again.events)
+    assert (again.row["created"], len(cloud.calls("create", "web"))) == ([], 1)
+
+
+def test_a_server_that_is_away_before_the_marker_stops_the_engine(
+    project: Project, cloud: Cloud, postgres: Postgres
+) -> None:
+    """
+    Law: no record, no mutation.
+    Exit 22, and nothing is created.
+    """
+    postgres.stop()
+    ended = project.run("apply", "one", "--yes")
+
+    assert (ended.code, cloud.calls("create")) == (22, ())
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[tuple[ObjectServer, Proxy]]:
+    """
+    An object store behind a proxy that can throttle and deny.
+    """
+    with s3_server() as server, proxy_before(int(server.endpoint.rpartition(":")[2])) as proxy:
+        server.make_bucket("acme")
+        yield server, proxy
+
+
+@pytest.fixture
+def bucket(s3: tuple[ObjectServer, Proxy], tmp_path: Path) -> Iterator[tuple[ObjectsStore, Proxy]]:
+    server, proxy = s3
+    config = {**server.config, "endpoints": {"s3": proxy.url}}
+    opened = open_bucket(f"s3://acme/{tmp_path.name}", config, server.environ)
+    yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now), proxy
+    proxy.disarm()
+
+
+@pytest.mark.parametrize("fault", ["throttle", "drop"])
+def test_a_throttled_or_lost_write_is_made_once(
+    bucket: tuple[ObjectsStore, Proxy], fault: Fault
+) -> None:
+    """
+    503 SlowDown, or an answer that is lost after the write: it is tried again, and the entry is
+    there once.
+    """
+    store, proxy = bucket
+    store.append(entry(sequence=1, entry_id="one"))
+    proxy.arm("PUT object", fault, nth=2)
+
+    store.append(entry(sequence=2, entry_id="two"))
+
+    assert [record.entry_id for record in store.history(NETWORK)] == ["two", "one"]
+
+
+def test_a_bucket_that_cannot_be_written_is_told(bucket: tuple[ObjectsStore, Proxy]) -> None:
+    """
+    Each write is refused by what it was about, and what is there is still read.
+    """
+    store, proxy = bucket
+    store.append(entry(sequence=1, entry_id="one"))
+    proxy.arm("PUT object", "deny", times=99)
+
+    writes: list[Callable[[], object]] = [
+        lambda: store.append(entry(sequence=2, entry_id="two")),
+        lambda: store.take_claim(claim("r")),
+        lambda: store.put_blob("runs/r/run.json", b"{}"),
+        store.probe,
+    ]
+    for write in writes:
+        with pytest.raises(StoreUnavailable, match="not allowed"):
+            write()
+
+    assert [record.entry_id for record in store.history(NETWORK)] == ["one"]
