@@ -66,6 +66,7 @@ BLUEPRINT = """
       slow: {module: ../modules/servers, inputs: {names: [slow]}, absence_timeout: 60s}
       unread: {module: ../modules/servers, inputs: {names: [dumb, loud]}}
       nested: {module: ../modules/nested}
+      again: {module: ../modules/servers, inputs: {names: [phoenix]}}
 """
 
 
@@ -86,6 +87,7 @@ class Fleet:
         Faults of the destroy; its plan reads each server once.
         """
         self.cloud.arm("delete", "liar", "delete_lies")
+        self.cloud.arm("delete", "phoenix", "delete_lies")
         self.cloud.arm("delete", "slow", "delete_slow:reads=2")
         self.cloud.arm("read", "dumb", "slow:0.01")
         self.cloud.arm("read", "dumb", "read_error", remaining=-1)
@@ -186,7 +188,27 @@ def test_nothing_secret_stays_where_absence_is_confirmed(fleet: Fleet) -> None:
     Law: secrets travel with values.
     The provider state from before the destroy is removed once the provider has confirmed.
     """
-    assert {path.parts[-3] for path in fleet.kept()} == {"lies", "unread"}
+    assert {path.parts[-3] for path in fleet.kept()} == {"again", "lies", "unread"}
+
+
+def test_what_remains_is_taken_back_and_destroyed_again(fleet: Fleet) -> None:
+    """
+    The provider has told its id: `recover` recommends to adopt it, not to ask for ever; then a
+    destroy takes it down.
+    """
+    project = fleet.project
+    (phoenix,) = (server.id for server in fleet.cloud.servers() if server.name == "phoenix")
+    (step,) = project.ok("recover", "fleet", "--step", "again", "--json").document["steps"]
+    (offer,) = [i for i in step["actions"] if i["action"] == step["recommended"]]
+
+    project.ok(*shlex.split(offer["command"])[1:], "--yes")
+    adopted = project.record("again")
+    project.ok("destroy", "fleet", "--step", "again", "--yes")
+
+    assert f'fakecloud_server.this["phoenix"]={phoenix}' in shlex.split(offer["command"])
+    assert (adopted["resources"]["in_doubt"], adopted["adopted"]) == ([], [])
+    assert project.record("again")["status"] == "destroyed"
+    assert "phoenix" not in {server.name for server in fleet.cloud.servers()}
 
 
 def test_what_remains_is_neither_forgotten_nor_made_again(fleet: Fleet) -> None:

@@ -234,3 +234,47 @@ def test_a_state_that_could_not_be_read_after_the_destroy(
     assert (ended.code, broken["error"]["code"]) == (11, "state_unreadable"), ended.said
     assert (again.code, record["status"]) == (0, "destroyed"), again.said
     assert record["absence"]["method"] == method
+
+
+@pytest.mark.parametrize("method", ["state", "provider"])
+@pytest.mark.parametrize("fault", ["lost_answer", "error_after"])
+def test_a_delete_whose_answer_was_lost_ends_destroyed(pair: Pair, fault: str, method: str) -> None:
+    """
+    Law: destroyed means confirmed.
+    The engine says that the last delete failed, and the object is gone. `reconcile` is not refused,
+    `recover` recommends the destroy, and that one, as printed, ends `destroyed` without anybody's
+    word: nothing is called vanished.
+    """
+    name = pair.applied(f"lost-{fault.partition('_')[0]}-{method}")
+    pair.cloud.arm("delete", f"{name}-last", fault)
+
+    ended = pair.project.run("destroy", name, "--verify", method, "--yes")
+    reconciled = pair.project.run("reconcile", name)
+    (advised,) = pair.project.ok("recover", name, "--json").document["steps"]
+    (offer,) = [i for i in advised["actions"] if i["action"] == advised["recommended"]]
+    again = pair.project.run(*offer["command"].split()[1:], "--yes")
+
+    record = pair.project.record(name)
+    assert (ended.code, reconciled.code) == (10, 0), reconciled.said
+    assert "whose answer was lost" in reconciled.said
+    assert "--accept-vanished" not in offer["command"]
+    assert (again.code, record["status"]) == (0, "destroyed"), again.said
+    assert (record["resources"]["deleted"], record["resources"]["released"]) == ([LAST], [])
+    assert record["absence"]["method"] == method
+    assert LAST in {item["address"] for item in record["absence"]["checked"]}
+
+
+def test_a_delete_that_was_refused_explains_nothing(pair: Pair) -> None:
+    """
+    Law: state moved without us.
+    The provider refused the delete; what is not found any more went without us: a person says so.
+    """
+    name = pair.applied("refused")
+    pair.cloud.arm("delete", f"{name}-last", "delete_fails")
+    assert pair.project.run("destroy", name, "--yes").code == 10
+    pair.cloud.delete_out_of_band(f"{name}-last")
+
+    ended = pair.project.run("destroy", name, "--yes")
+
+    assert ended.code == 4, ended.said
+    assert "has vanished" in ended.said

@@ -118,6 +118,81 @@ def test_beside_the_adoption_of_a_stranger_the_doubt_stays(project: Project, clo
     assert "stranger" in ids(cloud)
 
 
+def test_the_plan_of_an_unproven_adoption_is_shown_before_it_is_approved(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    Law: not ours until proven.
+    At a terminal: which object, that nothing proves it ours, and what an apply would do to it.
+    """
+    lost_create(project, cloud)
+    before = project.entries(STEP)
+    stranger = cloud.create_out_of_band("fakecloud_server", "stranger").id
+    del project.environ["TF_IN_AUTOMATION"]
+
+    terminal = Terminal(project, "reconcile", "shop", "--adopt", f"{SPARE}={stranger}")
+    terminal.wait_for("nothing proves that it was made here, and an apply would replace it.")
+    terminal.type("no\n")
+
+    assert terminal.finish() == 5
+    assert project.entries(STEP) == before
+
+
+BUCKET = "fakecloud_bucket.this"
+ASSETS = """
+    version: 1
+    name: shop
+    steps:
+      assets:
+        module: ../modules/assets
+        inputs: {name: shop-assets}
+        identity: {fakecloud_bucket.this: "${inputs.name}"}
+"""
+ASSETS_MODULE = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud" }
+      }
+    }
+    variable "name" { type = string }
+    resource "fakecloud_bucket" "this" { name = var.name }
+"""
+
+
+def test_what_somebody_else_made_is_never_recommended_and_never_destroyed_unnamed(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    Law: not ours until proven.
+    The provider said that the name is taken: no screen recommends to adopt what has it. Adopted by
+    a person's word it is kept as foreign, and a destroy names it and wants a reason.
+    """
+    project.write("modules/assets/main.tf", ASSETS_MODULE)
+    project.write("blueprints/shop.yaml", ASSETS)
+    theirs = cloud.create_out_of_band("fakecloud_bucket", "shop-assets").id
+
+    applied = project.run("apply", "shop", "--yes")
+    reconciled = project.run("reconcile", "shop")
+    advised = project.ok("recover", "shop", "--json").document["steps"][0]
+    offered = [item for item in advised["actions"] if item["action"] == advised["recommended"]]
+    proven = project.run("reconcile", "shop", "--adopt-proven", "--yes")
+    adopted = project.run(
+        "reconcile", "shop", "--adopt", f"{BUCKET}={theirs}", "--forget", BUCKET,
+        "--reason", "they gave it to us", "--yes",
+    )  # fmt: skip
+    record = project.record("assets")
+    refused = project.run("destroy", "shop", "--yes")
+
+    assert applied.code in (10, 11), applied.said
+    assert not any("--adopt" in (item["command"] or "") for item in offered), offered
+    assert "--adopt-proven" not in reconciled.said
+    assert proven.code != 0 and adopted.code == 0, adopted.said
+    assert [(a["id"], a["ownership"]) for a in record["adopted"]] == [(theirs, "foreign")]
+    assert (refused.code, theirs in refused.said) == (4, True), refused.said
+    assert [item.id for item in cloud.buckets()] == [theirs]
+    project.ok("destroy", "shop", "--yes", "--accept-adopted", "they agree")
+
+
 def test_it_is_not_done_without_approval(project: Project, cloud: Cloud) -> None:
     """
     It changes provider state: exit 5 without --yes where nobody can be asked, record untouched.
@@ -140,7 +215,7 @@ def test_a_person_is_asked_in_so_many_words(project: Project, cloud: Cloud) -> N
     del project.environ["TF_IN_AUTOMATION"]
 
     terminal = Terminal(project, "reconcile", "shop", "--adopt", f"{SPARE}={spare}")
-    terminal.wait_for(f"{STEP}: import {spare} as {SPARE}. Go on?")
+    terminal.wait_for(f"{STEP}: import {spare} as {SPARE}; nothing proves")
     terminal.type("no\n")
 
     assert terminal.finish() == 5

@@ -196,7 +196,7 @@ def check_vanished(
         "wrong region, account or credentials? If they are really gone, say so: apply and destroy "
         "take --accept-vanished REASON"
     )
-    if state.objects and len(seen.missing) == len(state.objects):
+    if seen.missing and len(seen.missing) == len(state.objects):
         vanished = _some({item.address for item in state.objects})
         raise Refused(
             "vanished",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,12 +26,14 @@ from orchestrator.app.steps.preparation import (
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.provider_query.refresh import refresh_result
+from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
+from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
 from orchestrator.domain.record.doubts import (
     StateObservation,
     missing_from_state,
     open_doubts,
     settle_doubts,
+    unanswered_deletes,
     vanished_doubts,
 )
 from orchestrator.domain.record.journal import Journal, adds_up
@@ -277,7 +279,14 @@ def _checked_plan(
     if moved is not None:
         services.note(moved, level="warning", step=step)
     seen = refresh_result(journal, before, destroying=destroying, targeted=bool(wishes.targets))
-    check_vanished(made.target, before, seen, accepted=accepted)
+    deleted = _deleted_earlier(services, prepared, seen)
+    if deleted:
+        named = ", ".join(f"{item.address} ({item.id})" for item in deleted)
+        services.note(f"gone by an earlier delete whose answer was lost: {named}", step=step)
+    if destroying:
+        journal = journal.with_deletes(item.address for item in deleted)
+    others = replace(before, objects=tuple(o for o in before.objects if o not in deleted))
+    check_vanished(made.target, others, seen.without(deleted), accepted=accepted)
     if missing_objects == "refused":
         check_missing_objects(made.target, record, before, destroying=destroying)
     look = StateObservation(
@@ -334,6 +343,25 @@ def _encryption_changed(services: Services, prepared: PreparedStep, before: Pull
     if record is None or record.status in NOTHING_THERE or before.lineage is None:
         return False
     return record.state_encryption != state_encryption(services, prepared)
+
+
+def _deleted_earlier(
+    services: Services, prepared: PreparedStep, seen: RefreshResult
+) -> tuple[StateObject, ...]:
+    """
+    What the refresh did not find because an earlier mutation has deleted it, without an answer.
+
+    Only where the provider is asked in the scope in which it made them: in another one it finds
+    nothing of what is there.
+    """
+    record = prepared.record
+    unanswered = unanswered_deletes(record, prepared.step.refused_on)
+    found = tuple(item for item in seen.missing if (item.address, item.id) in unanswered)
+    if not found or record is None or record.scope is None:
+        return ()
+    providers = {item.provider for item in found}
+    now = scope(providers, services.environ, prepared.configured, fingerprint)
+    return () if differing(record.scope, now, providers) else found
 
 
 def _content(

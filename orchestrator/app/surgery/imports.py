@@ -61,7 +61,8 @@ def import_object(
 ) -> StateOperationResult:
     """
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
-    others are given.
+    others are given. Where nothing proves that it is the one in doubt, the plan of the import is
+    shown before anybody approves it.
 
     Refused where the address, or the object at another one, is managed already, and where the
     provider was found to have another object for this address.
@@ -69,13 +70,16 @@ def import_object(
     _check_object_in_doubt(runner, name, address, object_id)
     if inputs is None:
         inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
+    shown = f"import {object_id} as {address}"
+    if not approved and not _is_proven(runner, name, address, object_id):
+        shown += f"; {_consequence(runner, name, inputs, address, object_id)}"
     lock_timeout = runner.options.plan.lock_timeout
     return operate(
         runner,
         name,
         StateOperation(
             command="import",
-            shown=f"import {object_id} as {address}",
+            shown=shown,
             request=lambda file: Import(address, object_id, file, lock_timeout),
             planned=(PlannedAction(address=address, action="import"),),
             inputs=inputs,
@@ -102,6 +106,25 @@ def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_i
                 + command_line(runner.deployment, "reconcile", *forget)
                 + "; then `orchestrator import`",
             )
+
+
+def _is_proven(runner: StepRunner, name: str, address: str, object_id: str) -> bool:
+    record = runner.steps.prepared[name].record
+    doubts = record.resources.in_doubt if record else ()
+    return any(item.address == address and item.is_proven(object_id) for item in doubts)
+
+
+def _consequence(
+    runner: StepRunner, name: str, inputs: StepInputs, address: str, object_id: str
+) -> str:
+    """
+    What the plan of an import, which is shown, says that an apply would do to the object.
+    """
+    plan = plan_imports(runner, name, inputs, {address: object_id})
+    plan.file.unlink(missing_ok=True)
+    action = next((i.action for i in plan.journal.changes if i.address == address), "import")
+    then = "leave it as it is" if action == "import" else f"{action} it"
+    return f"nothing proves that it was made here, and an apply would {then}"
 
 
 def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:

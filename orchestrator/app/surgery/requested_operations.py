@@ -180,8 +180,9 @@ def proven_objects(record: OperationRecord) -> dict[str, str]:
     found: dict[str, str] = {}
     for doubt in record.resources.in_doubt:
         readback = doubt.readback
-        asked = readback.adopts if readback else doubt.id
-        if doubt.action == "create" and asked is not None:
+        unasked = doubt.id if doubt.action == "create" else None
+        asked = readback.adopts if readback else unasked
+        if doubt.action in ("create", "forget") and asked is not None:
             found[doubt.address] = asked
     return found
 

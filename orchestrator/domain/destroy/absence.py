@@ -21,6 +21,7 @@ from orchestrator.domain.record.record import (
     Doubt,
     ObjectRef,
     OperationRecord,
+    Readback,
     SavedState,
     SettledDoubt,
 )
@@ -134,11 +135,31 @@ def update_doubts(
                     id=item.ref.id,
                     why=item.why,
                     saved=item.saved,
+                    readback=_seen_again(item, at),
                 )
             )
         elif earlier is not None:
             settled.append(SettledDoubt(doubt=earlier, how="gone", run_id=run_id, at=at))
     return tuple(weighed), tuple(settled)
+
+
+def _seen_again(finding: AbsenceFinding, at: datetime) -> Readback | None:
+    """
+    The answer about an object that is there although its delete was reported done: it can be taken
+    back and destroyed again. None of any other, and of a deposed one, whose address is taken.
+    """
+    ref = finding.ref
+    if finding.state != "remaining" or ref.id is None or ref.deposed is not None:
+        return None
+    return Readback(
+        verdict="exists",
+        method="id",
+        ids=(ref.id,),
+        why=finding.why,
+        at=at,
+        ownership="ours",
+        evidence="it is the one that this target had, by its id",
+    )
 
 
 def absence(

@@ -16,12 +16,21 @@ from orchestrator.domain.record.journal import Journal
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
     """
-    What a refresh made of the objects of a state. ``vanished`` are those that it could not find;
-    ``unseen`` are those among them that nobody vouches for: the scope may be the wrong one.
+    What a refresh made of the objects of a state. ``missing`` are those that it could not find;
+    ``unexplained`` are those among them that nobody vouches for: the scope may be the wrong one.
     """
 
     missing: tuple[StateObject, ...] = ()
     unexplained: tuple[StateObject, ...] = ()
+
+    def without(self, deleted: Collection[StateObject]) -> RefreshResult:
+        """
+        The same but for objects that are missing because they were deleted.
+        """
+        return RefreshResult(
+            tuple(item for item in self.missing if item not in deleted),
+            tuple(item for item in self.unexplained if item not in deleted),
+        )
 
 
 def refresh_result(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.journal import ENGINE_ACTIONS
+from orchestrator.domain.record.provider_refusals import is_refusal
 from orchestrator.domain.record.record import (
     Doubt,
     ObjectRef,
@@ -129,6 +131,32 @@ def settling_seconds_left(
     """
     since = doubt.at or record.updated_at
     return settle - (at - since).total_seconds()
+
+
+def unanswered_deletes(
+    record: OperationRecord | None, refused_on: Collection[str]
+) -> frozenset[tuple[str, str | None]]:
+    """
+    The objects, by address and id, whose delete the last mutation asked the provider for without
+    learning how it ended: cut short, or ended in an error by which the provider does not say that
+    it did nothing. Where one is gone by now, that delete is why.
+    """
+    if record is None:
+        return frozenset()
+    resources = record.resources
+    cut = {(doubt.address, doubt.id) for doubt in resources.in_doubt if doubt.action == "delete"}
+    said = record.error.diagnostics if record.error else ()
+    tried = [item for item in resources.planned if item.address in resources.failed]
+    deletes = {item.address for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
+    failed = {
+        (ref.address, ref.id)
+        for ref in resources.inventory
+        if ref.address in deletes
+        and not is_refusal(
+            [item for item in said if item.address in (ref.address, None)], refused_on
+        )
+    }
+    return frozenset(cut | failed)
 
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:

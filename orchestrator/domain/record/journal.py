@@ -122,6 +122,14 @@ class Journal:
         unheard = heard.keys() - self.began.keys()
         return replace(self, began={**heard, **self.began}, unfinished=self.unfinished | unheard)
 
+    def with_deletes(self, addresses: Iterable[str]) -> Journal:
+        """
+        The same with deletes that were asked for earlier: what they removed is carried out of the
+        provider state by this plan.
+        """
+        deletes = (PlannedAction(address=address, action="delete") for address in addresses)
+        return replace(self, planned=(*self.planned, *deletes))
+
     def with_content(self, content: PlanContent) -> Journal:
         """
         The same with what the plan file holds in place of what the event stream tells of it.
