@@ -188,6 +188,8 @@ class WatchedStore:
                 ):
                     expected[target] = None
         self._check({**expected, **{record.target.target: record for record in records}})
+        if blueprint is None:
+            self._check_histories(records)
         return records
 
     def _misplaced(
@@ -207,6 +209,7 @@ class WatchedStore:
         misplaced = self._misplaced(claim.blueprint, claim.environment, records)
         if misplaced is not None:
             raise misplaced
+        self._check_histories(records)
         if self._gone_back:
             raise StoreUnavailable(
                 f"{self.url}: the operation store has gone back: {'; '.join(self.gone_back())}",
@@ -225,12 +228,30 @@ class WatchedStore:
             now = f"entry {record.sequence}" if record else "none"
             message = f"{target}: this machine saw entry {known.sequence}, the store has {now}"
             if record is not None and record.sequence == known.sequence:
-                message = f"{target}: entry {known.sequence} is another than this machine saw"
-            with self._lock:
-                is_first = not self._gone_back
-                self._gone_back[str(target)] = message
-            if is_first:
-                self._tell(f"the operation store {self.url} has gone back: {message}")
+                message = _another_entry(target, known)
+            self._note_gone_back(target, message)
+
+    def _check_histories(self, records: Iterable[OperationRecord]) -> None:
+        """
+        Hold what others have written since against what was seen: in the same store their entries
+        come after it. In another store, or one that went on after it was put back, they do not.
+        """
+        seen = self._memory.seen()
+        for record in records:
+            target = record.target.target
+            known = seen.get(str(target))
+            if known is None or record.sequence <= known.sequence:
+                continue
+            then = (e for e in self._store.history(target) if e.sequence == known.sequence)
+            if any(entry.entry_id != known.entry_id for entry in then):
+                self._note_gone_back(target, _another_entry(target, known))
+
+    def _note_gone_back(self, target: Target, message: str) -> None:
+        with self._lock:
+            is_first = not self._gone_back
+            self._gone_back[str(target)] = message
+        if is_first:
+            self._tell(f"the operation store {self.url} has gone back: {message}")
 
     def probe(self) -> None:
         self._store.probe()
@@ -267,6 +288,10 @@ class WatchedStore:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _another_entry(target: Target, known: SeenEntry) -> str:
+    return f"{target}: entry {known.sequence} is another than this machine saw"
 
 
 def _is_older(record: OperationRecord | None, known: SeenEntry) -> bool:

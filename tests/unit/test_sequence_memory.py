@@ -95,6 +95,23 @@ def test_another_entry_in_the_place_of_one_that_was_seen_is_noticed(machine: Mac
     assert "entry 2 is another" in refusal(machine)
 
 
+def test_another_store_with_more_entries_is_noticed(machine: Machine) -> None:
+    """
+    What a machine saw comes before what others wrote since: in another store, or one that went on
+    after it was put back, it does not. It can be believed for a reason.
+    """
+    machine.write(1, 2)
+    machine.file.unlink()
+    other = SqliteStore(machine.file)
+    for sequence in (1, 2, 3):
+        other.append(entry(sequence=sequence, entry_id=f"x-{sequence}"))
+    other.close()
+
+    assert "entry 2 is another" in refusal(machine)
+    assert len(accept_restored(machine.open(), claim("by"), "moved on")) == 1
+    assert machine.open().take_claim(claim("after")) is None
+
+
 def test_a_restored_store_can_be_believed_for_a_reason(machine: Machine) -> None:
     """
     What was older is told, the reason is kept in the store, and claims are given again.
