@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
 from orchestrator.domain.record.record import (
+    Absence,
     Attempt,
     Diagnostic,
     Doubt,
@@ -83,7 +84,21 @@ METHODS = {
     "provider": "by the provider",
     "parent": "with its parent",
     "never_applied": "never applied",
+    "person": "by a person's word",
 }
+
+
+def absence_text(absence: Absence) -> str:
+    """
+    How absence was established; with what a person said and the run that wrote it down.
+    """
+    said = {
+        f"{item.why or 'no reason given'}, run {item.run_id}" if item.run_id else item.why or ""
+        for item in absence.checked
+        if item.state == "forgotten"
+    }
+    method = METHODS.get(absence.method, absence.method)
+    return f"{method}: {'; '.join(sorted(said))}" if said else method
 
 
 def fault_text(fault: Fault) -> str:
@@ -165,10 +180,7 @@ def outcome_text(step: StepRun) -> str:
             return _join(done or ("" if step.reason else "no changes"), step.reason, verified)
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence
-            method = METHODS.get(absence.method, absence.method) if absence else ""
-            if absence and any(found.state == "forgotten" for found in absence.checked):
-                method += ", and a person's word"
-            gone = f"absence {absence.verdict} ({method})" if absence else ""
+            gone = f"absence {absence.verdict} ({absence_text(absence)})" if absence else ""
             return _join(done, gone, step.reason)
         case StepStatus.RETAINED | StepStatus.SKIPPED:
             kept = f"retained: {retained_text(step.retained)}" if step.retained else step.reason

@@ -27,6 +27,7 @@ from orchestrator.views.formats import (
 )
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
+    absence_text,
     doubt_text,
     failures,
     hook_text,
@@ -143,6 +144,12 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
             page.line((label, ACTION_VERDICT[run.verdict]), f": {words}", indent=6)
     for item in entry.in_doubt:
         page.line(("in doubt", "bad"), f": {doubt_text(item)}", indent=6)
+    for settled in entry.settled:
+        why = f": {settled.reason}" if settled.reason else ""
+        said = f"{settled.doubt.address} by run {settled.run_id}{why}"
+        page.line((settled.how.replace("_", " "), "warn"), f": {said}", indent=6)
+    if entry.absence is not None and entry.absence.verdict == "confirmed":
+        page.line(f"absence confirmed {absence_text(entry.absence)}", indent=6)
 
 
 def _ended(run: RunLine) -> Part:

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
+from orchestrator.domain.destroy.absence import PERSON
 from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict
@@ -24,6 +25,7 @@ from orchestrator.views.formats import (
 )
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
+    absence_text,
     attempt_text,
     doubt_text,
     hook_text,
@@ -186,6 +188,8 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
     if step.review_overdue and step.retained:
         said = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
         rows.append((("overdue", "bad"), said))
+    if step.absence is not None and step.absence.method == PERSON:
+        rows.append((("gone", "warn"), absence_text(step.absence)))
     if step.lineage:
         rows.append((("by", "dim"), lineage_text(step.lineage)))
     if step.objects:

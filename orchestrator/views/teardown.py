@@ -15,7 +15,7 @@ from orchestrator.domain.documents.run import (
 )
 from orchestrator.domain.record.record import ObjectRef
 from orchestrator.views.formats import count, retained_text, utc
-from orchestrator.views.outcome import METHODS
+from orchestrator.views.outcome import absence_text
 from orchestrator.views.page import Page, Part
 
 
@@ -46,12 +46,11 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
 
 def _gone(item: ConfirmedTarget) -> str:
     absence = item.absence
-    how = METHODS.get(absence.method, absence.method)
+    how = absence_text(absence)
     objects = f", {count(len(absence.checked), 'object')}" if absence.checked else ""
-    forgotten = [found for found in absence.checked if found.state == "forgotten"]
+    forgotten = sum(found.state == "forgotten" for found in absence.checked)
     if forgotten:
-        said = ", ".join(dict.fromkeys(found.why or "no reason given" for found in forgotten))
-        objects += f", {len(forgotten)} forgotten by a person ({said})"
+        objects += f", {forgotten} forgotten"
     earlier = "" if item.now else "; by an earlier run"
     return f"confirmed {how}{objects}, {utc(absence.at)}{earlier}"
 

@@ -128,6 +128,7 @@ class Doubted:
         self.unknown = place.call("reconcile", names, "--forget", "a.b", *FORGET)
         both = [word for name in ("lost", "silent") for word in ("--forget", address(name))]
         self.forget = place.call("reconcile", names, *both, *FORGET)
+        self.history = place.project.ok("history", f"doubts/default/{STEP}").out
         self.forgotten = place.project.record(STEP)
         self.last_apply = place.call("apply", names)
         self.last = place.project.record(STEP)
@@ -219,6 +220,20 @@ def test_a_forgotten_doubt_is_kept_with_its_reason(doubted: Doubted) -> None:
     assert {item["doubt"]["address"] for item in settled} == {address("lost"), address("silent")}
     assert {(item["how"], item["reason"]) for item in settled} == {("forgotten", FORGET[1])}
     assert {item["run_id"] for item in settled} == {doubted.forget.events[-1]["run_id"]}
+
+
+def test_who_forgot_and_why_is_shown_and_the_way_on_is_offered(doubted: Doubted) -> None:
+    """
+    Law: evidence before a person's word.
+    The history names the run and the reason; the end of the run offers what `recover` recommends.
+    """
+    told = " ".join(doubted.history.split())
+    run = doubted.forget.events[-1]["run_id"]
+    offered = [item["command"] for item in doubted.forget.events[-1]["next"]]
+
+    for name in ("lost", "silent"):
+        assert f"forgotten: {address(name)} by run {run}: {FORGET[1]}" in told
+    assert any(command.startswith("orchestrator retry doubts") for command in offered), offered
 
 
 def test_an_apply_goes_on_after_the_doubts_are_settled(doubted: Doubted) -> None:

@@ -292,9 +292,9 @@ def test_an_import_that_is_stopped_is_recorded(project: Project, cloud: Cloud) -
     """
     lost_create(project, cloud)
     before, spare = project.record(STEP), ids(cloud)["spare"]
-    cloud.arm("import", spare, "slow:3")
+    cloud.arm("import", spare, "slow:3", remaining=2)  # the first is in the plan that is shown
     tool = project.start("reconcile", "shop", "--yes", "--json", "--adopt", f"{SPARE}={spare}")
-    eventually(lambda: bool(cloud.calls("import")), "the import is under way", tool)
+    eventually(lambda: len(cloud.calls("import")) == 2, "the import is under way", tool)
     tool.send_signal(signal.SIGINT)
 
     ended = finish(tool)

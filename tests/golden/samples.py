@@ -353,8 +353,13 @@ def teardown() -> RunDocument:
         absence = {"verdict": "confirmed", "method": method, "checked": objects, "at": at(30)}
         return {"step": step, "status": status, "absence": absence}
 
-    forgotten = {"address": "aws_sqs_queue.this", "state": "forgotten", "why": "sold, ticket 7"}
-    word = {"verdict": "confirmed", "method": "provider", "checked": [forgotten], "at": at(30)}
+    forgotten = {
+        "address": "aws_sqs_queue.this",
+        "state": "forgotten",
+        "why": "sold, ticket 7",
+        "run_id": "20260714-161000-a1b2",
+    }
+    word = {"verdict": "confirmed", "method": "person", "checked": [forgotten], "at": at(30)}
     rows: list[dict[str, object]] = [
         gone("compute", "provider", "destroyed", "aws_instance.this", "aws_eip.this"),
         gone("bootstrap", "parent", "destroyed", "terraform_data.seed"),

@@ -264,8 +264,9 @@ def test_what_a_person_forgets_is_not_doubted_again_by_an_answer() -> None:
 @pytest.mark.parametrize("again", [False, True])
 def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: bool) -> None:
     """
-    The destroyed record holds what the provider said and, apart from that, whom nobody but a person
-    calls gone, and why; also where the step was destroyed once more in between.
+    Law: evidence before a person's word.
+    The destroyed record names that as its method, and tells what only a person calls gone, why and
+    in which run; also where the step was destroyed once more in between.
     """
     before = unsure()
     (doubt,) = before.resources.in_doubt
@@ -291,14 +292,11 @@ def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: boo
 
     assert found.status is Status.DESTROYED
     assert found.absence is not None
-    assert (found.absence.verdict, found.absence.method) == (
-        "confirmed",
-        "state" if again else "provider",
-    )
-    rest = [("s.c", "gone", None)] if again else []
-    assert [(c.address, c.state, c.why) for c in found.absence.checked] == [
-        ("s.b", "gone", None),
-        ("s.a", "forgotten", "ours no more"),
+    assert (found.absence.verdict, found.absence.method) == ("confirmed", "person")
+    rest = [("s.c", "gone", None, None)] if again else []
+    assert [(c.address, c.state, c.why, c.run_id) for c in found.absence.checked] == [
+        ("s.b", "gone", None, None),
+        ("s.a", "forgotten", "ours no more", "r"),
         *rest,
     ]
 

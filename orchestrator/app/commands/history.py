@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from orchestrator.app.inspection.overdue_reviews import overdue_reviews
@@ -47,7 +48,13 @@ def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
         project=entries[0].project,
         target=str(target),
         entries=tuple(
-            HistoryEntry.of(entry, in_doubt=entry.resources.in_doubt) for entry in entries
+            HistoryEntry.of(
+                entry,
+                in_doubt=entry.resources.in_doubt,
+                settled=entry.settled[len(before.settled) if before else 0 :],
+            )
+            for entry, before in zip_longest(entries, entries[1:])
+            if entry is not None
         ),
     )
 

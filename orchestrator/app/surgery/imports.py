@@ -22,7 +22,7 @@ from orchestrator.domain.provider_query.query import ProviderQuery
 from orchestrator.domain.record.record import PlannedAction
 from orchestrator.domain.record.surgery import managing_address
 from orchestrator.domain.recovery.command_line import command_line, step_options
-from orchestrator.errors import Refused
+from orchestrator.errors import EngineFailed, Refused
 from orchestrator.ports.engine import Import
 
 
@@ -61,8 +61,8 @@ def import_object(
 ) -> StateOperationResult:
     """
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
-    others are given. Where nothing proves that it is the one in doubt, the plan of the import is
-    shown before anybody approves it.
+    others are given. Where the address is in doubt and nothing proves that this is its object, the
+    plan of the import is shown before anybody approves it.
 
     Refused where the address, or the object at another one, is managed already, and where the
     provider was found to have another object for this address.
@@ -71,7 +71,7 @@ def import_object(
     if inputs is None:
         inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
     shown = f"import {object_id} as {address}"
-    if not approved and not _is_proven(runner, name, address, object_id):
+    if not approved and _is_unproven(runner, name, address, object_id):
         shown += f"; {_consequence(runner, name, inputs, address, object_id)}"
     lock_timeout = runner.options.plan.lock_timeout
     return operate(
@@ -108,10 +108,10 @@ def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_i
             )
 
 
-def _is_proven(runner: StepRunner, name: str, address: str, object_id: str) -> bool:
+def _is_unproven(runner: StepRunner, name: str, address: str, object_id: str) -> bool:
     record = runner.steps.prepared[name].record
-    doubts = record.resources.in_doubt if record else ()
-    return any(item.address == address and item.is_proven(object_id) for item in doubts)
+    doubts = [d for d in record.resources.in_doubt if d.address == address] if record else []
+    return bool(doubts) and not any(doubt.is_proven(object_id) for doubt in doubts)
 
 
 def _consequence(
@@ -120,11 +120,15 @@ def _consequence(
     """
     What the plan of an import, which is shown, says that an apply would do to the object.
     """
-    plan = plan_imports(runner, name, inputs, {address: object_id})
+    unproven = "nothing proves that it was made here, and"
+    try:
+        plan = plan_imports(runner, name, inputs, {address: object_id})
+    except EngineFailed as exc:
+        return f"{unproven} no plan of it can be made: {exc.message.splitlines()[0]}"
     plan.file.unlink(missing_ok=True)
     action = next((i.action for i in plan.journal.changes if i.address == address), "import")
     then = "leave it as it is" if action == "import" else f"{action} it"
-    return f"nothing proves that it was made here, and an apply would {then}"
+    return f"{unproven} an apply would {then}"
 
 
 def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:

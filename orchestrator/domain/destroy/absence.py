@@ -32,6 +32,9 @@ ABSENCE_TIMEOUT = 300.0
 #: Providers whose objects live in provider state only: nobody else could be asked for them.
 _LOCAL = re.compile(r"(?:^|/)(?:builtin/terraform|hashicorp/(?:null|random|time|tls))$")
 
+#: How absence is established where it rests on the word of a person.
+PERSON = "person"
+
 #: States of objects that nobody needs to be asked for again.
 FINISHED: tuple[CheckedState, ...] = ("gone", "forgotten")
 
@@ -174,7 +177,7 @@ def absence(
     are objects that provider state still holds.
     """
     asked = {item.key for item in findings}
-    before = earlier.checked if earlier and earlier.method == "provider" else ()
+    before = earlier.checked if earlier and earlier.method in ("provider", PERSON) else ()
     checked = [c for c in before if c.state in FINISHED and (c.address, c.id) not in asked]
     checked += [
         CheckedObject(
@@ -190,10 +193,17 @@ def absence(
     sure = all(item.state in FINISHED for item in checked)
     return Absence(
         verdict="confirmed" if sure else "unconfirmed",
-        method="provider",
+        method=weakest_method("provider", checked),
         checked=tuple(checked),
         at=at,
     )
+
+
+def weakest_method(method: str, checked: Iterable[CheckedObject]) -> str:
+    """
+    The method by which all of these are known to be gone: a person's word where one rests on it.
+    """
+    return PERSON if any(item.state == "forgotten" for item in checked) else method
 
 
 def absence_with_forgotten(
@@ -208,12 +218,14 @@ def absence_with_forgotten(
         return earlier
     known = earlier.checked if earlier else ()
     told = (
-        CheckedObject(address=address, id=id_, state="forgotten", why=item.reason)
+        CheckedObject(
+            address=address, id=id_, state="forgotten", why=item.reason, run_id=item.run_id
+        )
         for (address, id_), item in doubts.items()
     )
     return Absence(
         verdict="unconfirmed",
-        method=earlier.method if earlier else "state",
+        method=PERSON,
         checked=(*(c for c in known if (c.address, c.id) not in doubts), *told),
         at=at,
     )

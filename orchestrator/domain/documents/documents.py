@@ -16,6 +16,7 @@ from pydantic import Field
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.record import (
+    Absence,
     Action,
     Actor,
     Attempt,
@@ -28,6 +29,7 @@ from orchestrator.domain.record.record import (
     OutputOrigin,
     PlannedAction,
     Retention,
+    SettledDoubt,
     Verification,
 )
 from orchestrator.domain.record.run_record import InFlight, NextCommand
@@ -63,6 +65,7 @@ class StepState(JsonModel):
     outputs: dict[Word, Json] = {}
     sensitive_outputs: tuple[Word, ...] = ()
     verification: Verification | None = None
+    absence: Absence | None = None
     updated_at: datetime | None = None
     directory: Word | None = None
     outputs_from: dict[Word, OutputOrigin] = {}
@@ -121,7 +124,8 @@ class StatusListDocument(JsonDocument):
 
 class HistoryEntry(JsonModel):
     """
-    One entry of a target's record, without what does not change from entry to entry.
+    One entry of a target's record, without what does not change from entry to entry. ``settled``
+    are the doubts that it settled.
     """
 
     sequence: int
@@ -139,6 +143,8 @@ class HistoryEntry(JsonModel):
     last_attempt: Attempt | None = None
     compensation: HookResult | None = None
     before_destroy: HookResult | None = None
+    absence: Absence | None = None
+    settled: tuple[SettledDoubt, ...] = ()
 
 
 class HistoryDocument(JsonDocument):

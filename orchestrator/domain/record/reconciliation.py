@@ -16,6 +16,7 @@ from orchestrator.domain.destroy.absence import (
     describe_remaining,
     unconfirmed_objects,
     update_doubts,
+    weakest_method,
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import inventory, tainted
@@ -257,4 +258,5 @@ def confirmed(
     ]
     if earlier is not None and not checked and any(c.state == "gone" for c in known.values()):
         method = earlier.method
+    method = weakest_method(method, known.values())
     return Absence(verdict="confirmed", method=method, checked=(*known.values(), *checked), at=at)

@@ -401,18 +401,21 @@ class CheckedObject(RecordModel):
     """
     An object whose absence was asked for: its delete was requested and nobody has asked since; the
     provider has it, and may still be deleting it; it is gone; it remains; or nothing can be told.
-    A forgotten one is gone by the word of a person, and ``why`` is their reason.
+    A forgotten one is gone by the word of a person: ``why`` is their reason, ``run_id`` the run
+    that wrote it down.
     """
 
     address: Word
     id: Word | None = None
     state: CheckedState
     why: str | None = None
+    run_id: Word | None = None
 
 
 class Absence(RecordModel):
     """
-    How absence was established: ``method`` is state, provider, parent or never_applied.
+    How absence was established: ``method`` is state, provider, parent, never_applied, or person
+    where it rests on anybody's word.
     """
 
     verdict: Literal["confirmed", "unconfirmed"]

@@ -45,6 +45,7 @@ _OF_NEIGHBOURS = (
 _PURPOSES: Mapping[Remedy, str] = {
     Remedy.RECONCILE: "settle what is uncertain; an apply is refused until then",
     Remedy.VERIFY: "run the checks again; everything was applied",
+    Remedy.RETRY: "apply again what that run left undone, from the files that it had",
     Remedy.REDEPLOY: "apply what is still missing; it shows that first",
     Remedy.DESTROY: "go on with the destroy",
 }
@@ -280,7 +281,13 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
     """
     if any(item.advice.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
-    for remedy in (Remedy.VERIFY, Remedy.REDEPLOY, Remedy.COMPENSATE, Remedy.DESTROY):
+    for remedy in (
+        Remedy.VERIFY,
+        Remedy.RETRY,
+        Remedy.REDEPLOY,
+        Remedy.COMPENSATE,
+        Remedy.DESTROY,
+    ):
         found = [item for item in steps if item.recommended is remedy]
         if not found or remedy is _REMEDY_OF.get(ended.verb):
             continue
@@ -293,8 +300,11 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
                 for item in found
             )
             continue
-        if remedy is Remedy.REDEPLOY and ended.verb in APPLYING:
+        if remedy in (Remedy.RETRY, Remedy.REDEPLOY) and ended.verb in APPLYING:
             continue  # the command that ended goes on with it
+        if remedy is Remedy.RETRY:
+            yield from map(_recommended, found)
+            continue
         verb = {Remedy.VERIFY: "verify", Remedy.DESTROY: "destroy"}.get(remedy, "apply")
         command = ended.other(verb, [item.step for item in found])
         yield NextCommand(command=command, why=_PURPOSES[remedy])
