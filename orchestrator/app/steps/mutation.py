@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import with_absence_findings
-from orchestrator.app.steps.preparation import PreparedStep, pull_after
+from orchestrator.app.steps.preparation import PreparedStep, pull_after, refusal_rules
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import (
     keep_inventory,
@@ -31,7 +31,6 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import (
     SURGERY,
     Fault,
@@ -208,7 +207,7 @@ def conclude_engine_call(
     ``checks`` are run where an apply ended well, and ``left_undone`` is asked for what a targeted
     one did not do; after a destroy the provider is asked for what was removed.
     """
-    services, step = query.services, query.prepared.step
+    services = query.services
     if marker.active_command in SURGERY:
         return surgery_ended(marker, before, evidence, services.stamp())
     verification: Verification | None = None
@@ -224,7 +223,7 @@ def conclude_engine_call(
         before,
         evidence,
         services.stamp(),
-        refusals=RefusalRules(step.refused_on, step.retry.on if step.retry else ()),
+        refusals=refusal_rules(query.prepared.step),
         verification=verification,
         left=left,
     )

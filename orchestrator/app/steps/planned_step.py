@@ -21,6 +21,7 @@ from orchestrator.app.steps.preparation import (
     ignore_message,
     patiently,
     pull,
+    refusal_rules,
     state_encryption,
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -355,7 +356,7 @@ def _deleted_earlier(
     nothing of what is there.
     """
     record = prepared.record
-    unanswered = unanswered_deletes(record, prepared.step.refused_on)
+    unanswered = unanswered_deletes(record, refusal_rules(prepared.step))
     found = tuple(item for item in seen.missing if (item.address, item.id) in unanswered)
     if not found or record is None or record.scope is None:
         return ()

@@ -24,6 +24,7 @@ from orchestrator.domain.events.events import PhaseStarted, StepRetried
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.last_writer import is_newer
+from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
@@ -419,6 +420,13 @@ def stopped(stop: StopToken) -> Stopped:
     """
     kind = Terminated if stop.exit_code == Terminated.exit_code else Stopped
     return kind("stopped by a signal before anything was mutated")
+
+
+def refusal_rules(step: Step) -> RefusalRules:
+    """
+    The errors by which the provider of a step says that it did nothing.
+    """
+    return RefusalRules(step.refused_on, step.retry.on if step.retry else ())
 
 
 class KillOnly:

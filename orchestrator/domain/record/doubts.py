@@ -10,7 +10,7 @@ from datetime import datetime
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import ENGINE_ACTIONS
-from orchestrator.domain.record.provider_refusals import is_refusal
+from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
 from orchestrator.domain.record.record import (
     Doubt,
     ObjectRef,
@@ -134,7 +134,7 @@ def settling_seconds_left(
 
 
 def unanswered_deletes(
-    record: OperationRecord | None, refused_on: Collection[str]
+    record: OperationRecord | None, refusals: RefusalRules
 ) -> frozenset[tuple[str, str | None]]:
     """
     The objects, by address and id, whose delete the last mutation asked the provider for without
@@ -152,9 +152,7 @@ def unanswered_deletes(
         (ref.address, ref.id)
         for ref in resources.inventory
         if ref.address in deletes
-        and not is_refusal(
-            [item for item in said if item.address in (ref.address, None)], refused_on
-        )
+        and not is_refusal([item for item in said if item.address in (ref.address, None)], refusals)
     }
     return frozenset(cut | failed)
 
