@@ -86,6 +86,7 @@ def read_module(
         protected=tuple(tree.protected(root, "")),
         read_for=engine if tree.is_for_one_engine() else None,
         early_variables=tuple(sorted(tree.early_variables(root))),
+        passed_elsewhere=tuple(sorted(tree.passed_elsewhere(root))),
         encryption=_encryption(configuration),
     )
 
@@ -209,19 +210,29 @@ class _ModuleTree:
     def early_variables(self, directory: Path) -> frozenset[str]:
         """
         The variables of the module in ``directory`` that OpenTofu needs to load the configuration.
-        Of a module from elsewhere nobody knows here what its sources depend on.
         """
         configuration = self.found[directory].configuration
         expressions = [*configuration.evaluated_early]
-        for provider in configuration.providers:
-            expressions.append(_only(provider, {"for_each"}))
+        expressions += [_only(provider, {"for_each"}) for provider in configuration.providers]
         for call in configuration.calls.values():
             child = _child(directory, call)
-            if child in self.found:
-                early = {"source", "version", *self.early_variables(child)}
-                expressions.append(_only(call, early))
-            elif self._engine == "tofu":
-                expressions.append(call)
+            needed = self.early_variables(child) if child in self.found else ()
+            expressions.append(_only(call, {"source", "version", *needed}))
+        return _Walk(configuration).through(expressions).variables
+
+    def passed_elsewhere(self, directory: Path) -> frozenset[str]:
+        """
+        The variables of the module in ``directory`` that modules from elsewhere are given, where
+        OpenTofu reads it.
+        """
+        if self._engine != "tofu":
+            return frozenset()
+        configuration = self.found[directory].configuration
+        expressions = []
+        for call in configuration.calls.values():
+            child = _child(directory, call)
+            passed = self.passed_elsewhere(child) if child in self.found else call.attributes
+            expressions.append(_only(call, passed))
         return _Walk(configuration).through(expressions).variables
 
     def required_versions(self) -> Iterator[Constraint]:

@@ -28,8 +28,8 @@ class Snapshot:
 
     ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
     ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
-    tells that the module brings a lock file of its own. ``early_variables`` and ``encryption`` are
-    those of the module.
+    tells that the module brings a lock file of its own. ``early_variables`` are all
+    that the module may need so early, ``encryption`` is that of the module.
     """
 
     digest: str

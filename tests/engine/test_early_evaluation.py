@@ -115,3 +115,49 @@ def test_a_destroy_uses_what_it_was_applied_with(early: Project) -> None:
     early.write("blueprints/b.yaml", BLUEPRINT.replace(", sensitive: true", ", default: other"))
     early.ok("destroy", "b", "--yes")
     assert {call["given"]["which"] for call in calls(early)} <= {"first-kind"}
+
+
+UPSTREAM = """
+version: 1
+name: b
+steps:
+  s: {module: ../modules/m, inputs: {which: "${steps.a.outputs.o}"}}
+  a: {module: ../modules/a}
+"""
+KIND = 'resource "terraform_data" "a" {\n}\noutput "o" {\n  value = "first-kind"\n}\n'
+
+
+def test_a_source_may_depend_on_what_comes_from_upstream(early: Project) -> None:
+    """
+    Then the step is initialised once its upstream is applied, and again where that gives another
+    value.
+    """
+    early.write("modules/a/main.tf", KIND)
+    early.write("blueprints/b.yaml", UPSTREAM)
+    assert early.ok("plan", "b", "--json").rows["s"]["status"] == "deferred"
+    early.ok("apply", "b", "--yes")
+    early.write("modules/a/main.tf", KIND.replace("first", "second"))
+    early.ok("apply", "b", "--yes")
+    given = [call["given"] for call in calls(early) if call["argv"][0] == "init"]
+    assert [values["which"] for values in given if values] in ([], ["first-kind", "second-kind"])
+
+
+def test_what_a_module_from_elsewhere_is_given_waits_for_nothing(tofu: str, tmp_path: Path) -> None:
+    """
+    Nobody knows here whether its sources depend on it: the step is prepared with all others, and
+    its upstream from the module as it is now.
+    """
+    if tofu == "tofu":
+        pytest.skip("there is no module registry here")
+    project = Project(tmp_path / "project", engine=tofu)
+    project.write("orchestrator.yaml", "project: early\n")
+    project.write("modules/a/main.tf", KIND)
+    project.write(
+        "modules/m/main.tf",
+        'variable "which" {\n}\nmodule "k" {\n  source = "acme/kind/x"\n  which = var.which\n}\n',
+    )
+    project.write("blueprints/b.yaml", UPSTREAM)
+    project.ok("apply", "b", "--yes")
+    project.write("modules/a/main.tf", KIND + 'resource "terraform_data" "b" {\n}\n')
+    rows = project.ok("apply", "b", "--yes", "--json", "--jobs", "1").rows
+    assert rows["a"]["created"] == ["terraform_data.b"]

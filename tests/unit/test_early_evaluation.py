@@ -58,7 +58,7 @@ def early(root: Path, text: str, engine: EngineKind = "tofu") -> tuple[str, ...]
         ('locals {\n  w = var.which\n}\nmodule "k" {\n  source = "./${local.w}"\n}\n', ("which",)),
         (
             'module "k" {\n  source = "a/b/c"\n  version = var.v\n  size = var.size\n}\n',
-            ("size", "v"),
+            ("v",),
         ),
         ('terraform {\n  backend "s3" {\n    key = "${var.env}/x"\n  }\n}\n', ("env",)),
         (
@@ -78,10 +78,27 @@ def test_what_is_evaluated_early_is_known_from_the_module(
     tmp_path: Path, text: str, names: tuple[str, ...]
 ) -> None:
     """
-    Every expression that OpenTofu evaluates before it loads the rest counts, through locals; of a
-    module from elsewhere everything that it is given.
+    Every expression that OpenTofu evaluates before it loads the rest counts, through locals.
     """
     assert early(tmp_path, text) == names
+
+
+@pytest.mark.parametrize(("engine", "passed"), [("tofu", ("size", "w")), ("terraform", ())])
+def test_what_modules_from_elsewhere_are_given_is_known(
+    tmp_path: Path, engine: EngineKind, passed: tuple[str, ...]
+) -> None:
+    """
+    Their own sources may depend on it, with OpenTofu; a local module that passes it on counts too.
+    """
+    put(tmp_path, {"c/main.tf": 'module "d" {\n  source = "a/b/c"\n  x = var.w\n}\n'})
+    calls = (
+        'module "k" {\n  source = "a/b/c"\n  size = var.size\n}\n'
+        'module "c" {\n  source = "../c"\n  w = var.w\n  z = var.z\n}\n'
+    )
+    put(tmp_path, {"m/main.tf": calls})
+    module = read_module(tmp_path / "m", shown="m", engine=engine)
+    assert (module.early_variables, module.passed_elsewhere) == ((), passed)
+    assert unpack(pack(module).archive).early_variables == passed
 
 
 def test_a_local_module_passes_on_what_its_own_sources_need(tmp_path: Path) -> None:

@@ -522,16 +522,20 @@ class PreparedSteps:
         What OpenTofu needs to load the step's module. A value that cannot be had is left out: the
         engine says so where it misses it.
         """
-        wanted = taken.snapshot.early_variables
+        wanted = frozenset(taken.snapshot.early_variables)
         if not wanted or engine.kind != "tofu":
             return {}
         text = self.recorded_text(record) if taken.inputs == "recorded" else None
         if text is None:
             lookup, templates = self._lookup(step), {}
-            for name in wanted:
-                with contextlib.suppress(Unresolvable, KeyError):
-                    step.inputs[name].resolve(lookup)
-                    templates[name] = step.inputs[name]
+            for name in wanted & step.inputs.keys():
+                template = step.inputs[name]
+                # What comes from upstream must not be asked for before that is prepared itself.
+                if _steps_in([template]) and name not in step.module.early_variables:
+                    continue
+                with contextlib.suppress(Unresolvable):
+                    template.resolve(lookup)
+                    templates[name] = template
             return self._masked(module_inputs(replace(step, inputs=templates), lookup)).values
         unknown: set[PathInValue] = set()
 

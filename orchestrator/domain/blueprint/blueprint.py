@@ -99,8 +99,9 @@ class Module:
     local modules configure as "module.aws"); ``protected`` are the resources in all of them.
     ``read_for`` is the kind of engine that it was read for, None where another kind reads the same
     files. ``early_variables`` are those without which OpenTofu cannot load the configuration:
-    module sources, backend, encryption and repeated providers depend on them. ``encryption`` is a
-    digest of its encryption blocks, None where it has none.
+    module sources, backend, encryption and repeated providers depend on them. ``passed_elsewhere``
+    are those that modules from elsewhere are given, of which nobody knows here whether they need
+    them so early. ``encryption`` is a digest of its encryption blocks, None where it has none.
     """
 
     directory: str
@@ -117,6 +118,7 @@ class Module:
     protected: tuple[ProtectedResource, ...] = ()
     read_for: EngineKind | None = None
     early_variables: tuple[str, ...] = ()
+    passed_elsewhere: tuple[str, ...] = ()
     encryption: str | None = None
 
 

@@ -264,7 +264,15 @@ def _holds_literal(template: Template) -> bool:
 #: Fields that came after the first version, left out where they say nothing: a deployment that does
 #: not use them keeps its text, and with it the digest that it is known by.
 _LATER_FIELDS = frozenset(
-    {"until", "read_for", "early_variables", "encryption", "interval", "jitter"}
+    {
+        "until",
+        "read_for",
+        "early_variables",
+        "passed_elsewhere",
+        "encryption",
+        "interval",
+        "jitter",
+    }
 )
 
 

@@ -76,6 +76,7 @@ def pack(module: Module) -> Snapshot:
     path = os.path.relpath(module.directory, base).replace(os.sep, "/")
     if problems := list(_name_problems(entries, path, module.directory)):
         raise Invalid(problems)
+    early = sorted({*module.early_variables, *module.passed_elsewhere})
     facts: dict[str, Json] = {
         "schema": _SCHEMA,
         "module_path": path,
@@ -93,7 +94,7 @@ def pack(module: Module) -> Snapshot:
         ],
         "locked": any(e.path == f"{path}/{LOCK_FILE}".removeprefix("./") for e in entries),
         # Only where there are any: what the digest of other modules says stays what it was.
-        **({"early": list(module.early_variables)} if module.early_variables else {}),
+        **({"early": early} if early else {}),
         **({"encryption": module.encryption} if module.encryption else {}),
     }
     digest = _digest(entries, facts)
