@@ -6,6 +6,7 @@ loads the configuration gets the variables.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,10 @@ def test_what_a_module_from_elsewhere_is_given_waits_for_nothing(tofu: str, tmp_
     )
     project.write("blueprints/b.yaml", UPSTREAM)
     project.ok("apply", "b", "--yes")
+    shutil.rmtree(project.own / "work")
+    project.environ["TOFU_CALLS"] = str(tmp_path / "calls")
     project.write("modules/a/main.tf", KIND + 'resource "terraform_data" "b" {\n}\n')
-    rows = project.ok("apply", "b", "--yes", "--json", "--jobs", "1").rows
+    rows = project.ok("apply", "b", "--yes", "--json").rows
     assert rows["a"]["created"] == ["terraform_data.b"]
+    given = [call["given"] for call in calls(project) if call["argv"][0] == "init"]
+    assert given == [None, None], "what a will give was not asked for before a was ready"
