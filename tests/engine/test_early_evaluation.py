@@ -118,6 +118,18 @@ def test_a_destroy_uses_what_it_was_applied_with(early: Project) -> None:
     assert {call["given"]["which"] for call in calls(early)} <= {"first-kind"}
 
 
+def test_a_backend_that_depends_on_a_variable_is_replaced_as_any_other(early: Project) -> None:
+    """
+    The blueprint's backend takes its place, and `validate` has nothing against it.
+    """
+    backend = 'terraform {\n  backend "local" {\n    path = "${var.which}.tfstate"\n  }\n}\n'
+    early.write("modules/m/main.tf", MODULE + backend)
+    early.ok("validate", "b")
+    early.ok("apply", "b", "--yes")
+    assert (early.own / "state/b/default/s.tfstate").is_file()
+    assert not [path for path in early.root.rglob("first-kind.tfstate")]
+
+
 UPSTREAM = """
 version: 1
 name: b
