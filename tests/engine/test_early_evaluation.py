@@ -127,7 +127,7 @@ def test_a_backend_that_depends_on_a_variable_is_replaced_as_any_other(early: Pr
     early.ok("validate", "b")
     early.ok("apply", "b", "--yes")
     assert (early.own / "state/b/default/s.tfstate").is_file()
-    assert not [path for path in early.root.rglob("first-kind.tfstate")]
+    assert not list(early.root.rglob("first-kind.tfstate"))
 
 
 UPSTREAM = """
