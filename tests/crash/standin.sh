@@ -7,7 +7,10 @@
 set -eu
 
 resource='{"addr": "terraform_data.object", "resource_type": "terraform_data"}'
-state=$(cat terraform.tfstate 2>/dev/null || :)
+# Where the generated backend says that the state is, as Terraform's local backend has it.
+file=$(sed -n 's/.*"path": "\([^"]*\)".*/\1/p' zzzz_orchestrator_override.tf.json 2>/dev/null || :)
+file=${file:-terraform.tfstate}
+state=$(cat "$file" 2>/dev/null || :)
 
 # field NAME TEXT: the value of a field in a line of JSON
 field() {
@@ -30,8 +33,8 @@ write() {
     fi
     lineage=$(field lineage "$state")
     serial=$(field serial "$state")
-    echo "{\"version\": 4, \"serial\": $((${serial:-0} + 1)), \"lineage\": \"${lineage:-$$-lineage}\", \"outputs\": {$outputs}, \"resources\": [$objects]}" >terraform.tfstate.tmp
-    mv terraform.tfstate.tmp terraform.tfstate
+    echo "{\"version\": 4, \"serial\": $((${serial:-0} + 1)), \"lineage\": \"${lineage:-$$-lineage}\", \"outputs\": {$outputs}, \"resources\": [$objects]}" >"$file.tmp"
+    mv "$file.tmp" "$file"
 }
 
 plan() {
@@ -105,8 +108,8 @@ init)
     ;;
 plan) plan "$@" ;;
 apply)
-    for file; do :; done
-    apply "$file"
+    for plan; do :; done
+    apply "$plan"
     ;;
 import)
     for id; do :; done
@@ -117,9 +120,9 @@ state)
     pull) echo "$state" ;;
     rm) write '' ;;
     push)
-        for file; do :; done
-        cat "$file" >terraform.tfstate.tmp
-        mv terraform.tfstate.tmp terraform.tfstate
+        for pushed; do :; done
+        cat "$pushed" >"$file.tmp"
+        mv "$file.tmp" "$file"
         ;;
     esac
     ;;
