@@ -54,7 +54,7 @@ def command(
         partial(composition.open_store, project),
     )
     with composition.open_read_context(project, outline.operations) as reader:
-        selected = select_targets(outline, reader.records(outline), steps, exclude)
+        selected = select_targets(reader, outline, steps, exclude)
         document = recover(
             reader, outline, selected, now=shown.now, settle=project.settings.settle_seconds
         )

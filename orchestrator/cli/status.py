@@ -91,7 +91,7 @@ def command(
         partial(composition.open_store, project),
     )
     with composition.open_read_context(project, outline.operations) as reader:
-        selected = select_targets(outline, reader.records(outline), steps, exclude)
+        selected = select_targets(reader, outline, steps, exclude)
         document = status_of(reader, outline, selected)
         if expect is not None:
             reader.check_not_gone_back()

@@ -136,6 +136,7 @@ class WatchedStore:
         self._lock = threading.Lock()
         self._gone_back: dict[str, str] = {}
         self._told_placement = False
+        self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
 
     @property
     def url(self) -> str:
@@ -169,7 +170,8 @@ class WatchedStore:
     def records(
         self, blueprint: str | None = None, environment: str | None = None
     ) -> list[OperationRecord]:
-        records = self._read(blueprint, environment)
+        claimed = self._claimed.pop((blueprint, environment), None)
+        records = self._read(blueprint, environment) if claimed is None else claimed
         misplaced = self._misplaced(blueprint, environment, records)
         if misplaced is not None and not self._told_placement:
             self._told_placement = True
@@ -201,11 +203,26 @@ class WatchedStore:
         return error
 
     def append(self, record: OperationRecord) -> None:
+        self._claimed.clear()
         self._store.append(record)
         self._memory.add([record])
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
-        records = self._read(claim.blueprint, claim.environment)
+        held = self._store.take_claim(claim, replaces=replaces)
+        if held is not None:
+            return held
+        try:
+            records = self._read(claim.blueprint, claim.environment)
+            self._check_usable(claim, records)
+        except StoreUnavailable:
+            self._store.drop_claim(claim)
+            raise
+        self._memory.add(records)
+        # Nobody else writes while the claim is held: what was read is read once.
+        self._claimed = {(claim.blueprint, claim.environment): records}
+        return None
+
+    def _check_usable(self, claim: Claim, records: list[OperationRecord]) -> None:
         misplaced = self._misplaced(claim.blueprint, claim.environment, records)
         if misplaced is not None:
             raise misplaced
@@ -216,8 +233,6 @@ class WatchedStore:
                 hint="restore its newest copy; if this one is to be believed: `orchestrator store "
                 "accept-restored REASON`, then `reconcile`",
             )
-        self._memory.add(records)
-        return self._store.take_claim(claim, replaces=replaces)
 
     def _check(self, found: Mapping[Target, OperationRecord | None]) -> None:
         seen = self._memory.seen()

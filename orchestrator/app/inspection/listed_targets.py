@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator.app.inspection.read_context import orphaned_targets
+from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import HOOK_KINDS, Target, hook_step_name, step_of
@@ -31,8 +31,8 @@ def listed_targets(
 
 
 def select_targets(
+    reader: ReadContext,
     outline: BlueprintSummary,
-    records: Mapping[str, OperationRecord],
     patterns: Sequence[str],
     exclude: Sequence[str],
 ) -> set[str] | None:
@@ -43,7 +43,7 @@ def select_targets(
     """
     if not patterns and not exclude:
         return None
-    known = {*listed_targets(outline, records)} - {*outline.graph.order}
+    known = {*listed_targets(outline, reader.records(outline))} - {*outline.graph.order}
     named = {name for name in patterns if name in known}
     others = [name for name in patterns if name not in named]
     if named and not others:

@@ -30,5 +30,8 @@ def store_once(services: Services, name: str, data: bytes) -> None:
     """
     Store what is named by its content, once.
     """
+    if name in services.stored_blobs:
+        return
     if name not in services.store.blobs(name):
         services.store.put_blob(name, data)
+    services.stored_blobs.add(name)
