@@ -1,5 +1,5 @@
 """
-``orchestrator store``: check it, copy it, export and import its records.
+``orchestrator store``: check, copy, export, import, migrate and prune it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _open(
         yield store
 
 
-@click.group("store", short_help="Check, copy, export and import operation records.")
+@click.group("store", short_help="Check, copy, export, import, migrate and prune operation stores.")
 def command() -> None:
     """
     What keeps the operation records.
@@ -202,6 +202,92 @@ def import_(
     ):
         document = import_store(lines, store, source=str(file), progress=_progress)
     return _copied(document, as_json=as_json)
+
+
+@command.command("migrate")
+@_of_blueprint
+@options.environment
+@_url
+@click.pass_obj
+def migrate(
+    invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
+) -> int:
+    """
+    Bring the tables of a store to this version, as its first use does: for a role that may create
+    them, where runs have one that may not. Buckets have no tables.
+
+    \b
+    Example:
+      orchestrator store migrate --url postgres://owner@db.internal/states
+    """
+    with _open(invocation.project(), url, blueprint, environment) as store:
+        store.probe()
+        click.echo(f"{store.url}: of this version, and it can be written")
+    return 0
+
+
+@command.command("prune")
+@click.option(
+    "--older-than",
+    metavar="DAYS",
+    type=click.IntRange(0),
+    default=90,
+    show_default=True,
+    help="Only runs that began so many days ago.",
+)
+@click.option(
+    "--keep",
+    metavar="COUNT",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="So many runs of each blueprint and environment stay, however old.",
+)
+@click.option("-y", "--yes", "remove", is_flag=True, allow_from_autoenv=False, help="Remove them.")
+@_of_blueprint
+@options.environment
+@_url
+@options.json_document
+@click.pass_obj
+def prune(
+    invocation: Invocation,
+    older_than: int,
+    keep: int,
+    remove: bool,
+    blueprint: str | None,
+    environment: str | None,
+    url: str | None,
+    as_json: bool,
+) -> int:
+    """
+    Show what old runs left in a store that nobody needs any more; with --yes, remove it.
+
+    Entries stay, and so does what a newest entry or a run that stays names. Removed runs can no
+    longer be retried or rolled back to.
+
+    \b
+    Example:
+      orchestrator store prune --blueprint web-service -e prod
+      orchestrator store prune --older-than 365 --keep 5 --yes
+    """
+    from datetime import timedelta
+
+    from orchestrator import composition
+    from orchestrator.app.commands.store_prune import prune
+    from orchestrator.views.store import prune_text
+
+    project, shown = invocation.project(), paper(sys.stdout)
+    with _open(project, url, blueprint, environment) as store:
+        document = prune(
+            store,
+            composition.scratch_claim(project),
+            now=shown.now,
+            older_than=timedelta(days=older_than),
+            keep=keep,
+            remove=remove,
+        )
+    click.echo(document.to_json() if as_json else prune_text(document, shown))
+    return 0
 
 
 def _progress(line: str) -> None:

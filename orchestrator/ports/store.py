@@ -98,6 +98,11 @@ class OperationStore(Protocol):
 
     def blob(self, name: str) -> bytes | None: ...
 
+    def drop_blob(self, name: str) -> None:
+        """
+        Remove what is stored under a name; nothing happens where there is nothing.
+        """
+
     def blobs(self, prefix: str) -> list[str]:
         """
         The names that begin with ``prefix``, sorted.

@@ -120,6 +120,10 @@ class MemoryStore:
         with self._lock:
             return self._blobs.get(name)
 
+    def drop_blob(self, name: str) -> None:
+        with self._lock:
+            self._blobs.pop(name, None)
+
     def blobs(self, prefix: str) -> list[str]:
         with self._lock:
             return sorted(name for name in self._blobs if name.startswith(prefix))

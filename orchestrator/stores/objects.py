@@ -268,6 +268,9 @@ class ObjectsStore:
         found = self._get(f"blobs/{path_name(name)}")
         return found.data if found else None
 
+    def drop_blob(self, name: str) -> None:
+        self._delete(f"blobs/{path_name(name)}")
+
     def blobs(self, prefix: str) -> list[str]:
         directory = prefix.rpartition("/")[0]
         listed = self._list(f"blobs/{path_name(directory)}/" if directory else "blobs/")

@@ -56,13 +56,10 @@ class PostgresStore:
         """
         Write as much as a large record and take it back.
         """
-        probe = {"name": f"probe/{id(self)}", "data": bytes(64 * 1024)}
+        name = f"probe/{id(self)}"
         with self._transaction() as connection:
-            self._run(connection, "put_blob", probe)
-            connection.execute(
-                "DELETE FROM blobs WHERE project = %s AND name = %s",
-                (self._project, probe["name"]),
-            )
+            self._run(connection, "put_blob", {"name": name, "data": bytes(64 * 1024)})
+            self._run(connection, "drop_blob", {"name": name})
 
     def newest(self, target: Target) -> OperationRecord | None:
         rows = self._select("newest", _key(target))
@@ -137,6 +134,9 @@ class PostgresStore:
     def blob(self, name: str) -> bytes | None:
         rows = self._select("blob", {"name": name})
         return bytes(rows[0][0]) if rows else None
+
+    def drop_blob(self, name: str) -> None:
+        self._write("drop_blob", {"name": name})
 
     def blobs(self, prefix: str) -> list[str]:
         return [row[0] for row in self._select("blobs", {"prefix": prefix})]

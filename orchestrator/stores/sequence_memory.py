@@ -298,6 +298,9 @@ class WatchedStore:
     def blob(self, name: str) -> bytes | None:
         return self._store.blob(name)
 
+    def drop_blob(self, name: str) -> None:
+        self._store.drop_blob(name)
+
     def blobs(self, prefix: str) -> list[str]:
         return self._store.blobs(prefix)
 

@@ -147,6 +147,10 @@ class SqliteStore:
         rows = self._select("blob", {"name": name})
         return bytes(rows[0][0]) if rows else None
 
+    def drop_blob(self, name: str) -> None:
+        with self._transaction() as run:
+            run("drop_blob", {"name": name})
+
     def blobs(self, prefix: str) -> list[str]:
         return [row[0] for row in self._select("blobs", {"prefix": prefix})]
 

@@ -4,7 +4,12 @@ Operation stores for a person: what a check found, what was copied.
 
 from __future__ import annotations
 
-from orchestrator.domain.documents.store import StoreCheckDocument, StoreCopyDocument
+from orchestrator.domain.documents.store import (
+    StoreCheckDocument,
+    StoreCopyDocument,
+    StorePruneDocument,
+)
+from orchestrator.views.formats import moment
 from orchestrator.views.page import Page, Paper, Part
 
 
@@ -22,6 +27,31 @@ def check_text(document: StoreCheckDocument, paper: Paper) -> str:
         message = (check.message or time).removeprefix(f"{document.url}: ")
         rows.append([outcome, check.name, message])
     page.table(rows, indent=2)
+    return page.render()
+
+
+def prune_text(document: StorePruneDocument, paper: Paper) -> str:
+    """
+    Which runs can go, or are gone, and how much goes with them.
+    """
+    page = Page(paper)
+    did = "removed" if document.removed else "can be removed"
+    page.line(
+        (document.url, "bold"),
+        f"  {len(document.runs)} runs and {len(document.blobs)} blobs {did}; "
+        f"{document.kept_runs} runs stay, and all entries",
+    )
+    rows: list[list[Part]] = [
+        [
+            (run.run_id, "bold"),
+            f"{run.command} {run.blueprint}/{run.environment}",
+            moment(run.started_at, paper.now),
+        ]
+        for run in document.runs
+    ]
+    page.table(rows, indent=2)
+    if document.blobs and not document.removed:
+        page.line("nothing is removed without --yes")
     return page.render()
 
 

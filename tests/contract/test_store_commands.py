@@ -1,23 +1,27 @@
 """
-``store check``, ``copy``, ``export`` and ``import``, on every kind of store.
+``store check``, ``copy``, ``export``, ``import`` and ``prune``, on every kind of store.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from orchestrator.app.commands.store import check_store, copy_store, export_store, import_store
-from orchestrator.domain.record.run_record import Claim
+from orchestrator.app.commands.store_prune import prune
+from orchestrator.domain.documents.store import StorePruneDocument
+from orchestrator.domain.record.run_record import Claim, RunRecord
 from orchestrator.domain.target import Target
 from orchestrator.errors import Busy, Fenced, Invalid
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
 from tests.contract.stores import STORES, store_place
-from tests.fakes.entries import NETWORK, claim, entry
+from tests.fakes.clock import START
+from tests.fakes.entries import ACTOR, NETWORK, claim, entry
 
 OTHER = Target("web", "prod", 'x["ä/b"]')
 
@@ -57,6 +61,7 @@ def test_a_store_that_is_fit_passes_every_check(store: OperationStore) -> None:
     assert document.ok, document.to_json()
     assert all(check.milliseconds is not None for check in document.checks)
     assert store.claim("store-check", "e1") is None
+    assert store.blobs("") == []
 
 
 def test_a_store_that_lets_two_writers_win_is_told(tmp_path: Path) -> None:
@@ -148,3 +153,84 @@ def test_a_broken_export_is_refused_before_anything_is_written() -> None:
 
     assert "records.jsonl:3" in caught.value.problems[0].message
     assert store.records() == []
+
+
+def run_of(number: int, days: int, deployment: str) -> RunRecord:
+    return RunRecord(
+        run_id=f"2030010{number}T000000Z-00000{number}",
+        project="acme",
+        blueprint="web",
+        environment="prod",
+        command="apply",
+        actor=ACTOR,
+        source=entry().source,
+        started_at=START - timedelta(days=days),
+        deployment=deployment,
+    )
+
+
+def with_runs(store: OperationStore) -> list[str]:
+    """
+    Four runs, oldest first: the newest entry of a target names the second, nothing the others.
+    """
+    ids = []
+    for number, days in ((1, 400), (2, 300), (3, 200), (4, 1)):
+        run = run_of(number, days, f"sha256:d{number}")
+        store.put_blob(f"runs/{run.run_id}/run.json", run.to_json().encode())
+        store.put_blob(f"runs/{run.run_id}/evidence/network.zip", b"x")
+        store.put_blob(f"deployments/sha256:d{number}", b"{}")
+        ids.append(run.run_id)
+    store.put_blob("project-key", b"00")
+    store.put_blob("snapshots/sha256:s", b"x")
+    store.append(entry(NETWORK, 1, run_id=ids[1], deployment="sha256:d2"))
+    return ids
+
+
+def pruned(store: OperationStore, *, keep: int, remove: bool) -> StorePruneDocument:
+    return prune(
+        store, scratch(), now=START, older_than=timedelta(days=90), keep=keep, remove=remove
+    )
+
+
+def test_what_nobody_names_is_pruned(store: OperationStore) -> None:
+    """
+    First it is only shown. Old runs go with what only they name; what a newest entry names, what is
+    young, entries and the project key stay.
+    """
+    first, named, third, young = with_runs(store)
+    before = store.blobs("")
+
+    shown = pruned(store, keep=1, remove=False)
+    unchanged = store.blobs("")
+    done = pruned(store, keep=1, remove=True)
+
+    assert [run.run_id for run in shown.runs] == [first, third]
+    assert (unchanged, done.blobs) == (before, shown.blobs)
+    assert {name.split("/")[1] for name in store.blobs("runs/")} == {named, young}
+    assert store.blobs("deployments/") == ["deployments/sha256:d2", "deployments/sha256:d4"]
+    assert (store.blobs("snapshots/"), store.blob("project-key")) == ([], b"00")
+    assert store.newest(NETWORK) is not None
+    assert store.claim("web", "prod") is None
+
+
+def test_so_many_runs_stay_however_old(store: OperationStore) -> None:
+    """
+    The newest of each blueprint and environment.
+    """
+    with_runs(store)
+
+    assert pruned(store, keep=4, remove=True).runs == ()
+
+
+def test_nothing_is_pruned_under_a_run(store: OperationStore) -> None:
+    """
+    Busy while a run holds a claim, and nothing is removed.
+    """
+    with_runs(store)
+    before = store.blobs("")
+    store.take_claim(claim("live"))
+
+    with pytest.raises(Busy):
+        pruned(store, keep=1, remove=True)
+
+    assert store.blobs("") == before

@@ -83,6 +83,11 @@ class StoreMachine(RuleBasedStateMachine):
     def create_blob(self, name: str, data: bytes) -> None:
         assert self.store.create_blob(name, data) == self.blobs.setdefault(name, data)
 
+    @rule(name=names)
+    def drop_blob(self, name: str) -> None:
+        self.store.drop_blob(name)
+        self.blobs.pop(name, None)
+
     @rule(prefix=names)
     def list_blobs(self, prefix: str) -> None:
         assert self.store.blobs(prefix) == sorted(n for n in self.blobs if n.startswith(prefix))

@@ -70,6 +70,7 @@ def check_store(store: OperationStore, claim: Claim) -> StoreCheckDocument:
         _check("read records", lambda: store.records(claim.blueprint, claim.environment)),
         _check("write", store.probe, tries=1),
         _check("write and read a blob", write_and_read_blob),
+        _check("remove a blob", lambda: store.drop_blob(blob), tries=1),
         _check("write a heartbeat", lambda: store.put_lease(lease)),
         _check("read a heartbeat", lambda: store.lease(lease.run_id)),
         _check("remove a heartbeat", lambda: store.drop_lease(lease.run_id), tries=1),

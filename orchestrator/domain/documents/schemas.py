@@ -26,6 +26,7 @@ from orchestrator.domain.documents.store import (
     ExportedTarget,
     StoreCheckDocument,
     StoreCopyDocument,
+    StorePruneDocument,
 )
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
@@ -47,5 +48,6 @@ DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "error": ErrorDocument,
     "store_check": StoreCheckDocument,
     "store_copy": StoreCopyDocument,
+    "store_prune": StorePruneDocument,
     "store_export": ExportedTarget,
 }

@@ -4,6 +4,7 @@ The documents of the ``store`` commands.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
@@ -50,6 +51,33 @@ class StoreCopyDocument(JsonDocument):
     entries: int
     blobs: int
     digest: str
+
+
+class PrunedRun(JsonModel):
+    """
+    A run whose evidence nobody needs any more.
+    """
+
+    run_id: str
+    command: str
+    blueprint: str
+    environment: str
+    started_at: datetime
+
+
+class StorePruneDocument(JsonDocument):
+    """
+    What ``store prune`` found: runs and blobs that can go, or with ``removed`` are gone.
+    """
+
+    schema_: Literal["orchestrator.store_prune/1"] = Field(
+        "orchestrator.store_prune/1", alias="schema"
+    )
+    url: str
+    removed: bool
+    runs: tuple[PrunedRun, ...]
+    blobs: tuple[str, ...]
+    kept_runs: int
 
 
 class ExportedTarget(JsonDocument):

@@ -79,6 +79,9 @@ ON CONFLICT (project, name) DO NOTHING;
 -- name: blob
 SELECT data FROM blobs WHERE project = %(project)s AND name = %(name)s;
 
+-- name: drop_blob
+DELETE FROM blobs WHERE project = %(project)s AND name = %(name)s;
+
 -- name: blobs
 SELECT name FROM blobs
 WHERE project = %(project)s AND starts_with(name, %(prefix)s) ORDER BY name;

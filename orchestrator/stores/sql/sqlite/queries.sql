@@ -66,6 +66,9 @@ INSERT INTO blobs (name, data) VALUES (:name, :data) ON CONFLICT (name) DO NOTHI
 -- name: blob
 SELECT data FROM blobs WHERE name = :name;
 
+-- name: drop_blob
+DELETE FROM blobs WHERE name = :name;
+
 -- name: blobs
 SELECT name FROM blobs WHERE substr(name, 1, length(:prefix)) = :prefix ORDER BY name;
 
