@@ -4,6 +4,8 @@ Law: a record that has gone back is noticed.
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from tests.project import Project, every_engine
@@ -47,3 +49,29 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     assert accepted.code == 0
     assert "reconcile" in accepted.out
     assert project.run("status", "b").err == ""
+
+
+def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) -> None:
+    """
+    A machine that remembers nothing, and records of before the last apply: destroy and reconcile
+    look at the state of what is called gone, and refuse as apply does; nothing is touched.
+    """
+    project.ok("apply", "b", "--yes")
+    project.ok("destroy", "b", "--yes")
+    old = (project.own / "operations.db").read_bytes()
+    again = project.ok("destroy", "b", "--yes")
+    project.ok("apply", "b", "--yes")
+    (state,) = (project.own / "state").rglob("one.tfstate")
+    alive = state.read_bytes()
+    for file in project.own.glob("operations.db*"):
+        file.unlink()
+    (project.own / "operations.db").write_bytes(old)
+    shutil.rmtree(project.own / "seen")
+
+    ended = {verb: project.run(verb, "b", "--yes") for verb in ("destroy", "reconcile", "apply")}
+
+    assert "already destroyed" in again.out
+    for verb, end in ended.items():
+        assert end.code == 4, (verb, end.said)
+        assert "terraform_data.a" in end.said and "put back" in end.said
+    assert state.read_bytes() == alive

@@ -22,6 +22,7 @@ from orchestrator.app.destroy.missing_secrets import check_unavailable
 from orchestrator.app.destroy.owned_steps import OwnedStep
 from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.run.attempts import with_retries
+from orchestrator.app.run.gone_steps import check_gone_steps
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_orphans, note_orphans
 from orchestrator.app.run.prepared_steps import backend_only, recorded_module
@@ -85,16 +86,18 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     failures = _prepare(runner, plan, (*plan.todo, *unsettled)) | runner.settle_all()
     fresh = [] if failures else [s for s in going if steps.status(s) is None]
     unfit = {} if failures else _not_retainable(runner, kept)
-    _report_skipped(runner, selected, kept, (*plan.todo, *fresh, *failures, *unfit))
+    # Where a state turns out to hold what nobody recorded, nothing is destroyed: the step may need
+    # what would go before it.
+    foreign = {} if failures else check_gone_steps(steps, going)
+    reported = (*plan.todo, *fresh, *failures, *unfit, *foreign)
+    _report_skipped(runner, selected, kept, reported)
     if failures:
         runner.end_before_work([*plan.todo, *(s for s in failures if s in unsettled)], failures)
         return
     for step, exc in unfit.items():
         runner.end_with_error(step, exc, attempts=0)
-    # Where a state turns out to hold what nobody recorded, nothing is destroyed: the step may need
-    # what would go before it.
     found = {step: _confirm_absent(runner, step) for step in fresh}
-    foreign = {step: error for step, error in found.items() if error is not None}
+    foreign |= {step: error for step, error in found.items() if error is not None}
     if foreign:
         runner.end_before_work([*plan.todo, *foreign], foreign)
         return

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.app.destroy.hook_resources import check_hooks_settled
+from orchestrator.app.run.gone_steps import check_gone_steps
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
@@ -75,7 +76,11 @@ def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
     check_hooks_settled(
         runner, [name for name in selected if _why_skip(request, runner, name) is None]
     )
-    runner.run(selected, policy)
+    skipped = [name for name in selected if _why_skip(request, runner, name) is not None]
+    alive = check_gone_steps(runner.steps, skipped)
+    for name, exc in alive.items():
+        runner.end_with_error(name, exc, attempts=0)
+    runner.run([name for name in selected if name not in alive], policy)
     _reconcile_hooks(request, runner, selected)
     if runner.options.orphaned:
         note_orphans(runner)

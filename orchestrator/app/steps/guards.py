@@ -41,12 +41,19 @@ def check_state(
     if record is None or record.status in NOTHING_THERE:
         if state.objects:
             known = "no record here" if record is None else f"recorded `{record.status}`"
+            hint = (
+                "somebody else made them, or their record lies elsewhere: take them over with "
+                f"`{_adopt(target)}`, or remove them with the tool that made them"
+            )
+            bound = record.provider_state if record else None
+            if bound is not None and bound.lineage == state.lineage:
+                known += f" at serial {bound.serial} of the same state, which is at {state.serial}"
+                hint = f"was the operation store put back? Restore its newest copy; else {hint}"
             raise Refused(
                 "unrecorded_state",
                 f"{target}: the provider state holds {len(state.objects)} objects "
                 f"({_some(o.address for o in state.objects)}), but there is {known}",
-                hint="somebody else made them, or their record lies elsewhere: take them over with "
-                f"`{_adopt(target)}`, or remove them with the tool that made them",
+                hint=hint,
             )
         return None
     bound = record.provider_state
