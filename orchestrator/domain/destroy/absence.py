@@ -14,6 +14,7 @@ from datetime import datetime
 
 from orchestrator.domain.provider_query.query import Answer, ObjectKey, QueryResult, Verdict
 from orchestrator.domain.record.record import (
+    PERSON,
     Absence,
     AbsenceMethod,
     CheckedObject,
@@ -31,9 +32,6 @@ ABSENCE_TIMEOUT = 300.0
 
 #: Providers whose objects live in provider state only: nobody else could be asked for them.
 _LOCAL = re.compile(r"(?:^|/)(?:builtin/terraform|hashicorp/(?:null|random|time|tls))$")
-
-#: How absence is established where it rests on the word of a person.
-PERSON = "person"
 
 #: States of objects that nobody needs to be asked for again.
 FINISHED: tuple[CheckedState, ...] = ("gone", "forgotten")

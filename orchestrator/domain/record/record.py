@@ -31,6 +31,8 @@ Command = Literal[
 ]  # fmt: skip
 CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown", "forgotten"]
 AbsenceMethod = Literal["state", "provider"]
+#: How absence is established where it rests on the word of a person.
+PERSON = "person"
 #: Stands for a value that nobody is shown.
 SENSITIVE = "(sensitive)"
 #: Commands that change provider state and no remote object.
