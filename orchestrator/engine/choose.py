@@ -17,7 +17,7 @@ from typing import Literal
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
 from orchestrator.domain.record.record import EngineRef, OperationRecord
 from orchestrator.engine.process import embedded
-from orchestrator.engine.program import KINDS, NO_ENGINE, Kind, ask, fingerprint, varies
+from orchestrator.engine.program import KINDS, NO_ENGINE, Kind, ask, fingerprint, version_file
 from orchestrator.errors import EngineFailed, Invalid, Problem
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.regular_files import read_regular
@@ -147,8 +147,10 @@ class _Finder:
         return self._asked(program, library, source, why)
 
     def _asked(self, program: tuple[str, ...], file: Path, source: Source, why: str) -> EngineInfo:
-        # In another directory a version manager may choose another engine: nothing to remember.
-        key = None if varies(file, Path.cwd()) else fingerprint(file)
+        key = fingerprint(file)
+        chosen = version_file(Path.cwd())
+        if key is not None and chosen is not None:  # a version manager may be behind it
+            key += f":{chosen}:{chosen.stat().st_mtime_ns}"
         known = self._remembered()
         kind, version = known.get(key or "", (None, ""))
         if kind is None:

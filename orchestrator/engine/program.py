@@ -71,17 +71,22 @@ def ask(
     return KINDS[match[1]], match[2]
 
 
-def varies(file: Path, directory: Path) -> bool:
+def varies(file: Path, directory: Path, asked_in: Path) -> bool:
     """
-    Whether what is behind a program may be another engine in another directory: it is a version
-    manager's shim (a script, or a link to the manager), or a file that such managers heed lies in
-    the directory or above it.
+    Whether what is behind a program may be another engine in a directory than where it was asked:
+    it is a version manager's shim (a script, or a link to the manager), or such managers heed
+    another file there.
     """
-    return fingerprint(file) is None or any(
-        (place / name).exists()
-        for place in (directory, *directory.parents)
-        for name in _VERSION_FILES
-    )
+    return fingerprint(file) is None or version_file(directory) != version_file(asked_in)
+
+
+def version_file(directory: Path) -> Path | None:
+    """
+    The nearest file by which a version manager chooses the engine for a directory.
+    """
+    places = (directory, *directory.parents)
+    found = (place / name for place in places for name in _VERSION_FILES)
+    return next((file for file in found if file.exists()), None)
 
 
 def fingerprint(file: Path) -> str | None:

@@ -93,6 +93,7 @@ class TerraformEngine:
         plugin_cache: PluginCache | None = None,
     ) -> None:
         self._plugin_cache = plugin_cache
+        self._asked_in = Path.cwd()
         self._told: dict[Path, EngineInfo] = {}
         self._info = info
         self._environment = dict(environment)
@@ -110,7 +111,9 @@ class TerraformEngine:
         The same as it is in a directory: there a version manager may choose another engine.
         """
         *launcher, program = self._info.program
-        if launcher or not directory.is_dir() or not varies(Path(program), directory):
+        if launcher or not directory.is_dir():
+            return self._info
+        if not varies(Path(program), directory, self._asked_in):
             return self._info
         if directory not in self._told:
             kind, version = ask(self._info.program, self._environment, directory)

@@ -62,7 +62,7 @@ def test_the_state_says_who_wrote_it(
 
 def test_a_program_that_may_be_another_one_elsewhere_is_asked_there(tmp_path: Path) -> None:
     """
-    A script, a link to a version manager, and any program where a version file lies above it.
+    A script, a link to a version manager, and any program where another version file counts.
     """
     binary = tmp_path / "terraform"
     binary.write_bytes(b"\x7fELF")
@@ -75,6 +75,9 @@ def test_a_program_that_may_be_another_one_elsewhere_is_asked_there(tmp_path: Pa
     link.symlink_to(manager)
     place = tmp_path / "project" / "deep"
     place.mkdir(parents=True)
-    assert [varies(file, place) for file in (binary, script, link)] == [False, True, True]
+    programs = (binary, script, link)
+    assert [varies(file, place, tmp_path) for file in programs] == [False, True, True]
+    (tmp_path / ".tool-versions").write_text("terraform 1.11.4\n")
+    assert not varies(binary, place, tmp_path), "the same file counts in both places"
     (tmp_path / "project" / ".terraform-version").write_text("1.11.4\n")
-    assert varies(binary, place)
+    assert varies(binary, place, tmp_path)
