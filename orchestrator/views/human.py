@@ -170,19 +170,19 @@ class HumanView:
         self._target = f"{event.blueprint}/{event.environment}"
         self._prefix_width = min(max(map(cells, event.steps), default=0), _MAX_PREFIX)
         self._steps = {step: number for number, step in enumerate(event.steps)}
-        page.line((f"{event.command} {self._target}", "bold"), f"  run {event.run_id}")
         why = f" ({event.engine_why})" if event.engine_why else ""
-        origin: list[list[Part]] = []
+        page.line(
+            (f"{event.command} {self._target}", "bold"),
+            f"  run {event.run_id}  ",
+            (f"{event.engine}{why}", "dim"),
+        )
+        rows: list[list[Part]] = []
         if event.lineage:
-            origin.append([("from", "dim"), lineage_text(event.lineage)])
-        rows: list[list[Part]] = [
-            *origin,
-            [("engine", "dim"), f"{event.engine}{why}"],
-            [("records", "dim"), event.store],
-            [("evidence", "dim"), event.directory],
-        ]
+            rows.append([("from", "dim"), lineage_text(event.lineage)])
+        if self._paper.verbose:
+            rows.append([("records", "dim"), event.store])
+            rows.append([("evidence", "dim"), event.directory])
         page.table(rows, indent=2)
-        page.line()
 
     def _note(self, page: Page, event: Note) -> None:
         if event.level == "error":
@@ -205,7 +205,8 @@ class HumanView:
             case "began":
                 self._beats[key] = event.at
                 self._under_way[key] = event
-                page.line(symbol, f" {name}: {DOING[event.action]}", hang=4)
+                if self._paper.verbose:  # else the end says it, or the heartbeat
+                    page.line(symbol, f" {name}: {DOING[event.action]}", hang=4)
             case "going":
                 self._under_way.setdefault(key, event)
                 if self._beat_due(key, event):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.events.events import LiveObjects
 
 _VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
+_LONG = 12  # lines of an engine's explanation; the rest is for those who ask
 _MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened
 
 _FAULTS: dict[str, str] = {
@@ -268,8 +269,13 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     place = diagnostic_location(item)
     if place:
         page.line((place, "dim"), indent=indent + 2)
-    if item.detail.strip() and item.detail.strip() != item.summary.strip():
-        page.text(item.detail, indent=indent + 2)
+    detail = item.detail.strip("\n").splitlines()
+    if not item.detail.strip() or item.detail.strip() == item.summary.strip():
+        return
+    shown = len(detail) if page.paper.verbose or len(detail) <= _LONG else _LONG - 1
+    page.text("\n".join(detail[:shown]), indent=indent + 2)
+    if shown < len(detail):
+        page.line((f"({len(detail) - shown} more lines; -v shows them)", "dim"), indent=indent + 2)
 
 
 def diagnostic_location(item: Diagnostic) -> str:
@@ -305,13 +311,14 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             ("recorded", own.missing if own else ()),
         ):
             certain = [name for name in items if name not in uncertain]
-            if certain:
+            counted = label in ("created", "updated", "replaced", "imported")
+            if certain and not (counted and own and set(certain) <= set(own.objects)):
                 rows.append([(label, "dim"), shortened_list(certain)])
         if tainted:
             text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
             rows.append([("tainted", "warn"), text])
         for item in doubts:
-            rows.append([("in doubt", "bad"), doubt_text(item)])
+            rows.append([("in doubt", "bad"), doubt_text(item, told=_told(step.error))])
             rows += [[("", "dim"), words] for words in readback_texts(item.readback)]
         if not rows:
             continue
@@ -323,13 +330,33 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
         page.table(rows, indent=4)
 
 
-def doubt_text(item: Doubt) -> str:
+def _told(fault: Fault | None) -> str:
     """
-    An object in doubt: symbol, address, id, since when, and why nothing is known of it.
+    What a screen says of a fault anyway.
+    """
+    if fault is None:
+        return ""
+    said = (f"{item.summary} {item.detail}" for item in fault.diagnostics)
+    return " ".join([fault.summary, *said])
+
+
+def doubt_text(item: Doubt, *, told: str = "") -> str:
+    """
+    An object in doubt: symbol, address, id, since when, and why nothing is known of it; without the
+    provider's words where the screen has ``told`` them.
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
-    return f"{SYMBOLS[item.action]} {name}{since}: {item.why}"
+    return f"{SYMBOLS[item.action]} {name}{since}: {shortened_why(item.why, told)}"
+
+
+def shortened_why(why: str, told: str) -> str:
+    """
+    Why something is in doubt, without the error that ends it where that is ``told`` already.
+    """
+    head, _, error = why.partition(": ")
+    repeated = bool(error) and " ".join(error.split()) in " ".join(told.split())
+    return head if repeated else why
 
 
 def readback_texts(readback: Readback | None) -> list[str]:

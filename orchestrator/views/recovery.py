@@ -24,7 +24,7 @@ from orchestrator.views.formats import (
     selection_text,
     utc,
 )
-from orchestrator.views.outcome import attempt_text, fault_text, readback_texts
+from orchestrator.views.outcome import attempt_text, fault_text, readback_texts, shortened_why
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import next_commands
 
@@ -65,7 +65,7 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
             (f"{step.step:<{names}}", "bold"),
             "  ",
             _status(step),
-            f"  {_since(step, paper)}",
+            f"  {_since(step, paper, brief=quiet)}",
             hang=names + 4,
         )
         if detailed:
@@ -94,11 +94,9 @@ def _head(page: Page, document: RecoveryDocument) -> None:
         f", {doubts} in doubt" if doubts else "",
         f"  project {document.project}",
     )
-    if not any(_may_roll_back(step) for step in document.steps):
-        return
-    if document.last_verified_run:
+    if document.last_verified_run and any(_may_roll_back(step) for step in document.steps):
         page.line(f"last verified run: {document.last_verified_run}")
-    if document.manual_gap:
+    if document.manual_gap and page.paper.verbose:
         page.line(("gap", "warn"), f": {document.manual_gap.message}", hang=5)
 
 
@@ -125,11 +123,13 @@ def _status(step: RecoveryStep) -> tuple[str, str]:
     return str(step.status), STATUS_STYLE[step.status]
 
 
-def _since(step: RecoveryStep, paper: Paper) -> str:
+def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
     if step.updated_at is None:
         waits = f"; waits for {', '.join(step.blocked_by)}" if step.blocked_by else ""
         return f"no record here{waits}"
-    when = f"{moment(step.updated_at, paper.now)}, run {step.run_id}, entry {step.sequence}"
+    when = moment(step.updated_at, paper.now)
+    if not brief:
+        when += f", run {step.run_id}, entry {step.sequence}"
     match step.status:
         case StepStatus.RUNNING:
             return f"{step.evidence.command or 'a command'} began {when}"
@@ -154,7 +154,7 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
     elif tried is not None and tried.error is not None:
         yield "last try", "warn", attempt_text(tried)
     for doubt in found.in_doubt:
-        yield "in doubt", "bad", _doubt(doubt)
+        yield "in doubt", "bad", _doubt(doubt, told=step.last_error or "")
         for words in readback_texts(doubt.readback):
             yield "", "dim", words
     for item in found.in_flight:
@@ -187,11 +187,11 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
     if found.retained:
         kept = found.retained
         yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"
-    if step.hint and step.status is not StepStatus.RUNNING:
+    if step.hint and step.status is not StepStatus.RUNNING and not found.in_doubt:
         yield "first", "bold", step.hint
 
 
-def _doubt(item: ObjectInDoubt) -> str:
+def _doubt(item: ObjectInDoubt, *, told: str) -> str:
     name = f"{item.address} [{item.id}]" if item.id else item.address
     when = f"before {utc(item.before)}"
     if item.after is not None:
@@ -201,7 +201,7 @@ def _doubt(item: ObjectInDoubt) -> str:
             if same
             else f"between {utc(item.after)} and {utc(item.before)}"
         )
-    return f"{SYMBOLS[item.action]} {name}, {when}: {item.why}"
+    return f"{SYMBOLS[item.action]} {name}, {when}: {shortened_why(item.why, told)}"
 
 
 def _flight(item: InFlight) -> str:
@@ -215,12 +215,13 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     with is ``marked``: there is one on a page.
     """
     offered = [action for action in step.actions if action.available]
+    told: set[str] = set()
     for action in sorted(offered, key=lambda item: item.action != step.recommended):
         best = action.action == step.recommended
         page.line(
             ("  > " if best and marked else "    ", "good"),
             (f"{action.action:<{_LABEL}}  ", "good" if best else "bold"),
-            action.reason.message,
+            _once(action.reason.message, step, told),
             hang=_LABEL + 6,
         )
         if action.command:
@@ -231,8 +232,21 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     }
     for message, names in refused.items():
         page.line(
-            (f"    {'not':<{_LABEL}}  ", "dim"), f"{', '.join(names)}: {message}", hang=_LABEL + 6
+            (f"    {'not':<{_LABEL}}  ", "dim"),
+            f"{', '.join(names)}: {_once(message, step, told)}",
+            hang=_LABEL + 6,
         )
+
+
+def _once(message: str, step: RecoveryStep, told: set[str]) -> str:
+    """
+    The message without the notes that are ``told`` on this step already, and without the id of its
+    run, which stands at its head.
+    """
+    said, *notes = message.replace(f"run {step.run_id}", "that run").split("; ")
+    fresh = [note for note in notes if note not in told]
+    told.update(fresh)
+    return "; ".join([said, *fresh])
 
 
 def _refusals(page: Page, step: RecoveryStep) -> list[str]:

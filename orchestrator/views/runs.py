@@ -189,7 +189,14 @@ def _evidence(page: Page, document: RunDocument) -> None:
 
 
 def _attempt(page: Page, attempt: AttemptEvidence) -> None:
-    page.line((attempt.step, "bold"), f" attempt {attempt.number}: {attempt.directory}", indent=2)
+    logs = [item.name for item in attempt.files if item.name.endswith(".log")]
+    rest = len(attempt.files) - len(logs)
+    said = ", ".join([*logs, f"{rest} more"] if rest else logs) or "nothing"
+    head = f" attempt {attempt.number}"
+    if not page.paper.verbose:
+        page.line((attempt.step, "bold"), f"{head}: {said}", indent=2, hang=4)
+        return
+    page.line((attempt.step, "bold"), f"{head}: {attempt.directory}", indent=2)
     rows: list[list[Part]] = [[item.name, _size(item.size)] for item in attempt.files]
     page.table(rows, indent=4)
 

@@ -50,13 +50,17 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     """
     page = Page(paper)
     _verdict(page, document)
+    runs = {step.run_id for step in document.steps if step.run_id}
+    common = runs.pop() if len(runs) == 1 and len(document.steps) > 1 else None
+    if common:
+        page.line((f"all by run {common}", "dim"))
     page.gap()
     names = max((len(step.step) for step in document.steps), default=0)
     words = max((len(_shown(step)[0]) for step in document.steps), default=0)
     orphans = [step for step in document.steps if step.target in document.orphaned]
     for step in document.steps:
         if step not in orphans:
-            _step(page, step, names=names, words=words)
+            _step(page, step, names=names, words=words, common=common)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
@@ -65,7 +69,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
             if target not in told:
                 page.line(target, indent=2)
         for step in orphans:
-            _step(page, step, names=names, words=words)
+            _step(page, step, names=names, words=words, common=common)
     next_commands(page, document.next)
     return page.render()
 
@@ -153,13 +157,16 @@ def _condition(step: StepState) -> str:
     return _CONDITIONS[step.condition][2] if step.condition else ""
 
 
-def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
+def _step(page: Page, step: StepState, *, names: int, words: int, common: str | None) -> None:
+    """
+    Add a step with what is known of it. ``common`` is the run of all steps, told above.
+    """
     word, style = _shown(step)
     page.line(
         (f"{step.step:<{names}}", "bold"),
         "  ",
         (f"{word:<{words}}", style),
-        f"  {_since(step, page)}",
+        f"  {_since(step, page, common=common)}",
         hang=names + words + 4,
     )
     rows: list[Row] = []
@@ -171,7 +178,7 @@ def _step(page: Page, step: StepState, *, names: int, words: int) -> None:
     if tried is not None and tried.error is not None:
         rows.append((("last try", "warn"), attempt_text(tried)))
     for item in step.in_doubt:
-        rows.append((("in doubt", "bad"), doubt_text(item)))
+        rows.append((("in doubt", "bad"), doubt_text(item, told=step.last_error or "")))
         rows += [(("", "dim"), words) for words in readback_texts(item.readback)]
     for flight in step.in_flight:
         since = f"since {utc(flight.started_at)}"
@@ -218,11 +225,11 @@ def _labelled(row: Row) -> list[Part]:
     return [(f"{label:<{_LABEL}}", style), row[1]]
 
 
-def _since(step: StepState, page: Page) -> str:
+def _since(step: StepState, page: Page, *, common: str | None) -> str:
     if step.updated_at is None:
         return "" if step.status is not StepStatus.PENDING else "no record here"
     when = moment(step.updated_at, page.paper.now)
-    run = f", run {step.run_id}" if step.run_id else ""
+    run = f", run {step.run_id}" if step.run_id and step.run_id != common else ""
     match step.status:
         case StepStatus.RUNNING:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
@@ -263,7 +270,8 @@ def _outputs(step: StepState, page: Page) -> list[Row]:
             rows.append((("output" if step.status is StepStatus.OK else "was known", "dim"), text))
         if origin and (origin.run_id != step.run_id or step.status is not StepStatus.OK):
             when = ago(origin.at, page.paper.now)
-            text = f"from run {origin.run_id} at {utc(origin.at)}, {when}"
+            of = "that run" if origin.run_id == step.run_id else f"run {origin.run_id}"
+            text = f"from {of} at {utc(origin.at)}, {when}"
             rows.append((("", "dim"), (text, "dim")))
     if step.sensitive_outputs:
         names = list(step.sensitive_outputs)

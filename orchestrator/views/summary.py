@@ -58,7 +58,7 @@ def run_summary(
     if event.hint and event.hint not in told:
         page.next(event.hint)
     next_commands(page, event.next)
-    if event.directory:
+    if event.directory and (event.exit_code not in (0, 2) or page.paper.verbose):
         page.gap()
         page.line(("Evidence", "bold"), f": {event.directory}")
 

@@ -295,12 +295,13 @@ def _ended_command(
     if lineage is not None and request.verb == "rollback":
         own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
     refused = any(row.error and _is_refusal(row.error) for row in session.run.steps)
+    named = () if set(options.steps) == set(session.deployment.steps) else options.steps
     return EndedCommand(
         blueprint=session.deployment,
         verb=request.verb,
         selection=(
             *(("--orphaned",) if options.orphaned else ()),
-            *(word for name in options.steps for word in ("--step", name)),
+            *(word for name in named for word in ("--step", name)),
             *(word for name in options.exclude for word in ("--exclude", name)),
         ),
         engine=("--engine", options.engine) if options.engine else (),

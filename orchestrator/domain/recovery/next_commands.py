@@ -479,7 +479,7 @@ def about_all(
     if waiting and advised == {Remedy.RETRY} and len(runs) == 1:
         yield NextCommand(
             command=command_line(blueprint, "retry"),
-            why=f"all that run {runs.pop()} left undone, from the files that it had",
+            why="all that the failed run left undone, from the files that it had",
         )
     if waiting and failed and all(item.allows(Remedy.REDEPLOY) for item in failed):
         yield NextCommand(
