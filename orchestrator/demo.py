@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import psutil
 
@@ -31,6 +31,9 @@ SHIPPED = Path(__file__).parent / "shipped"
 BLUEPRINT = "web-service"
 
 _TERM_SECONDS = 10.0
+#: What stands between a step and what is said of it while it runs, what is passed on of that, and
+#: what the line before the end of a run is made of.
+_OF_STEP, _APPLYING, _RULE = " │ ", "applying ...", "─"
 #: Of the caller's environment, what would change what the demo does in its own project.
 _NOT_PASSED = ("ORCHESTRATOR_", "TF_CLI_ARGS", "TF_WORKSPACE", "TF_VAR_", "TF_DATA_DIR")
 
@@ -57,7 +60,7 @@ class Narrator(Protocol):
 
     def say(self, text: str) -> None:
         """
-        What it means.
+        What it means, or what a command says.
         """
 
 
@@ -122,35 +125,23 @@ def _lay_out(root: Path) -> None:
 
 def _story(stage: Stage) -> None:
     tell = stage.narrator
-    stage.chapter("A blueprint of four real modules")
+    stage.chapter("An apply fails after it created a server")
     tell.say(
-        "A network, a server (a process on loopback), its first data, and a probe. They run in a\n"
-        f"project of their own: {stage.root}"
+        "A network, a server (a process on loopback), its data, a probe: four real modules, by\n"
+        "the engine that is there. bootstrap_fails=true lets the third step fail half-way."
     )
-    stage.run("graph", BLUEPRINT, expect=0)
-    tell.say("Terraform or OpenTofu does the work: whichever is there.")
-    stage.engine_info(expect=0)
-
-    stage.chapter("The apply fails after the server was created")
-    tell.say("bootstrap_fails=true lets the third step fail half-way.")
     stage.apply("-i", "bootstrap_fails=true", expect=10)
-    tell.say("A pipeline would be red now. Does that mean that nothing is there?")
 
-    stage.chapter("The server still answers")
+    stage.chapter("The pipeline is red, and the server answers; status tells both")
     url = stage.outputs("server").get("url")
-    stage.expect("the server's address is on record", holds=url is not None)
     alive = stage.fetch(f"{url}/healthz")
     stage.expect(f"GET {url}/healthz is answered", holds=alive is not None)
     pid, identity = (alive["pid"], alive["id"]) if alive else (0, "")
     stage.expect(f"process {pid} is the server, and it lives", holds=_lives(pid))
-    tell.say("The failed command and the living server are both true. Neither disproves the other.")
-
-    stage.chapter("status tells both")
     stage.run("status", BLUEPRINT, expect=0)
     stage.expect_statuses(network="ok", server="ok", bootstrap="error", probe="pending")
-    tell.say("What is ok is not undone, what failed says why, and what never ran is pending.")
 
-    stage.chapter("The cause is fixed: go on")
+    stage.chapter("The cause is fixed: go on from there")
     stage.apply(expect=0)
     stage.expect_statuses(network="ok", server="ok", bootstrap="ok", probe="ok")
     again = stage.fetch(f"{url}/healthz") or {}
@@ -160,11 +151,8 @@ def _story(stage: Stage) -> None:
         f"GET {url}/items holds all its data: {items}", holds=items == ["answer", "welcome"]
     )
 
-    stage.chapter("Destroy, until it is confirmed")
+    stage.chapter("Destroy, until it is confirmed; ask the world, not the record")
     stage.destroy(expect=0)
-    stage.run("status", BLUEPRINT, "--expect", "destroyed", expect=0)
-
-    stage.chapter("Is it gone? Ask the world, not the record")
     stage.expect(f"GET {url}/healthz: nobody answers", holds=stage.fetch(f"{url}/healthz") is None)
     stage.expect(f"process {pid} is gone", holds=not _lives(pid))
     stage.expect("no process of this project is left", holds=not stage.survivors())
@@ -209,12 +197,6 @@ class Stage:
         """
         self.run("apply", BLUEPRINT, "--yes", *arguments, *self._engine, expect=expect)
 
-    def engine_info(self, *, expect: int) -> None:
-        """
-        ``orchestrator engine info``.
-        """
-        self.run("engine", "info", BLUEPRINT, *self._engine, expect=expect)
-
     def destroy(self, *, expect: int) -> None:
         """
         ``orchestrator destroy``.
@@ -226,16 +208,30 @@ class Stage:
         Show a command line, run it, and go on only if it ends with the exit code it should.
         """
         self.narrator.command(shlex.join(("orchestrator", *arguments)))
-        process = self._start(arguments)
+        process = self._start(arguments, stdout=subprocess.PIPE)
         try:
             with self._signals.heeded():
+                self._show(process.stdout)
                 code = process.wait()
         except Interrupt as exc:
             process.send_signal(exc.number)
             process.wait()
             raise
-        told = f"exit code {expect}" + f" (it was {code})" * (code != expect)
-        self.expect(told, holds=code == expect)
+        if code != expect:
+            self.expect(f"exit code {expect} (it was {code})", holds=False)
+
+    def _show(self, output: IO[str] | None) -> None:
+        """
+        Pass on what a command says, up to outputs and next commands. Of a run in progress only what
+        it applies: the end tells the rest.
+        """
+        ended = False
+        for line in map(str.rstrip, output or ()):
+            ended = ended or line in ("Outputs", "Next")
+            _, of_step, said = line.partition(_OF_STEP)
+            plain = line.strip(_RULE) and (not of_step or said == _APPLYING)
+            if plain and not ended:
+                self.narrator.say(line)
 
     def _start(self, arguments: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         # A session of its own: Ctrl-C reaches it through us only, once.

@@ -34,7 +34,7 @@ class Narration:
         """
         A command line as it would be typed.
         """
-        click.secho(f"\n$ {line}", fg="cyan")
+        click.secho(f"$ {line}", fg="cyan")
 
     def fact(self, text: str) -> None:
         """

@@ -5,6 +5,7 @@ Steps joined with their modules and with each other: every name that one uses of
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,9 @@ from orchestrator.loading.project import ProjectFiles
 from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import RawBlueprint
 from orchestrator.loading.types import ANY, Type, convert, parse_type
+
+#: How sources that are fetched begin: by a scheme, or forced to one (``git::``).
+_REMOTE = re.compile(r"^[a-z0-9+.-]+:(:|//)|^git@", re.IGNORECASE)
 
 
 class ModuleReader(Protocol):
@@ -154,6 +158,11 @@ class StepLinker:
         if self.modules_from == "recorded":
             return self._module_or_stub(raw_step.module.text, raw_step.module.at)
         at = raw_step.module.at
+        if _REMOTE.search(raw_step.module.text):
+            hint = "fetch it into the project first; modules are local directories"
+            said = f"the module {raw_step.module.text!r} is not a local directory"
+            self.problems.add(said, at, hint)
+            return None
         name, package = split_reference(raw_step.module.text)
         directory = self._directory(name, at)
         around = self._directory(package, at) if package else None

@@ -170,7 +170,8 @@ class HumanView:
         self._target = f"{event.blueprint}/{event.environment}"
         self._prefix_width = min(max(map(cells, event.steps), default=0), _MAX_PREFIX)
         self._steps = {step: number for number, step in enumerate(event.steps)}
-        why = f" ({event.engine_why})" if event.engine_why else ""
+        reason = event.engine_why.removeprefix(f"{event.engine} ")
+        why = f" ({reason})" if reason else ""
         page.line(
             (f"{event.command} {self._target}", "bold"),
             f"  run {event.run_id}  ",

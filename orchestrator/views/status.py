@@ -201,7 +201,8 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
     if step.objects:
         rows.append((("alive", "dim"), shortened_list(step.objects)))
     rows += _actions(step, page)
-    rows += _outputs(step, page)
+    if page.paper.verbose or step.status is not StepStatus.OK:  # else `outputs` has them
+        rows += _outputs(step, page)
     if step.directory and (page.paper.verbose or _unwell(step)):
         rows.append((("directory", "dim"), step.directory))
         with_inputs = f"orchestrator exec {step.target} -- plan"

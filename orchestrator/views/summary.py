@@ -4,6 +4,7 @@ The end of a run for a person: what stands, what went wrong, what is alive, what
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,9 @@ from orchestrator.domain.record.states import StepStatus
 from orchestrator.errors import ApprovalMissing, EngineFailed
 from orchestrator.views.formats import duration, exit_meaning
 from orchestrator.views.outcome import alive_total, failures, objects, steps_table
-from orchestrator.views.page import Page
+from orchestrator.views.page import Page, cut
+
+_MANY = 8  # outputs at the end of a run
 
 if TYPE_CHECKING:
     from orchestrator.domain.events.events import Note, RunFinished
@@ -57,6 +60,8 @@ def run_summary(
     told = {step.hint for step in event.steps} | {item.command for item in event.next}
     if event.hint and event.hint not in told:
         page.next(event.hint)
+    if event.exit_code == 0:
+        _outputs(page, event)
     next_commands(page, event.next)
     if event.directory and (event.exit_code not in (0, 2) or page.paper.verbose):
         page.gap()
@@ -79,6 +84,30 @@ def _ending(event: RunFinished) -> str:
             return "engine failed"  # in init or plan: nothing is recorded
         case code:
             return re.split(r": |; ", exit_meaning(code))[0]
+
+
+def _outputs(page: Page, event: RunFinished) -> None:
+    """
+    Add the outputs, a line each, the first of many.
+    """
+    rows = [
+        f"{item.step}.{name} = {json.dumps(value, ensure_ascii=False)}"
+        for item in event.outputs
+        for name, value in sorted(item.outputs.items())
+    ]
+    rows += [
+        f"{item.step}.{name} = (sensitive)" for item in event.outputs for name in item.sensitive
+    ]
+    if not rows:
+        return
+    page.gap()
+    page.line(("Outputs", "bold"))
+    shown = rows if page.paper.verbose or len(rows) <= _MANY else rows[: _MANY - 1]
+    for row in shown:
+        page.line(cut(row, page.paper.width - 2, page.glyph("...")), indent=2)
+    if len(shown) < len(rows):
+        said = f"and {len(rows) - len(shown)} more: orchestrator outputs"
+        page.line((said, "dim"), indent=2)
 
 
 def _others(event: RunFinished) -> str:

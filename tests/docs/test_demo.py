@@ -80,11 +80,13 @@ def test_the_demo_goes_as_told(engine: str, stand: Stand) -> None:
     code, said = stand.run("--engine", require_engine(engine))
     assert code == 0, said
     taken = "tofu" if engine == "tofu" else "terraform"
-    assert re.search(rf"^\$ orchestrator engine info .*\n+{taken} \d", said, re.MULTILINE), said
+    assert re.search(rf"^apply web-service/default  run \S+  {taken} \d", said, re.MULTILINE), said
+    assert len(said.splitlines()) <= 80, said
     facts = re.findall(r"^\[checked\] (.*)$", said, re.MULTILINE)
     alive = next(i for i, fact in enumerate(facts) if "is the server, and it lives" in fact)
     gone = next(i for i, fact in enumerate(facts) if fact.endswith("nobody answers"))
-    assert facts.index("exit code 10") < alive < gone, said
+    assert said.index("exit 10, engine failed") < said.index(facts[alive]), said
+    assert alive < gone, said
     assert (stand.servers(), stand.leavings()) == ([], [])
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     lines = _plain(said)

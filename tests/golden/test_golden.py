@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.views.human import HumanView
 from orchestrator.views.jsonl import JsonLinesView
 from orchestrator.views.page import Paper
@@ -140,3 +141,14 @@ def test_the_last_json_line_is_run_finished(stream: str) -> None:
     A program that reads JSON lines finds the whole story in the last one.
     """
     assert json.loads(json_lines(stream).splitlines()[-1])["type"] == "run_finished"
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_every_line_is_one_of_the_documented_events(stream: str) -> None:
+    """
+    `schema events` describes what a running command prints with `--json`, line by line.
+    """
+    for line in json_lines(stream).splitlines():
+        assert DOCUMENTS["events"].model_validate_json(line).model_dump(mode="json") == json.loads(
+            line
+        )

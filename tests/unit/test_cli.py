@@ -343,6 +343,21 @@ def test_init_does_not_overwrite_and_says_what_is_in_its_way(
     assert (project.root / "modules").read_text() == "a file"
 
 
+def test_init_of_a_project_that_is_there_asks_for_no_apply(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Nothing was made: what is there is looked at.
+    """
+    main(["init"])
+    first = capsys.readouterr().out
+    main(["init"])
+    again = capsys.readouterr().out
+
+    assert "next: orchestrator apply hello" in first
+    assert "next: orchestrator status --all" in again and "apply" not in again
+
+
 # Approval and options from the environment
 
 

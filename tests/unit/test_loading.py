@@ -570,3 +570,33 @@ def test_checking_alone_asks_for_no_values(project: ProjectOnDisk) -> None:
     )
     assert project.load(need=InputPolicy.CHECK_ONLY).inputs == {}
     assert project.commands == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["git::https://example.com/m.git//web?ref=v1", "https://example.com/m.zip", "git@a.example:m"],
+)
+def test_a_module_from_elsewhere_is_one_error_as_it_is_written(
+    project: ProjectOnDisk, source: str
+) -> None:
+    """
+    Modules are local directories: said once, with the way out.
+    """
+    project.blueprint(f'steps: {{a: {{module: "{source}"}}}}')
+
+    told = project.problems()
+
+    assert len(told) == 1 and f"the module '{source}' is not a local directory" in told[0]
+
+
+def test_a_reference_that_needs_quotes_is_told_so(project: ProjectOnDisk) -> None:
+    """
+    Braces begin a mapping in YAML; a mistake elsewhere brings no such hint.
+    """
+    project.blueprint("steps: {a: {module: m, inputs: {x: ${inputs.x}}}}")
+    unquoted = project.problems()
+    project.blueprint('steps: {a: {module: m, inputs: {x: "${inputs.x}"}')
+    unclosed = project.problems()
+
+    assert any('quote references: "${...}"' in item for item in unquoted), unquoted
+    assert not any("quote" in item for item in unclosed), unclosed

@@ -74,7 +74,7 @@ def test_a_sensitive_output_is_named_and_not_shown() -> None:
     """
     The reader learns that there is one.
     """
-    assert "vpn_key (not shown)" in status_text(OK, Paper(now=NOW))
+    assert "vpn_key (not shown)" in status_text(OK, Paper(now=NOW, verbose=True))
 
 
 @pytest.mark.parametrize("word", ("LIVE", "INTERRUPTED", "SILENT", "waits on disk"))

@@ -15,10 +15,10 @@ from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
 from orchestrator.domain.blueprint.summary import summary_of
-from orchestrator.domain.events.events import LiveObjects, RunFinished
+from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Doubt, Fault, Json, OperationRecord, Phase
-from orchestrator.domain.record.run_record import NextCommand, StepRun
+from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise
@@ -28,6 +28,7 @@ from orchestrator.domain.recovery.next_commands import (
     after_run,
     look_closer,
 )
+from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -129,6 +130,7 @@ def finish_run(
             steps=session.run.steps,
             recorded=_statuses(found.records) if found else {},
             alive=alive,
+            outputs=_outputs(session.run, found.records) if found else (),
             next=_next(session, request, error, found),
             error=services.masker.mask(error.message) if error else None,
             hint=error.hint if error else "",
@@ -179,6 +181,22 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
         records=[records[root] for root in deployment.steps_and_hooks() if root in records],
         verdict=Verdict.ERROR if failed and not under_way else recorded,
         orphaned=orphaned,
+    )
+
+
+def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownOutputs, ...]:
+    """
+    What an apply leaves for others to use.
+    """
+    well = {row.step for row in run.steps if row.status is StepStatus.OK}
+    if run.command not in APPLYING:
+        return ()
+    return tuple(
+        KnownOutputs(
+            step=record.target.step, outputs=record.outputs, sensitive=record.sensitive_outputs
+        )
+        for record in records
+        if record.target.step in well and (record.outputs or record.sensitive_outputs)
     )
 
 

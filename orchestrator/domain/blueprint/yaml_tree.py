@@ -27,6 +27,8 @@ except ImportError:  # PyYAML built without libyaml
 #: Nesting and number of nodes (aliases counted as often as they are used) that a document may have.
 MAX_DEPTH, MAX_NODES = 60, 200_000
 
+#: A reference that begins a value: braces mean a mapping there.
+_UNQUOTED = re.compile(r"(?:[:,\[{]|- )\s*\$\{")
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9]\d{0,199})(\.\d{1,200})?([eE][-+]?\d{1,3})?")
 _WORDS: Mapping[str, Json] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -177,7 +179,9 @@ def parse_document(text: str, *, file: str) -> Node:
         mark = exc.problem_mark or exc.context_mark
         at = Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
         what = exc.problem or exc.context or "cannot be parsed"
-        raise Invalid([Problem(f"not valid YAML: {what}", at)]) from exc
+        line = text.splitlines()[mark.line : mark.line + 1] if mark else []
+        hint = 'quote references: "${...}"' if _UNQUOTED.search("".join(line)) else ""
+        raise Invalid([Problem(f"not valid YAML: {what}", at, hint)]) from exc
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         what = str(exc).partition("\n")[0]
         raise Invalid([Problem(f"not valid YAML: {what}", Location(file))]) from exc

@@ -28,6 +28,7 @@ from orchestrator.domain.documents.store import (
     StoreCopyDocument,
     StorePruneDocument,
 )
+from orchestrator.domain.events.events import EventLine
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
 
@@ -43,6 +44,7 @@ DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "plan": PlanDocument,
     "validation": ValidationDocument,
     "graph": GraphDocument,
+    "events": EventLine,
     "outputs": OutputsDocument,
     "engine": EngineDocument,
     "error": ErrorDocument,

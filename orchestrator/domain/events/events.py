@@ -7,9 +7,9 @@ Every text but a `Word` is masked before it is shown. Field names are part of th
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.record import (
@@ -22,7 +22,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
-from orchestrator.domain.text import Word
+from orchestrator.domain.text import Json, Word
 
 
 class Event(BaseModel):
@@ -161,6 +161,18 @@ class SignalSeen(Event):
     message: str
 
 
+class KnownOutputs(BaseModel):
+    """
+    The outputs that the record of a step knows; of ``sensitive`` ones only the names.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    step: Word
+    outputs: dict[Word, Json] = {}
+    sensitive: tuple[Word, ...] = ()
+
+
 class LiveObjects(BaseModel):
     """
     Objects of a step that exist according to its record; ``missing`` are those that the newest
@@ -179,7 +191,8 @@ class LiveObjects(BaseModel):
 class RunFinished(Event):
     """
     The last event of a run: the whole story in one place. ``verdict`` counts what failed in the run
-    although the records are as before; ``recorded`` is the status of each step by its record.
+    although the records are as before; ``recorded`` is the status of each step by its record,
+    ``outputs`` what those of the run that are ok know after an apply.
     """
 
     type: Literal["run_finished"] = "run_finished"
@@ -190,8 +203,34 @@ class RunFinished(Event):
     steps: tuple[StepRun, ...]
     recorded: dict[Word, StepStatus] = {}
     alive: tuple[LiveObjects, ...] = ()
+    outputs: tuple[KnownOutputs, ...] = ()
     next: tuple[NextCommand, ...] = ()
     error: str | None = None
     hint: str = ""
     seconds: float = 0.0
     directory: Word = ""
+
+
+class EventLine(
+    RootModel[
+        Annotated[
+            RunStarted
+            | Note
+            | PhaseStarted
+            | PlanReady
+            | StepDeferred
+            | ObjectEvent
+            | EngineLine
+            | EngineDiagnostic
+            | CheckEvent
+            | StepRetried
+            | StepFinished
+            | SignalSeen
+            | RunFinished,
+            Field(discriminator="type"),
+        ]
+    ]
+):
+    """
+    A line that a running command prints with ``--json``: one event. The last is ``run_finished``.
+    """
