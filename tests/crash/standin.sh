@@ -101,9 +101,9 @@ case $1 in
 version) echo 'Terraform v1.11.4' ;;
 init)
     mkdir -p .terraform
-    settings=$(tr -d '\n' <zzzz_orchestrator_override.tf.json)
-    kind=$(printf '%s' "$settings" | sed 's/.*"backend": *{ *"\([a-z0-9]*\)".*/\1/')
-    config=$(printf '%s' "$settings" | sed 's/.*"backend": *{ *"[a-z0-9]*": *\({[^}]*}\).*/\1/')
+    settings=$(tr -d '\n' <zzzz_orchestrator_override.tf)
+    kind=$(printf '%s' "$settings" | sed 's/.*backend "\([a-z0-9]*\)".*/\1/')
+    config=$(printf '%s' "$settings" | sed 's/.*path = \("[^"]*"\).*/{"path": \1}/')
     echo "{\"backend\": {\"type\": \"$kind\", \"config\": $config}}" >.terraform/terraform.tfstate
     ;;
 plan) plan "$@" ;;

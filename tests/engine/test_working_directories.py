@@ -282,3 +282,36 @@ def test_an_error_names_the_file_in_the_project(project: Project) -> None:
     found = ended.events[-1]["steps"][0]["error"]["diagnostics"]
     assert [item["at"] for item in found] == ["modules/far/main.tf:2"]
     assert "modules/far/main.tf:2" in shown
+
+
+def test_no_pattern_of_a_module_meets_what_is_generated(project: Project) -> None:
+    """
+    A module that reads its own files by patterns finds them and no JSON of ours, and nothing that
+    changes from run to run: the repeated apply has nothing to do.
+    """
+    project.write(
+        "modules/patterns/main.tf",
+        """
+        locals {
+          ours = [for f in fileset(path.module, "**") : f if !startswith(f, ".terraform")]
+        }
+        resource "terraform_data" "files" {
+          input = { for f in local.ours : f => filesha256("${path.module}/${f}") }
+        }
+        output "json" { value = fileset(path.module, "**/*.json") }
+        output "all" { value = local.ours }
+        """,
+    )
+    project.write("modules/patterns/own.json", "{}")
+    project.write(
+        "blueprints/patterns.yaml",
+        "version: 1\nname: patterns\nsteps: {it: {module: ../modules/patterns}}\n",
+    )
+
+    project.ok("apply", "patterns", "--yes")
+    again = project.ok("apply", "patterns", "--yes", "--json")
+
+    outputs = project.record("it")["outputs"]
+    assert [f for f in outputs["json"] if not f.startswith(".terraform")] == ["own.json"]
+    assert set(outputs["all"]) == {"main.tf", "own.json", "zzzz_orchestrator_override.tf"}
+    assert again.row["updated"] == []

@@ -17,6 +17,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, assert_never
 
+import pygohcl
+
 from orchestrator.domain.events.engine_messages import (
     ApplyComplete,
     ApplyErrored,
@@ -400,7 +402,7 @@ class _Call:
         """
         generated = self._spec.directory / BACKEND_FILE
         if generated.is_file():
-            settings = json.loads(generated.read_text())["terraform"]["backend"]
+            settings = pygohcl.loads(generated.read_text())["terraform"]["backend"]
             ((kind, config),) = settings.items()
             note = self._spec.directory / ".terraform" / "terraform.tfstate"
             note.parent.mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pygohcl
 import pytest
 
 from orchestrator.domain.blueprint.blueprint import (
@@ -70,7 +71,7 @@ class Project:
         """
         Do what a successful init does.
         """
-        settings = json.loads((root.directory / BACKEND_FILE).read_text())["terraform"]
+        settings = pygohcl.loads((root.directory / BACKEND_FILE).read_text())["terraform"]
         ((kind, config),) = settings["backend"].items()
         text = json.dumps({"version": 3, "backend": {"type": kind, "config": config}})
         write(root.directory / ".terraform/terraform.tfstate", text)
@@ -367,16 +368,18 @@ def test_bomb_is_not_unpacked() -> None:
 # Generated configuration
 
 
-def generated(
-    setup: WorkDirConfig, *, engine: str = "terraform 1.11.4", **facts: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def generated(setup: WorkDirConfig, **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     The parsed files and the variables generated for a module with these facts.
     """
     sources = facts.pop("provider_sources", {})
     snapshot = Snapshot("sha256:x", ".", b"", {}, sources, **facts)
-    made = generate(snapshot, setup, backend=setup.backend_config, engine=engine, shown="a/b/c")
-    return {name: json.loads(text) for name, text in made.files.items()}, dict(made.variables)
+    made = generate(snapshot, setup, backend=setup.backend_config, shown="a/b/c")
+    files = {
+        name: pygohcl.loads(text) if name == BACKEND_FILE else json.loads(text)
+        for name, text in made.files.items()
+    }
+    return files, dict(made.variables)
 
 
 def test_provider_configuration() -> None:
@@ -498,13 +501,27 @@ def test_refused_setup(setup: WorkDirConfig, message: str) -> None:
 
 def test_backend_settings_are_literal() -> None:
     """
-    Terraform does not interpret backend settings in JSON, OpenTofu does: both mean what was given.
+    Nothing of a backend setting is interpreted; maps are values but where the backend has blocks.
     """
-    setup = WorkDirConfig("s3", {"key": "a${b}"})
-    terraform, _ = generated(setup)
-    tofu, _ = generated(setup, engine="tofu 1.9")
-    assert terraform[BACKEND_FILE]["terraform"]["backend"] == {"s3": {"key": "a${b}"}}
-    assert tofu[BACKEND_FILE]["terraform"]["backend"] == {"s3": {"key": "a$${b}"}}
+    config = {"key": 'a${b}"%{c}\n\b', "endpoints": {"s3": "http://x"}, "n": 1, "on": True}
+    files, _ = generated(WorkDirConfig("s3", config))
+    remote, _ = generated(WorkDirConfig("remote", {"workspaces": {"name": "web"}}))
+    assert files[BACKEND_FILE]["terraform"]["backend"] == {"s3": config}
+    assert remote[BACKEND_FILE]["terraform"]["backend"] == {
+        "remote": {"workspaces": {"name": "web"}}
+    }
+
+
+def test_no_pattern_of_a_module_meets_notes_or_json_of_ours(project: Project) -> None:
+    """
+    A module may read its own files by a pattern: but for native configuration there are only its
+    own and those of the engine. What earlier versions left among them is moved away.
+    """
+    root = project.prepare()
+    write(root.directory / ".orchestrator/layout.json", "{}")
+    root = project.prepare()
+    names = {path.relative_to(root.directory).as_posix() for path in root.directory.rglob("*")}
+    assert names == {"main.tf", BACKEND_FILE}
 
 
 # Working directories
@@ -519,7 +536,7 @@ def test_layout(project: Project) -> None:
     assert root.directory == project.work / "web/prod/network"
     assert (root.location, root.backend_type) == (".orchestrator/state/network.tfstate", "local")
     state = project.root / ".orchestrator/state"
-    assert json.loads((root.directory / BACKEND_FILE).read_text()) == {
+    assert pygohcl.loads((root.directory / BACKEND_FILE).read_text()) == {
         "terraform": {"backend": {"local": {"path": f"{state}/network.tfstate"}}}
     }
     modes = {

@@ -15,22 +15,30 @@ from orchestrator.ports.workdir import Secret, Snapshot, WorkDirConfig
 
 #: An override file, so that it takes the place of a backend block of the module's own; of several
 #: override files the engine heeds the last by name, so this one sorts behind what people write.
-BACKEND_FILE = "zzzz_orchestrator_override.tf.json"
+#: Native syntax: a module that reads its own files by a pattern such as "*.json" must not see it.
+BACKEND_FILE = "zzzz_orchestrator_override.tf"
 #: What earlier versions of this tool called it: it goes from their working directories.
-FORMER_BACKEND_FILES = ("orchestrator_override.tf.json",)
-#: No override file: provider aliases and variables can only be declared outside of one.
+FORMER_BACKEND_FILES = ("orchestrator_override.tf.json", "zzzz_orchestrator_override.tf.json")
+#: No override file: provider aliases and variables can only be declared outside of one. Only JSON
+#: leaves it to the provider's schema whether a map is a block or a value.
 PROVIDER_FILE = "orchestrator_providers.tf.json"
 SECRET_VARIABLE = "orchestrator_secret_{}"
+#: The settings of backends that are blocks; all others are values.
+_BLOCKS = {"remote": ("workspaces",), "kubernetes": ("exec",), "cos": ("assume_role",)}
+#: Escapes of JSON that the native syntax does not have.
+_ESCAPES = {r"\b": r"\u0008", r"\f": r"\u000c"}
 _NAME = re.compile(r"[^\W\d][\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
     """
-    Files by name, with their text; ``variables`` are the secrets that the text refers to.
+    Files by name, with their text; ``variables`` are the secrets that the text refers to;
+    ``terraform`` is what the backend file says.
     """
 
     files: Mapping[str, str]
+    terraform: Mapping[str, Json]
     variables: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -39,12 +47,10 @@ def generate(
     setup: WorkDirConfig,
     *,
     backend: Mapping[str, Json],
-    engine: str,
     shown: str,
 ) -> Generated:
     """
-    The files for a snapshot, with ``backend`` as the backend's configuration, for an engine whose
-    name begins with its kind.
+    The files for a snapshot, with ``backend`` as the backend's configuration.
 
     Providers that the module does not use are left out. Invalid where the module configures one
     of them itself, where a source contradicts its own, or a backend setting is secret. ``shown``
@@ -69,17 +75,53 @@ def generate(
         ]
         for name, value in providers.items()
     }
-    # Terraform takes backend settings in JSON as they are written; OpenTofu evaluates them.
-    written = _Secrets().render(backend) if engine.startswith("tofu") else dict(backend)
-    settings: dict[str, Json] = {"backend": {setup.backend_type: written}}
+    settings: dict[str, Json] = {"backend": {setup.backend_type: dict(backend)}}
     if required:
         settings["required_providers"] = required
-    files = {BACKEND_FILE: _text({"terraform": settings})}
+    files = {BACKEND_FILE: backend_text(settings)}
     if blocks:
         declared = {name: {"sensitive": True} for name in secrets.variables}
         content = {"provider": blocks, **({"variable": declared} if declared else {})}
         files[PROVIDER_FILE] = _text(content)
-    return Generated(files, secrets.variables)
+    return Generated(files, settings, secrets.variables)
+
+
+def backend_text(settings: Mapping[str, Json]) -> str:
+    """
+    A ``terraform`` block with a backend and required providers; nothing in a value is interpreted.
+
+    >>> print(backend_text({"backend": {"s3": {"key": "a${b}"}}}), end="")
+    terraform {
+      backend "s3" {
+        key = "a$${b}"
+      }
+    }
+    """
+    ((kind, config),) = settings["backend"].items()
+    lines = [f"  backend {json.dumps(kind)} {{", *_settings(kind, config), "  }"]
+    required = settings.get("required_providers")
+    if required:
+        entries = [f"    {name} = {_expression(entry)}" for name, entry in required.items()]
+        lines += ["  required_providers {", *entries, "  }"]
+    return "\n".join(["terraform {", *lines, "}"]) + "\n"
+
+
+def _settings(kind: str, config: Mapping[str, Json]) -> Iterator[str]:
+    for name, value in config.items():
+        if name not in _BLOCKS.get(kind, ()):
+            yield f"    {name} = {_expression(value)}"
+            continue
+        for block in _blocks(value):
+            inner = (f"      {key} = {_expression(item)}" for key, item in block.items())
+            yield "\n".join([f"    {name} {{", *inner, "    }"])
+
+
+def _expression(value: Json) -> str:
+    """
+    A value in the native syntax, which takes objects and lists as JSON has them.
+    """
+    text = json.dumps(_Secrets().render(value), ensure_ascii=False)
+    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[0], found[0]), text)
 
 
 def _text(content: Json) -> str:

@@ -33,6 +33,7 @@ from orchestrator.engine.workdir.generated import (
     FORMER_BACKEND_FILES,
     PROVIDER_FILE,
     Generated,
+    backend_text,
     generate,
 )
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
@@ -41,7 +42,7 @@ from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
 from orchestrator.regular_files import read_regular
 
-_NOTES = ".orchestrator"  # never in a snapshot, so it cannot meet a file of the module
+_NOTES = ".orchestrator"  # no name of a step, so it cannot meet a target's directory
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)
 #: What a killed process may have left of files that were there for one call (`with_files`).
 _PASSING = (QUERY_FILE,)
@@ -115,12 +116,13 @@ class DirectoryWorkDirs:
     ) -> WorkDir:
         backend = render(setup.backend_type, setup.backend_config, self._project)
         where = location(setup.backend_type, setup.backend_config, self._project)
-        generated = generate(snapshot, setup, backend=backend, engine=engine, shown=str(target))
+        generated = generate(snapshot, setup, backend=backend, shown=str(target))
         try:
             layout = _Layout(self._work, self._work / work_path(target), snapshot.module_path)
             layout.lay_out(snapshot, generated, setup.lock_file)
             if setup.backend_type == "local":
                 _make_private(Path(backend["path"]).parent)
+            layout.write_note("terraform", dict(generated.terraform))
             layout.write_note("wanted", _wish(snapshot, generated, engine, setup.early_digest))
         except OSError as exc:
             place = exc.filename or self._work
@@ -213,9 +215,9 @@ class DirectoryWorkDirs:
         try:
             directory = self._layout(root).copy_to(place)
             state_file = place / "private.tfstate"
-            settings = json.loads((directory / BACKEND_FILE).read_bytes())
-            settings["terraform"]["backend"] = {"local": {"path": str(state_file)}}
-            files = {BACKEND_FILE: json.dumps(settings), **extra}
+            settings = self._layout(root).read_note("terraform")
+            settings["backend"] = {"local": {"path": str(state_file)}}
+            files = {BACKEND_FILE: backend_text(settings), **extra}
             for name, text in files.items():
                 _write_private(directory / name, text.encode(), 0o600)
         except OSError as exc:
@@ -233,7 +235,7 @@ class DirectoryWorkDirs:
         """
         Invalid where ``init`` has set up another backend than the blueprint's, or another place.
         """
-        wanted = json.loads((root.directory / BACKEND_FILE).read_bytes())["terraform"]["backend"]
+        wanted = self._layout(root).read_note("terraform")["backend"]
         kind, config = _backend_in_force(root.directory, wanted.get(root.backend_type, {}))
         place = location(kind, config, self._project)
         if (kind, place) != (root.backend_type, root.location):
@@ -272,15 +274,18 @@ class _Layout:
     def __init__(self, work: Path, top: Path, module_path: str) -> None:
         self._work = work
         self._top = top
+        # Beside the module's files: a pattern of the module that matches everything meets no notes.
+        self._notes = top.parent / _NOTES / top.name
         self.directory = top / module_path
 
     def lay_out(self, snapshot: Snapshot, generated: Generated, lock_file: bytes | None) -> None:
         """
         Make the tree that of the snapshot; a file that is as we left it is not touched.
         """
-        _make_private(self._top / _NOTES)
+        _make_private(self._notes)
         _make_private(self.directory)
-        notes = self._read_note("layout") or {}
+        self._take_over_notes()
+        notes = self.read_note("layout") or {}
         known: dict[str, Json] = notes.get("files", {})
         own_lock: str | None = notes.get("lock")
         fresh = (
@@ -308,6 +313,17 @@ class _Layout:
             self._write_if_other(LOCK_FILE, lock_file)
         self._place_generated(generated.files)
         self._refuse_strangers(known)
+
+    def _take_over_notes(self) -> None:
+        """
+        Move the notes of an earlier version of this tool, which lay among the module's files.
+        """
+        former = self._top / _NOTES
+        if not former.is_dir():
+            return
+        for path in former.iterdir():
+            path.replace(self._notes / path.name)
+        former.rmdir()
 
     def _replace(self, known: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
         for path in known:
@@ -373,7 +389,7 @@ class _Layout:
         """
         Whether the last successful init was for what is wanted now, and is still there.
         """
-        done = self._read_note("initialised")
+        done = self.read_note("initialised")
         return done is not None and done == self._init_digest() and self._has_plugins()
 
     def remember_init(self) -> None:
@@ -387,7 +403,7 @@ class _Layout:
             lock = read_regular(self.directory / LOCK_FILE)
         except FileNotFoundError:
             lock = b""
-        wanted = json.dumps(self._read_note("wanted"), sort_keys=True).encode()
+        wanted = json.dumps(self.read_note("wanted"), sort_keys=True).encode()
         return hashlib.sha256(hashlib.sha256(lock).digest() + wanted).hexdigest()
 
     def _has_plugins(self) -> bool:
@@ -404,7 +420,7 @@ class _Layout:
         """
         inside = self.directory.relative_to(self._top)
         target = place / "root"
-        notes = self._read_note("layout") or {}
+        notes = self.read_note("layout") or {}
         generated = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
         _make_private(target / inside / ".terraform")
         for path in (*notes.get("files", {}), *generated):
@@ -422,14 +438,17 @@ class _Layout:
         """
         Keep a note, whole or not at all.
         """
-        path = self._top / _NOTES / f"{name}.json"
+        path = self._notes / f"{name}.json"
         temporary = path.with_suffix(".tmp")
         _write_private(temporary, json.dumps(content, sort_keys=True).encode(), 0o600)
         temporary.replace(path)
 
-    def _read_note(self, name: str) -> Json:
+    def read_note(self, name: str) -> Json:
+        """
+        A note as it was written; None where there is none that can be read.
+        """
         try:
-            return json.loads(read_regular(self._top / _NOTES / f"{name}.json"))
+            return json.loads(read_regular(self._notes / f"{name}.json"))
         except (FileNotFoundError, ValueError):
             return None  # never written, or damaged: lay out and init again
 
