@@ -375,12 +375,14 @@ class ObjectsStore:
 
         try:
             yield
-        except (PermissionDeniedError, UnauthenticatedError) as exc:
-            raise StoreUnavailable(
-                f"{self._url}: {name}: not allowed",
-                hint="look at the credentials; docs/stores.md lists the permissions needed",
-            ) from exc
         except (BaseError, OSError) as exc:
+            # A listing that is forbidden is no error of its own to the client library.
+            refused = isinstance(exc, PermissionDeniedError | UnauthenticatedError)
+            if refused or "403 Forbidden" in str(exc):
+                raise StoreUnavailable(
+                    f"{self._url}: {name}: not allowed",
+                    hint="look at the credentials; docs/stores.md lists the permissions needed",
+                ) from exc
             raise StoreUnavailable(
                 f"{self._url}: {name}: {_reason(exc)}",
                 hint="look whether the bucket exists and can be reached from here",

@@ -241,8 +241,8 @@ class PostgresStore:
         except psycopg.errors.InsufficientPrivilege as exc:
             raise StoreUnavailable(
                 f"{self.url}: {_first_line(exc)}",
-                hint=f"grant USAGE on schema {_SCHEMA} and SELECT, INSERT, UPDATE, DELETE on its "
-                "tables; the first use creates the schema and needs CREATE on the database",
+                hint="docs/stores.md lists what to grant; who may create tables makes them by "
+                "`orchestrator store migrate`",
             ) from exc
         except psycopg.Error as exc:
             raise StoreUnavailable(
