@@ -118,7 +118,12 @@ import)
 state)
     case $2 in
     pull) echo "$state" ;;
-    rm) write '' ;;
+    rm)
+        case $* in
+        *-dry-run*) ;;
+        *) write '' ;;
+        esac
+        ;;
     push)
         for pushed; do :; done
         cat "$pushed" >"$file.tmp"

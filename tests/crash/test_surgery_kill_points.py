@@ -96,7 +96,7 @@ def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
         code = pair.call("reconcile", "pair", "--step", "one")
 
         entries = pair.history("one")[before["sequence"] :]
-        (state,) = pair.own.glob("work/pair/default/one/terraform.tfstate")
+        state = pair.own / "state/pair/default/one.tfstate"
         held = objects[0] in state.read_text()
         assert all(entry["status"] in ("running", "ok") for entry in entries[:-1]), point
         assert [e["active_command"] for e in entries if e["status"] == "running"] in ([], ["exec"])
@@ -116,12 +116,12 @@ def unsaved(root: Path, tool: Driver) -> tuple[Pair, Path, str]:
     """
     pair = Pair(root, str(STANDIN), tool)
     assert pair.call("apply", "pair", "--yes") == 0, pair.said
-    (state,) = pair.own.glob("work/pair/default/one/terraform.tfstate")
+    state = pair.own / "state/pair/default/one.tfstate"
     later = json.loads(state.read_text())
     later["serial"] = int(later["serial"]) + 1
     later["outputs"]["more"] = {"value": "unsaved"}
     text = json.dumps(later)
-    state.with_name("errored.tfstate").write_text(text)
+    (pair.own / "work/pair/default/one/errored.tfstate").write_text(text)
     return pair, state, text
 
 
