@@ -42,7 +42,8 @@ def _parse_import_specs(
     metavar="ADDRESS",
     multiple=True,
     allow_from_autoenv=False,
-    help="An object in doubt that is known not to exist, or not to matter; needs --reason.",
+    help="An object in doubt that is known not to exist, or not to matter; needs --reason, "
+    "and approval.",
 )
 @click.option(
     "--adopt",

@@ -170,7 +170,7 @@ def run_use_case(
     from orchestrator.views.jsonl import JsonLinesView
 
     options = request.options
-    asks = request.mutates and not options.plan.approved and not call.as_json
+    asks = request.needs_approval and not options.plan.approved and not call.as_json
     interactive = asks and is_interactive()
     confirm = options.confirm
     names = request.needs_confirmation and not (request.mutates or call.as_json)

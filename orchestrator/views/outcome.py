@@ -132,6 +132,7 @@ def counts_text(step: StepRun) -> str:
     uncertain = {item.address for item in step.in_doubt}
     numbers = (
         (step.imported, "imported"),
+        (step.moved, "moved"),
         (step.created, "created"),
         (step.updated, "updated"),
         (step.replaced, "replaced"),

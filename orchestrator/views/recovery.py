@@ -19,6 +19,7 @@ from orchestrator.views.formats import (
     DOING,
     STATUS_STYLE,
     SYMBOLS,
+    count,
     duration,
     moment,
     selection_text,
@@ -87,11 +88,15 @@ def _head(page: Page, document: RecoveryDocument) -> None:
     verdict = document.verdict
     text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
     doubts = sum(len(step.evidence.in_doubt) for step in document.steps)
+    # What is recorded may be well although the newest attempt was refused.
+    well = (Verdict.OK, Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
+    waiting = sum(bool(step.recommended) for step in document.steps) if verdict in well else 0
     place = f"{document.blueprint}/{document.environment}"
     page.line(
         (f"{selection_text(document.selected)}{place}: ", "bold"),
         (text, STATUS_STYLE[verdict]),
         f", {doubts} in doubt" if doubts else "",
+        f", {count(waiting, 'step')} to see to" if waiting else "",
         f"  project {document.project}",
     )
     if document.last_verified_run and any(_may_roll_back(step) for step in document.steps):

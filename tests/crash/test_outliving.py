@@ -135,7 +135,9 @@ def test_a_killed_engine_leaves_a_doubt(tmp_path: Path, an_engine: str) -> None:
     pair.release()
 
     again = pair.run("apply", "pair", "--yes")
-    forgotten = pair.run("reconcile", "pair", "--forget", ADDRESS, "--reason", "looked: no object")
+    forgotten = pair.run(
+        "reconcile", "pair", "--yes", "--forget", ADDRESS, "--reason", "looked: no object"
+    )
     goes_on = pair.run("apply", "pair", "--yes")
 
     assert (process.returncode, again.code) == (11, 11)

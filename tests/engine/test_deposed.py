@@ -153,7 +153,7 @@ def test_what_is_found_beside_another_object_cannot_be_adopted(
     assert any("--forget fakecloud_server.this" in command for command in offered)
 
     cloud.delete_out_of_band("three")
-    forget = ("--forget", "fakecloud_server.this", "--reason", "deleted by hand")
+    forget = ("--forget", "fakecloud_server.this", "--yes", "--reason", "deleted by hand")
     assert swapped.run("reconcile", "swap", *forget).code == 0
     assert apply(swapped, "three") == 0
     assert [server.name for server in cloud.servers()] == ["three"]

@@ -127,7 +127,8 @@ class Doubted:
         self.no_reason = place.call("reconcile", names, "--forget", address("lost"))
         self.unknown = place.call("reconcile", names, "--forget", "a.b", *FORGET)
         both = [word for name in ("lost", "silent") for word in ("--forget", address(name))]
-        self.forget = place.call("reconcile", names, *both, *FORGET)
+        self.unapproved = place.call("reconcile", names, *both, *FORGET)
+        self.forget = place.call("reconcile", names, *both, *FORGET, "--yes")
         self.history = place.project.ok("history", f"doubts/default/{STEP}").out
         self.forgotten = place.project.record(STEP)
         self.last_apply = place.call("apply", names)
@@ -199,6 +200,15 @@ def test_a_doubt_is_not_forgotten_without_a_reason(doubted: Doubted) -> None:
     """
     assert doubted.no_reason.code == 4
     assert "--reason" in doubted.no_reason.events[-1]["hint"]
+
+
+def test_a_doubt_is_not_forgotten_without_approval(doubted: Doubted) -> None:
+    """
+    A person's word is asked for like a change of the provider state: --yes says it where nobody can
+    be asked.
+    """
+    assert doubted.unapproved.code == 5
+    assert "forget" in doubted.unapproved.said
 
 
 def test_only_what_is_in_doubt_can_be_forgotten(doubted: Doubted) -> None:
@@ -296,7 +306,8 @@ def test_nothing_in_doubt_is_called_destroyed(place: Place) -> None:
     first = place.call("destroy", names)
     second = place.call("destroy", names)
     doubtful = place.project.record(STEP)
-    settled = place.call("reconcile", names, "--forget", "fakecloud_server.this", *FORGET)
+    word = ("--forget", "fakecloud_server.this", *FORGET, "--yes")
+    settled = place.call("reconcile", names, *word)
 
     assert (first.code, second.code) == (11, 11)
     assert first.row["deleted"] == [address("sound")]

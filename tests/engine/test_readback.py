@@ -186,7 +186,7 @@ def test_another_object_than_the_one_found_is_not_adopted(place: Place) -> None:
     assert refused.code == 4
     assert refused.events[-1]["steps"][0]["error"]["code"] == "not_the_one_found"
     assert place.project.entries("things") == before
-    assert place.reconcile("--forget", address, "--reason", "it is stranger").code == 0
+    assert place.reconcile("--forget", address, "--yes", "--reason", "it is stranger").code == 0
     target = "asked/default/things"
     assert place.project.run("import", target, address, "stranger", "--yes").code == 0
 
@@ -206,9 +206,9 @@ def test_a_doubt_can_be_forgotten_although_all_else_has_vanished(place: Place) -
     never, other = (f'fakecloud_bucket.many["{name}"]' for name in ("never", "other"))
 
     assert place.reconcile().code == 4
-    assert place.reconcile("--forget", never, "--reason", "I looked").code == 11
+    assert place.reconcile("--forget", never, "--yes", "--reason", "I looked").code == 11
     assert place.readbacks == {other: None}
-    assert place.reconcile("--forget", other, "--reason", "I looked").code == 0
+    assert place.reconcile("--forget", other, "--yes", "--reason", "I looked").code == 0
 
     gone = ("--accept-vanished", "I deleted it")
     assert place.project.run("apply", "asked", "--yes", *gone).code == 0

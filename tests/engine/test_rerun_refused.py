@@ -195,7 +195,7 @@ def test_a_run_whose_machine_was_lost_is_retried_from_another(
     doubtful = call(other, "retry", "chain")
     forget = ("--step", "first", "--forget", "terraform_data.thing", "--reason", "none is there")
     chain(other, tmp_path / "hindrance")
-    settled = other.run("reconcile", "chain", *forget)
+    settled = other.run("reconcile", "chain", "--yes", *forget)
     for name in ("blueprints", "modules"):
         shutil.rmtree(other.root / name)
     ended = call(other, "retry", "chain", "--from-run", lost)

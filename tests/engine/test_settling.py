@@ -349,7 +349,7 @@ def test_an_address_in_doubt_in_two_steps_is_forgotten_in_one(
     for name in ("one", "two"):
         cloud.arm("create", name, "lost_answer")
     project.run("apply", "twins", "--yes", "--on-failure", "continue")
-    forget = ("reconcile", "twins", "--forget", SERVER, "--reason", "looked: none")
+    forget = ("reconcile", "twins", "--yes", "--forget", SERVER, "--reason", "looked: none")
 
     vague = project.run(*forget)
     after_vague = [doubts(project.record(step)) for step in ("one", "two")]

@@ -17,7 +17,7 @@ from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
-REASON = ("--dismiss-errored-state", "nobody needs it")
+REASON = ("--dismiss-errored-state", "nobody needs it", "--yes")
 
 
 def ask(address: str) -> None:

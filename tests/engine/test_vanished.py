@@ -182,7 +182,9 @@ def test_reconcile_keeps_what_left_the_state_until_it_is_forgotten(project: Proj
 
     doubtful = project.run("reconcile", "pair")
     reconciled = project.record("objects")
-    forgotten = project.run("reconcile", "pair", "--forget", LOST, "--reason", "deleted by hand")
+    forgotten = project.run(
+        "reconcile", "pair", "--yes", "--forget", LOST, "--reason", "deleted by hand"
+    )
     destroyed = project.run("destroy", "pair", "--yes")
 
     record = project.record("objects")

@@ -11,10 +11,12 @@ from pydantic import ValidationError
 
 from orchestrator.domain.documents.documents import StatusDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
-from orchestrator.domain.record.states import Verdict
+from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES, Refused
 from orchestrator.views.errors import error_document, error_text
 from orchestrator.views.formats import STATUS_STYLE, exit_meaning
+from orchestrator.views.outcome import outcome_text
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
@@ -22,7 +24,7 @@ from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
 MAJOR = {"plan": 2}  # those that are no longer at their first
 
 
-@pytest.mark.parametrize("name", DOCUMENTS.keys() - {"events"})  # lines name their `type`
+@pytest.mark.parametrize("name", sorted(DOCUMENTS.keys() - {"events"}))  # lines name their `type`
 def test_a_document_is_named_in_its_schema(name: str) -> None:
     """
     The ``schema`` of a document holds its name and major version; its JSON Schema says so.
@@ -147,3 +149,11 @@ def test_no_document_holds_what_acts_on_a_terminal() -> None:
 
     assert "\x9b" not in document.to_json() and "\u202e" not in document.to_json()
     assert json.loads(document.to_json())["message"] == said
+
+
+def test_a_move_is_no_absence_of_changes() -> None:
+    """
+    What only got another address is counted.
+    """
+    row = StepRun(step="a", target="b/default/a", status=StepStatus.OK, moved=("x.new",))
+    assert outcome_text(row) == "1 moved"

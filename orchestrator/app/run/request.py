@@ -103,6 +103,14 @@ class RunRequest:
         return True
 
     @property
+    def needs_approval(self) -> bool:
+        """
+        Whether a person is asked before it: for what `mutates`, and for a word that a record rests
+        on.
+        """
+        return self.mutates
+
+    @property
     def needs_confirmation(self) -> bool:
         """
         Whether the name of a protected environment has to be given.
@@ -245,6 +253,10 @@ class ReconcileRequest(RunRequest):
         whole = self.adopt_proven or self.rebuild_state or self.push_errored_state
         return bool(asked) or whole
 
+    @property
+    def needs_approval(self) -> bool:
+        return self.mutates or bool(self.forget or self.dismiss_errored_state)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptRequest(RunRequest):
@@ -296,6 +308,14 @@ class RetainRequest(RunRequest):
         return False
 
     @property
+    def needs_approval(self) -> bool:
+        """
+        Whether a person is asked before it: for what `mutates`, and for a word that a record rests
+        on.
+        """
+        return self.mutates
+
+    @property
     def needs_confirmation(self) -> bool:
         return True
 
@@ -311,6 +331,14 @@ class ReleaseRequest(RunRequest):
     @property
     def mutates(self) -> bool:
         return False
+
+    @property
+    def needs_approval(self) -> bool:
+        """
+        Whether a person is asked before it: for what `mutates`, and for a word that a record rests
+        on.
+        """
+        return self.mutates
 
     @property
     def needs_confirmation(self) -> bool:

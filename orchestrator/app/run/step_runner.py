@@ -431,4 +431,5 @@ def _fates(found: Resources, verb: str) -> dict[str, tuple[str, ...]]:
     names = ["deleted", "not_attempted"]
     if verb != "destroy":
         names += ["imported", "created", "updated", "replaced"]
-    return {name: getattr(found, name) for name in names}
+    moved = tuple(item.address for item in found.planned if item.previous_address)
+    return {name: getattr(found, name) for name in names} | {"moved": moved}

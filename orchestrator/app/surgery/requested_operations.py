@@ -28,7 +28,7 @@ from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.record import OperationRecord, PlannedAction
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.surgery import same_content
-from orchestrator.errors import Invalid, Problem, Refused
+from orchestrator.errors import ApprovalMissing, Invalid, Problem, Refused
 from orchestrator.ports.engine import Push, Unlock, Untaint
 
 
@@ -139,12 +139,17 @@ def _requested_operations(
     doubted = _addresses_in_doubt(record) if record else ()
     if not request.unlock and any(address in doubted for address in _said_missing(request)):
         found.append(partial(_check_unlocked, runner, name))
+    forgotten = [address for address in request.forget if address in doubted]
+    if forgotten and not request.adopt:  # else what is adopted with it is asked for
+        found.append(partial(_approve_word, runner, name, f"forget {', '.join(forgotten)}"))
     if request.unlock:
         found.append(partial(_unlock, runner, name, request.unlock))
     if _errored_state_file(runner, name) is not None:
         if request.push_errored_state:
             found.append(partial(_push, runner, name))
         elif request.dismiss_errored_state:
+            said = "put errored.tfstate aside, unsaved"
+            found.append(partial(_approve_word, runner, name, said))
             found.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
     known = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
     objects: list[Callable[[], StateOperationResult | None]] = [
@@ -160,6 +165,17 @@ def _requested_operations(
     if objects:  # on a state that lacks what is unsaved they would leave that behind
         found.append(partial(runner.check_saved, name))
     return (*found, *objects)
+
+
+def _approve_word(runner: StepRunner, name: str, said: str) -> None:
+    """
+    ApprovalMissing where nobody approved what changes records by a person's word, and nobody can be
+    asked or says yes.
+    """
+    options = runner.options
+    if not options.plan.approved and not options.interactive:
+        raise ApprovalMissing(f"{name}: not approved: {said}", hint="add --yes")
+    approve(runner, name, said)
 
 
 def _check_unlocked(runner: StepRunner, name: str) -> None:

@@ -35,8 +35,8 @@ class StepRun(RecordModel):
     ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
     from; a step that was skipped as ok has them only if it was done from this very deployment.
     ``remaining`` are, after a destroy, the objects of a target that is not gone; ``released`` those
-    that this run let go. ``hint`` says what
-    to do about ``error``, where the error brought a hint of its own.
+    that this run let go; ``moved`` are those that got another address. ``hint`` says what to do
+    about ``error``, where the error brought a hint of its own.
     """
 
     step: Word
@@ -52,6 +52,7 @@ class StepRun(RecordModel):
     absence: Absence | None = None
     verification: Verification | None = None
     imported: tuple[Word, ...] = ()
+    moved: tuple[Word, ...] = ()
     created: tuple[Word, ...] = ()
     updated: tuple[Word, ...] = ()
     replaced: tuple[Word, ...] = ()
