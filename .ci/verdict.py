@@ -55,8 +55,14 @@ def root_writes_anywhere() -> bool:
     return not kept
 
 
+def no_root() -> bool:
+    """Whether this user cannot give files away."""
+    return os.geteuid() != 0
+
+
 #: What a skip may say, and what must be so.
 ALLOWED: tuple[tuple[str, Callable[[], bool]], ...] = (
+    (r"only root gives files away", no_root),
     (r"(engine missing: )?tofu( is not (installed|on PATH))?", absent("tofu")),
     (r"(engine missing: )?terraform( is not (installed|on PATH))?", absent("terraform")),
     (r"ORCHESTRATOR_TEST_PROVIDERS names no provider mirror", no_mirror_is_named),

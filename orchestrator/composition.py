@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import Refused
+from orchestrator.private_place import close_files
 from orchestrator.project import ProjectContext
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ def _open_store(
             trust.forbidden(f"the operation store {location.url}", "stores"),
             hint="name one of its stores by `operations.url`",
         )
+    file = store_urls.sqlite_file(location.url, project.project_dir)
+    if file is not None:
+        close_files((file,), _say)
     store = store_urls.open_store(
         location.url,
         project_dir=project.project_dir,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -32,9 +33,12 @@ class Invocation:
         """
         The project that the tool was called in.
         """
+        from orchestrator.private_place import keep_private
         from orchestrator.project import project_context
 
-        return project_context(self.absolute())
+        project = project_context(self.absolute())
+        keep_private(project.own_dir, warn)
+        return project
 
     def absolute(self) -> Path:
         """
@@ -76,6 +80,14 @@ class Invocation:
         from orchestrator.views.log import LoggedSink
 
         return LoggedSink(shown, sys.stderr, level=self.log_level)
+
+
+def warn(message: str) -> None:
+    """
+    Say on stderr what the person should know whatever the command shows.
+    """
+    with suppress(OSError):
+        sys.stderr.write(f"warning: {message}\n")
 
 
 def paper(stream: TextIO, *, verbose: bool = False) -> Paper:

@@ -51,10 +51,11 @@ def open_store(
         from orchestrator.stores.memory import MemoryStore
 
         return MemoryStore()
-    if scheme in ("sqlite", "path"):
+    file = sqlite_file(url, project_dir)
+    if file is not None:
         from orchestrator.stores.sqlite import SqliteStore
 
-        return SqliteStore(project_dir / (_sqlite_path(url) if match else url))
+        return SqliteStore(file)
     if scheme in _POSTGRES:
         from orchestrator.stores.postgres import PostgresStore
 
@@ -70,6 +71,17 @@ def open_store(
     raise Invalid(
         [Problem(f"operations.url {_shown(url)}: unknown kind {scheme!r}", hint=f"use {_FORMS}")]
     )
+
+
+def sqlite_file(url: str | None, project_dir: Path) -> Path | None:
+    """
+    The file of the store that ``url`` names, None where it is kept in no file.
+    """
+    url = url or DEFAULT_PATH
+    match = _SCHEME.match(url)
+    if match is None:
+        return project_dir / url
+    return project_dir / _sqlite_path(url) if match["scheme"].lower() == "sqlite" else None
 
 
 def is_shared(url: str | None) -> bool:

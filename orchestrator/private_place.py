@@ -1,0 +1,80 @@
+"""
+The tool's own directory is private: nobody else reads or changes what it relies on.
+
+A restored cache, an unpacked archive or a careless ``chmod`` leave it open. What is open is closed,
+and said; what may lead elsewhere or belongs to somebody else is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from orchestrator.errors import Invalid, Location, Problem
+
+_OTHERS_READ, _OTHERS_WRITE = 0o077, 0o022
+
+
+def keep_private(own: Path, tell: Callable[[str], None]) -> None:
+    """
+    Close the tool's own directory and what lies in it to other users; ``tell`` is told what was
+    open. A directory that is not there is made private by who makes it.
+
+    Invalid where it is a symbolic link or no directory, holds a symbolic link, or belongs to
+    another user than us or the owner of the project.
+    """
+    try:
+        about = own.lstat()
+        inside = sorted(own.iterdir()) if stat.S_ISDIR(about.st_mode) else []
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise _refused(own, f"cannot be read: {exc.strerror}") from exc
+    for path in (own, *inside):
+        if path.is_symlink():
+            raise _refused(
+                path,
+                "is a symbolic link: what it leads to may be somebody else's",
+                "put what it leads to in its place",
+            )
+    if not stat.S_ISDIR(about.st_mode):
+        raise _refused(own, "is not a directory", "it is the tool's own: remove the file")
+    if about.st_uid not in (0, os.geteuid(), own.parent.stat().st_uid):
+        raise _refused(
+            own,
+            f"belongs to another user (uid {about.st_uid})",
+            "who owns it can change every record: take it over with chown, or remove it",
+        )
+    close_files((own, *inside), tell)
+
+
+def close_files(paths: Iterable[Path], tell: Callable[[str], None]) -> None:
+    """
+    Take from other users what rights they have to files; ``tell`` is told of it.
+    """
+    closed, left, changeable = [], [], False
+    for path in paths:
+        try:
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except OSError:  # it has gone meanwhile
+            continue
+        if not mode & _OTHERS_READ:
+            continue
+        changeable |= bool(mode & _OTHERS_WRITE)
+        shown = f"{path} ({mode:04o})"
+        try:
+            path.chmod(mode & ~_OTHERS_READ)
+            closed.append(shown)
+        except OSError as exc:
+            left.append(f"{shown}: {exc.strerror}")
+    what = "other users could change" if changeable else "other users could read"
+    if closed:
+        tell(f"{what} {', '.join(closed)}; it is private now")
+    if left:
+        tell(f"{what} {', '.join(left)}; it could not be made private")
+
+
+def _refused(path: Path, why: str, hint: str = "") -> Invalid:
+    return Invalid([Problem(why, Location(str(path)), hint)])
