@@ -86,8 +86,10 @@ def warn(message: str) -> None:
     """
     Say on stderr what the person should know whatever the command shows.
     """
+    from orchestrator.domain.unsafe_text import escaped
+
     with suppress(OSError):
-        sys.stderr.write(f"warning: {message}\n")
+        sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
 def paper(stream: TextIO, *, verbose: bool = False) -> Paper:

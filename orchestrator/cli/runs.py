@@ -91,6 +91,7 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
     """
     from orchestrator import composition
     from orchestrator.app.commands.history import step_logs
+    from orchestrator.domain.unsafe_text import escaped
     from orchestrator.loading.catalog import store_locations
 
     project = invocation.project()
@@ -98,5 +99,5 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
         found = step_logs(readers, run_id, step)
     for call, text in found.items():
         click.echo(f"==> attempt {call.replace('/', ', ', 1)}")
-        click.echo(text, nl=not text.endswith("\n"))
+        click.echo(escaped(text), nl=not text.endswith("\n"))  # earlier versions kept it raw
     return 0

@@ -5,26 +5,15 @@ The standard streams: closed ones are opened on nothing, and what cannot be writ
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
+from orchestrator.domain.unsafe_text import without_workflow_commands
+
 #: The variables by which CI systems tell that they read commands from a job's output.
 _RUNNERS = ("GITHUB_ACTIONS", "GITEA_ACTIONS", "FORGEJO_ACTIONS", "TF_BUILD")
-_COMMAND = re.compile(r"(?m)^([^\S\n]*:)(?=:[A-Za-z])|(#)(?=#(?:\[|vso\[))")
-
-
-def break_workflow_commands(text: str) -> str:
-    """
-    The text with a space in each of what a CI runner would take for a command: what a provider says
-    must not steer the job.
-
-    >>> break_workflow_commands("::error file=x::no\\n  ::stop-commands::y ##[error]z ##vso[a]b")
-    ': :error file=x::no\\n  : :stop-commands::y # #[error]z # #vso[a]b'
-    """
-    return _COMMAND.sub(r"\1\2 ", text)
 
 
 class WatchedStream:
@@ -41,7 +30,7 @@ class WatchedStream:
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text if self._commands else break_workflow_commands(text))
+            return self._stream.write(text if self._commands else without_workflow_commands(text))
         except OSError as exc:
             self.lost = exc
             raise

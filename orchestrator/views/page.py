@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TextIO
 
+from orchestrator.domain.unsafe_text import without_controls, without_workflow_commands
+
 #: A piece of a line: plain text, or text and the name of its style.
 Part = str | tuple[str, str]
 
@@ -38,13 +40,6 @@ _TOKENS = re.compile(
     r"|\d+ (?:s|min|h|days?)\b(?: ago)?\S*"
     r"|\s+|\S+"
 )
-# Terminals obey control characters, and bidirectional overrides make text read as it is not.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
-
-
-#: Commands that a CI runner obeys wherever it meets them in a log.
-_RUNNER_COMMAND = re.compile(r"(^[ ]*:|##)(:|\[)", re.MULTILINE)
 
 
 def clean(text: str) -> str:
@@ -55,8 +50,8 @@ def clean(text: str) -> str:
     >>> clean("a\\x1b[31mb\\x07")
     'ab'
     """
-    plain = _UNSAFE.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n"))).replace("\t", "  ")
-    return _RUNNER_COMMAND.sub(lambda found: f"{found[1]} {found[2]}", plain)
+    plain = without_controls(text.replace("\r\n", "\n")).replace("\t", "  ")
+    return without_workflow_commands(plain)
 
 
 def cells(text: str) -> int:

@@ -6,11 +6,14 @@ that reading changes nothing.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
+import subprocess
 
 import pytest
 
-from tests.project import Project
+from tests.project import Project, every_engine
 from tests.terminal import CTRL_C, Terminal
 
 pytestmark = pytest.mark.engine
@@ -252,3 +255,83 @@ def hashes(project: Project) -> dict[str, str]:
         ):
             found[str(inside)] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+#: What a terminal or a CI runner would obey, as a program prints it.
+STEERING = (
+    r"::error file=x::bad\n  ::stop-commands::t0ken\n##[error]no\nx ##vso[task.complete]y\n"
+    r"##teamcity[message]\ra::b\r::notice::c\n\033[2J\033]0;title\007\302\2331;31m\342\200\256evil\n"
+)
+RUNNER_COMMAND = re.compile(r"(?m)(?:^|\r)\s*::\S|##[a-z]*\[")
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@every_engine
+def test_what_a_provider_says_steers_neither_terminal_nor_pipeline(project: Project) -> None:
+    """
+    Workflow commands, escape sequences and characters that turn text round, in what provisioners
+    print, in errors, outputs and provider state: on no screen, in no log, in no JSON.
+    """
+    project.write(
+        "m/main.tf",
+        r"""
+        variable "said" { type = string }
+        resource "terraform_data" "a" {
+          input = var.said
+          provisioner "local-exec" {
+            command     = "printf \"$SAID\"; printf \"$SAID\" >&2"
+            environment = { SAID = var.said }
+          }
+        }
+        resource "terraform_data" "b" {
+          depends_on = [terraform_data.a]
+          lifecycle {
+            precondition {
+              condition     = terraform_data.a.id == ""
+              error_message = "no: ${terraform_data.a.output}"
+            }
+          }
+        }
+        output "said" { value = var.said }
+        """,
+    )
+    project.write(
+        "blueprints/steers.yaml",
+        """
+        version: 1
+        name: steers
+        inputs: {said: {type: string}}
+        steps:
+          a: {module: ../m, inputs: {said: "${inputs.said}"}}
+        """,
+    )
+    printed = subprocess.run(["printf", STEERING], capture_output=True, check=True).stdout.decode()
+    project.write("in.json", json.dumps({"said": STEERING + printed}))
+    project.environ |= {"GITHUB_ACTIONS": "true", "NO_COLOR": "1"}
+    given = ("--input-file", "in.json")
+
+    ended = [project.run("apply", "steers", "--yes", "-v", *given)]
+    run_id = project.last_run()["run_id"]
+    ended += [
+        project.run(*words)
+        for words in (
+            ("apply", "steers", "--yes", "--json", *given),
+            ("status", "steers"),
+            ("status", "steers", "--json"),
+            ("outputs", "steers"),
+            ("recover", "steers"),
+            ("runs", "show", run_id),
+            ("runs", "logs", run_id, "a"),
+            ("exec", "steers/default/a", "--", "state", "show", "terraform_data.a"),
+            ("exec", "steers/default/a", "--", "state", "pull"),
+        )
+    ]
+
+    assert ended[0].code == 10
+    for item in ended:
+        assert not OBEYED.search(item.said), item.said
+        if not item.out.startswith("{"):
+            assert not RUNNER_COMMAND.search(item.said), item.said
+    logs = {path: path.read_text() for path in project.own.glob("runs/**/*.log")}
+    assert any("stop-commands" in text for text in logs.values())
+    assert [path for path, text in logs.items() if OBEYED.search(text)] == []

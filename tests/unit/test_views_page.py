@@ -125,4 +125,4 @@ def test_no_text_is_a_command_for_a_ci_runner() -> None:
     A runner obeys `::command::` at the start of a line, and `##[command]` anywhere in it.
     """
     said = clean("::error file=x::no\n  ::stop-commands::t\nsee ##[error]x, std::vector")
-    assert said == ": :error file=x::no\n  : :stop-commands::t\nsee ## [error]x, std::vector"
+    assert said == ": :error file=x::no\n  : :stop-commands::t\nsee # #[error]x, std::vector"

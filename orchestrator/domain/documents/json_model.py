@@ -4,7 +4,6 @@ What the JSON documents of reading commands are made of.
 
 from __future__ import annotations
 
-import re
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.domain.record.record import Doubt
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.text import Word
+from orchestrator.domain.unsafe_text import escaped
 
 
 class JsonModel(BaseModel):
@@ -41,20 +41,6 @@ class JsonDocument(JsonModel):
         The document as JSON, without a final newline.
         """
         return escaped(self.model_dump_json(by_alias=True, indent=indent))
-
-
-#: Control characters of terminals, and characters that change the direction of text.
-_UNSAFE = re.compile("[\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-def escaped(text: str) -> str:
-    """
-    JSON text in which no character can act on a terminal.
-
-    >>> escaped('"a\u202eb"')
-    '"a\\\\u202eb"'
-    """
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class HookTarget(JsonModel):

@@ -11,6 +11,7 @@ from types import TracebackType
 
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.unsafe_text import escaped
 from orchestrator.engine.diagnostics import parse_crash, parse_text
 from orchestrator.engine.messages import Mask, ParsedLine, parse_line, render
 from orchestrator.engine.process.call_files import CallFiles
@@ -88,7 +89,7 @@ class Transcript:
         if self._rest:
             spoken.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._files.stderr, 0).decode(errors="replace")
-        self.stderr_text = self._mask(text)
+        self.stderr_text = escaped(self._mask(text))
         crash = None if self.verb in ("exec", "program") else parse_crash(text)
         spoken += [
             ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
@@ -104,7 +105,7 @@ class Transcript:
     def _parse(self, line: str) -> ParsedLine:
         if self.verb in ("plan", "apply"):
             return parse_line(line, self._mask)
-        plain = self._mask(line)
+        plain = escaped(self._mask(line))
         return ParsedLine(plain, (LogLine(plain),) if plain.strip() or self.verb == "exec" else ())
 
     def _masked(self, diagnostic: Diagnostic) -> Diagnostic:
@@ -132,7 +133,7 @@ class Transcript:
     def _take(self, spoken: list[ParsedLine]) -> list[Message]:
         if self._log is not None:
             with suppress(OSError):  # a full disk must not part us from a running engine
-                os.write(self._log, "".join(f"{item.text}\n" for item in spoken).encode())
+                os.write(self._log, "".join(f"{escaped(item.text)}\n" for item in spoken).encode())
         messages = [self._located(message) for item in spoken for message in item.messages]
         self._messages += messages
         return messages
