@@ -9,7 +9,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.domain.blueprint.yaml_tree import Node, node_of, parse_document
+from orchestrator.domain.blueprint.yaml_tree import (
+    INEXACT,
+    Node,
+    is_inexact,
+    node_of,
+    parse_document,
+)
 from orchestrator.domain.record.record import Json
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import check_nesting
@@ -69,6 +75,33 @@ def _yaml(text: str, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Locat
     return node.fields, node.key_at
 
 
+#: Numbers in JSON, and what may hold the like of one: texts; in .tfvars comments, heredocs, names.
+_JSON_NUMBER = re.compile(r'"(?:\\.|[^"\\])*"|(?P<number>-?\d[\d.eE+-]*)')
+_TFVARS_NUMBER = re.compile(
+    r'"(?:\\.|[^"\\])*"|(?:#|//)[^\n]*|/\*.*?\*/|<<-?(?P<end>\w+)\n.*?\n[ \t]*(?P=end)\b'
+    r"|[^\W\d]\w*|(?P<number>-?\d[\d.]*(?:[eE][+-]?\d+)?)",
+    re.DOTALL,
+)
+
+
+def _check_numbers(text: str, shown: str, numbers: re.Pattern[str]) -> None:
+    """
+    Invalid, with all places, where a number would be rounded.
+    """
+    problems = [
+        Problem(INEXACT, _location(text, match.start("number"), shown))
+        for match in numbers.finditer(text)
+        if match["number"] and is_inexact(match["number"])
+    ]
+    if problems:
+        raise Invalid(problems)
+
+
+def _location(text: str, position: int, shown: str) -> Location:
+    line = text.count("\n", 0, position) + 1
+    return Location(shown, line, position - text.rfind("\n", 0, position))
+
+
 def _json(text: str, shown: str) -> Json:
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -82,6 +115,7 @@ def _json(text: str, shown: str) -> Json:
         ) from exc
     except (ValueError, RecursionError) as exc:
         raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
+    _check_numbers(text, shown, _JSON_NUMBER)
     return value
 
 
@@ -105,13 +139,15 @@ def _tfvars(text: str, shown: str) -> Json:
     if "\0" in text:  # the parser is C underneath: it would not see what follows
         raise Invalid([Problem("holds a NUL character", Location(shown))])
     try:
-        return pygohcl.attributes_loads(text)
+        values = pygohcl.attributes_loads(text)
     except pygohcl.HCLParseError as exc:
         found = _HCL_PLACE.match(str(exc))
         if found is None:
             raise Invalid([Problem(f"not valid: {exc}", Location(shown))]) from exc
         at = Location(shown, int(found[1]), int(found[2]))
         raise Invalid([Problem(f"not valid: {found[3].strip()}", at)]) from exc
+    _check_numbers(text, shown, _TFVARS_NUMBER)
+    return values
 
 
 def _placed(
@@ -130,5 +166,4 @@ def _place(name: str, text: str, shown: str) -> Location:
     found = re.search(rf'(?:^|[{{,\s])("?{re.escape(name)}"?)\s*[:=]', text)
     if found is None:
         return Location(shown)
-    line = text.count("\n", 0, found.start(1)) + 1
-    return Location(shown, line, found.start(1) - text.rfind("\n", 0, found.start(1)))
+    return _location(text, found.start(1), shown)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
-from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, parse_document
+from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Location
@@ -149,8 +149,10 @@ def from_text(declaration: Declaration, text: str, at: Location, problems: Probl
         return node_of(text, at)
     try:
         value = parse_document(text, file=at.file).plain
-    except Invalid:  # its message could show a part of the value
-        problems.add(f"input {declaration.name!r}: the value is neither JSON nor YAML", at)
+    except Invalid as exc:  # its message could show a part of the value
+        rounded = any(item.message == INEXACT for item in exc.problems)
+        why = INEXACT if rounded else "the value is neither JSON nor YAML"
+        problems.add(f"input {declaration.name!r}: {why}", at)
         return node_of(None, at)
     if value is None and text.strip() in ("", "~"):
         problems.add(f"input {declaration.name!r} must be {declaration.type.shown}, not empty", at)

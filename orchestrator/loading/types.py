@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.domain.blueprint.references import scalar_text
-from orchestrator.domain.blueprint.yaml_tree import Node, Problems, plain_scalar
+from orchestrator.domain.blueprint.yaml_tree import (
+    INEXACT,
+    Node,
+    Problems,
+    is_inexact,
+    plain_scalar,
+)
 from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
 
@@ -200,6 +206,9 @@ def _scalar(wanted: Type, node: Node, problems: Problems, what: str) -> Json:
         if wanted.kind == "string":
             return scalar_text(value) if isinstance(value, bool) else node.text
         if isinstance(value, str):
+            if wanted.kind == "number" and is_inexact(value):
+                problems.add(f"{what}: {INEXACT}", node.at)
+                return None
             value = plain_scalar(value)
         if isinstance(value, bool) == (wanted.kind == "bool") and isinstance(value, int | float):
             return value

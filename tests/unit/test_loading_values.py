@@ -5,6 +5,7 @@ Where the values of inputs come from, and which wins.
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -460,3 +461,54 @@ def test_inputs_that_are_no_map_are_one_mistake(project: ProjectOnDisk) -> None:
     project.module("needy", required=dict.fromkeys("abcdefgh"))
     project.blueprint('steps: {s: {module: ../modules/needy, inputs: "x"}}')
     assert project.problems() == ["blueprints/web.yaml:3:47: inputs must be a map, not text"]
+
+
+ROUNDED = ("1e400", "-1e400", "12345678901234567890.123456789", "3.141592653589793238", "1e-400")
+
+
+@pytest.mark.parametrize("number", ROUNDED)
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("in.json", '{"a": "1e400 \\"1e400",\n "n": [1, %s]}', "in.json:2:11"),
+        ("in.yaml", "a: '1e400'\nn: [1, %s]\n", "in.yaml:2:8"),
+        ("in.tfvars", 'a = "1e400" # 1e400\nn = [1, %s]\n', "in.tfvars:2:9"),
+        ("in.tfvars.json", '{"n": %s}', "in.tfvars.json:1:7"),
+    ],
+)
+def test_a_number_that_would_be_rounded_is_refused_with_its_place(
+    project: ProjectOnDisk, name: str, text: str, place: str, number: str
+) -> None:
+    """
+    Engines keep more digits than we would: nothing is applied that nobody wrote.
+    """
+    project.blueprint("inputs: {a: {default: x}, n: {type: any}}\n" + STEPS)
+    given = project.write(name, text % number)
+
+    with pytest.raises(Invalid) as caught:
+        project.load(input_files=[given])
+
+    told = [item for item in caught.value.problems if "would be rounded" in item.message]
+    assert [str(item.at) for item in told] == [place]
+    assert number not in told[0].message
+
+
+@pytest.mark.parametrize("kind", ["any", "number", "list(number)"])
+@pytest.mark.parametrize("number", ROUNDED)
+def test_a_number_that_would_be_rounded_is_refused_as_text_as_well(
+    project: ProjectOnDisk, kind: str, number: str
+) -> None:
+    project.blueprint(f"inputs: {{n: {{type: {kind}}}}}\n" + STEPS)
+    text = f"[{number}]" if kind.startswith("list") else number
+
+    with pytest.raises(Invalid, match="would be rounded"):
+        project.load(variables=[f"n={text}"])
+
+
+@pytest.mark.parametrize("text", ["123456789012345678901234567890", "0.1", "1e22", "-1.50"])
+def test_other_numbers_are_kept_as_they_are(project: ProjectOnDisk, text: str) -> None:
+    project.blueprint("inputs: {a: {default: x}, n: {type: any}}\n" + STEPS)
+
+    found = project.load(input_files=[project.write("in.json", f'{{"n": {text}}}')]).inputs
+
+    assert Decimal(repr(found["n"].value)) == Decimal(text)

@@ -7,9 +7,11 @@ Scalars follow the YAML 1.2 core rules, so that what people write stays what the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Literal
 
 import yaml
@@ -159,8 +161,22 @@ def plain_scalar(text: str) -> Json:
         return text
     if number[1] is None and number[2] is None:
         return int(text)
+    return text if is_inexact(text) else float(text)
+
+
+def is_inexact(text: str) -> bool:
+    """
+    Whether a text is a number that would not be kept as it is written: engines know more digits
+    than a float holds.
+
+    >>> [is_inexact(text) for text in ("0.1", "1.50", "1e22", "1e400", "0.12345678901234567890")]
+    [False, False, False, True, True]
+    """
+    number = _NUMBER.fullmatch(text)
+    if number is None or (number[1] is None and number[2] is None):
+        return False
     value = float(text)
-    return text if value in (float("inf"), float("-inf")) else value
+    return not math.isfinite(value) or Decimal(text) != Decimal(repr(value))
 
 
 def parse_document(text: str, *, file: str) -> Node:
@@ -194,6 +210,10 @@ def parse_document(text: str, *, file: str) -> Node:
     if builder.problems:
         raise Invalid(builder.problems)
     return node
+
+
+#: What is wrong with a number that would be rounded. The number itself may be a secret.
+INEXACT = "a number that would be rounded: it is too large, or has too many digits; quote a text"
 
 
 class _Loader(_Base):
@@ -253,6 +273,8 @@ class _Builder:
         width = node.end_mark.column - node.start_mark.column
         inner = quoted if same_line and width == len(text) + 2 * quoted else None
         value = plain_scalar(text) if node.tag == "plain" else text
+        if node.tag == "plain" and is_inexact(text):
+            return self._bad(INEXACT, at)
         return Node("scalar", at, value=value, text=text, inner=inner)
 
     def _map(self, node: yaml.Node, at: Location, depth: int) -> Node:
