@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from orchestrator.cli.streams import WatchedStream, break_workflow_commands
+from orchestrator.cli.streams import WatchedStream
+from orchestrator.domain.unsafe_text import without_workflow_commands
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
@@ -135,7 +136,7 @@ def _annotate(found: Iterable[Finding], prefix: str) -> None:
         place = f"file={_property(prefix + item.file)}"
         if item.line is not None:
             place += f",line={item.line}"
-        message = _data(break_workflow_commands(item.message))
+        message = _data(without_workflow_commands(item.message))
         title = _property(f"{item.step}: {item.rule}")
         raw.write(f"::{item.level} {place},title={title}::{message}\n")
 

@@ -28,8 +28,11 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("opened", [0o777, 0o755, 0o710])
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("command", "opened"),
+    [(COMMANDS[0], 0o777), (COMMANDS[1], 0o755), (COMMANDS[2], 0o710), (COMMANDS[3], 0o777)],
+    ids=str,
+)
 def test_what_is_open_is_closed_and_said(
     project: Project, command: tuple[str, ...], opened: int
 ) -> None:
@@ -61,8 +64,11 @@ def test_a_store_elsewhere_is_closed_as_well(project: Project) -> None:
     assert "other users could read" in ended.err
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("name", [".", "operations.db", "runs", "state", "seen"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    list(zip(COMMANDS, [".", "operations.db", "runs", "state", "seen"], strict=True)),
+    ids=str,
+)
 def test_a_symbolic_link_in_its_place_is_refused(
     project: Project, name: str, command: tuple[str, ...], tmp_path: Path
 ) -> None:
