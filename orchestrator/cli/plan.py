@@ -31,20 +31,29 @@ from orchestrator.cli.running import RunCall, run_command
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
 @options.accept_vanished
+@click.option("--separate", is_flag=True, help="Plan each step on its own, not all as one.")
 @click.option("--summary", is_flag=True, help="Only what it comes to, and what would be lost.")
 @options.verbose
 @options.json_document
 @report_options
 @run_command
 def command(
-    call: RunCall, /, *, destroy: bool, detailed_exitcode: bool, summary: bool, **files: Path | None
+    call: RunCall,
+    /,
+    *,
+    destroy: bool,
+    detailed_exitcode: bool,
+    separate: bool,
+    summary: bool,
+    **files: Path | None,
 ) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
 
     For each object its attributes before and after, and what forces a replacement; -v shows all of
-    them. Each step is planned on its own from real outputs. A step that needs outputs of one that
-    was never applied, or that would change first, is deferred.
+    them. The steps are planned as one, so that what an upstream would change, or has not made yet,
+    is planned in those that depend on it. What cannot be planned with the others is planned on its
+    own from real outputs, or deferred where an upstream would change first.
 
     Under GitHub Actions the step summary, outputs and annotations are written as well, under
     GitLab CI gl-terraform-report.json for `artifacts: reports: terraform`.
@@ -81,6 +90,7 @@ def command(
         options=call.options,
         verb="destroy" if destroy else "apply",
         detailed_exitcode=detailed_exitcode,
+        separate=separate,
     )
     with (
         StopSignals().installed() as stop,

@@ -11,7 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.domain.events.engine_messages import PulledState, StateObject, StateOutput
+from orchestrator.domain.events.engine_messages import (
+    PulledState,
+    StateObject,
+    StateOutput,
+    state_document,
+)
 from orchestrator.regular_files import read_regular
 
 _NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})
@@ -31,7 +36,7 @@ def parse_state(raw: bytes) -> PulledState:
     """
     if not raw.strip():
         return _NEVER_WRITTEN
-    data = _document(raw)
+    data = state_document(raw)
     try:
         if data["version"] != _FORMAT:
             raise ValueError(f"state of version {data['version']}; this program reads {_FORMAT}")
@@ -61,16 +66,9 @@ def is_encrypted(raw: bytes) -> bool:
     Whether OpenTofu has encrypted the stored state in ``raw``.
     """
     try:
-        return "encrypted_data" in _document(raw)
-    except (ValueError, TypeError):
+        return "encrypted_data" in state_document(raw)
+    except ValueError:
         return False
-
-
-def _document(raw: bytes) -> Any:
-    text = raw.decode()
-    start = 0 if text.startswith("{") else text.find("\n{") + 1
-    data, _ = json.JSONDecoder().raw_decode(text, start)
-    return data
 
 
 def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None:
@@ -185,7 +183,7 @@ def isolated_state(
     any other: of its drift no plan tells.
     """
     parse_state(raw)
-    data: dict[str, Any] = _document(raw)
+    data: dict[str, Any] = state_document(raw)
     names: dict[str, StateObject] = {}
     resources = []
     for resource, instance, found in _instances(data.get("resources") or ()):

@@ -147,6 +147,8 @@ class WorkDir:
     the variable file (secrets of provider configuration). ``init_needed`` is False where the last
     init of this directory still holds. ``early_values`` are what any call of the engine in it needs
     to load the configuration. ``module`` is where its files come from, relative to the project.
+    ``required_providers`` and ``provider_blocks`` are what is generated of the kind, in Terraform's
+    JSON syntax, the blocks by local name.
     """
 
     directory: Path
@@ -156,6 +158,8 @@ class WorkDir:
     init_needed: bool
     early_values: Mapping[str, Json] = field(default_factory=dict)
     module: str = ""
+    required_providers: Mapping[str, Json] = field(default_factory=dict)
+    provider_blocks: Mapping[str, list[Json]] = field(default_factory=dict)
 
 
 class WorkDirs(Protocol):
@@ -236,4 +240,25 @@ class WorkDirs(Protocol):
         not there yet: what is asked there changes neither ``root`` nor its provider state.
 
         ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
+        """
+
+    def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
+        """
+        Of initialised steps those that cannot be planned as modules of one root without planning
+        something else, with the reason.
+        """
+
+    def composed_root(
+        self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
+    ) -> WorkDir:
+        """
+        A root in the directory ``place``, on a local copy of ``state``, whose ``content`` in
+        Terraform's JSON syntax calls the ``modules`` by the sources that `module_source` gives for
+        their names, without the provider configuration generated for them. Nothing is written to
+        their directories. It holds secrets: the caller removes ``place``.
+        """
+
+    def module_source(self, name: str, root: WorkDir) -> str:
+        """
+        What a composed root calls a module by.
         """

@@ -14,14 +14,21 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.inspection.orphans import alive_orphans
+from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_dependents, check_state
-from orchestrator.app.steps.plan_changes import module_directory
-from orchestrator.app.steps.planned_step import STATE_REWRITTEN, Direction, plan_step
+from orchestrator.app.steps.planned_step import (
+    STATE_REWRITTEN,
+    Direction,
+    PlanOptions,
+    StepPlan,
+    check_plan,
+    plan_step,
+)
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy.applied_graph import applied_graph
@@ -72,6 +79,7 @@ class _Planner:
         self.rows: dict[str, PlannedStep] = {}
         self.codes: list[int] = []
         self.teardown: Teardown | None = None
+        self.composed: dict[str, ComposedStep] = {}
         self.steps = PreparedSteps(
             services,
             deployment,
@@ -100,6 +108,13 @@ class _Planner:
             failures = self.steps.prepare_all(ready, recorded_module)
             for exc in failures.values():
                 raise exc
+            if not self.request.separate:
+                self.composed = composed_plan(
+                    self.steps,
+                    subset.order,
+                    self._options,
+                    self.steps.evidence("composed-plan"),
+                )
         run_steps(
             subset,
             self._work,
@@ -146,15 +161,12 @@ class _Planner:
             said = self.services.masker.mask(exc.message)
             code = exc.reason if isinstance(exc, Refused) else exc.code
             fault = Fault(code=code, phase="plan", summary=said)
-            module = module_directory(self.services, self.steps.roots[name])
             row = self._row(
                 name,
                 "failed",
                 error=fault,
                 reason=exc.hint or None,
-                diagnostics=tuple(
-                    PlanDiagnostic.of_diagnostic(item, module) for item in _diagnostics(exc)
-                ),
+                diagnostics=tuple(PlanDiagnostic.of_diagnostic(item) for item in _diagnostics(exc)),
             )
         self.rows[name] = row
 
@@ -172,7 +184,7 @@ class _Planner:
                 )
             if name in self.teardown.removed_with:
                 return self._forgotten(name, self.teardown.removed_with[name])
-        else:
+        elif name not in self.composed:
             waits_for = self._unknown_upstreams(step)
             if waits_for:
                 never = all(self.steps.status(up) is None for up in waits_for)
@@ -259,24 +271,16 @@ class _Planner:
         """
         Plan a prepared root, in the direction of the request unless another is given.
         """
-        steps, prepared, verb = self.steps, self.steps.prepared[name], verb or self.request.verb
-        inputs = (
-            steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
-        )
+        verb = verb or self.request.verb
+        composed = self.composed.get(name) if verb == "apply" else None
         self.services.sink.emit(PhaseStarted(at=self.services.clock.now(), step=name, phase="plan"))
-        proposal = plan_step(
-            self.services,
-            prepared,
-            inputs,
-            replace(self.request.options.plan, values=True),
-            target=str(self.deployment.target(name)),
-            direction=verb,
-            evidence=steps.evidence(name),
-            check=partial(check_state, may_be_missing=verb == "destroy"),
+        proposal = (
+            self._step_plan(name, verb) if composed is None else self._checked(name, composed)
         )
         shown = proposal.shown
-        first = self._unapplied_upstreams(name)
+        first = self._unapplied_upstreams(name) if composed is None else self._moving_needs(name)
         known = {
+            "method": "separate" if composed is None else "composed",
             "actions": shown.actions,
             "outputs": shown.outputs,
             "drifted": shown.drifted,
@@ -303,6 +307,55 @@ class _Planner:
             **known,
         )
 
+    def _step_plan(self, name: str, verb: Direction) -> StepPlan:
+        """
+        The plan of a step on its own.
+        """
+        steps, prepared = self.steps, self.steps.prepared[name]
+        inputs = (
+            steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
+        )
+        return plan_step(
+            self.services,
+            prepared,
+            inputs,
+            self._options,
+            target=str(self.deployment.target(name)),
+            direction=verb,
+            evidence=steps.evidence(name),
+            check=partial(check_state, may_be_missing=verb == "destroy"),
+        )
+
+    def _checked(self, name: str, composed: ComposedStep) -> StepPlan:
+        """
+        What the composed plan says of a step, held against its record.
+        """
+        return check_plan(
+            self.services,
+            self.steps.prepared[name],
+            composed.inputs,
+            self._options,
+            composed.plan,
+            check_state,
+            "refused",
+        )
+
+    @property
+    def _options(self) -> PlanOptions:
+        return replace(self.request.options.plan, values=True)
+
+    def _moving_needs(self, name: str) -> tuple[str, ...]:
+        """
+        The steps that a composed one needs without a reference and that would change: what it reads
+        of them by data sources was read as it is.
+        """
+        referred = self.steps.referred_steps(self.steps.roots[name])
+        return tuple(
+            up
+            for up in self.deployment.graph.order
+            if up in self.deployment.graph.needs(name) - referred and self._moves(up)
+        )
+
     def _moves(self, step: str) -> bool:
         """
         Whether an apply may change the step, as far as this plan can tell.
@@ -318,9 +371,8 @@ class _Planner:
                 at=self.services.clock.now(), step=name, reason=reason, waits_for=waits_for
             )
         )
-        return self._row(
-            name, "deferred", method="deferred", reason=reason, waits_for=waits_for, **fields
-        )
+        known = {"method": "deferred", "reason": reason, "waits_for": waits_for}
+        return self._row(name, "deferred", **{**fields, **known})
 
     def _row(
         self,

@@ -47,19 +47,26 @@ from orchestrator.domain.blueprint.inputs import (
 )
 from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import (
+    Reference,
+    Resolved,
+    Template,
+    Unresolvable,
+)
 from orchestrator.domain.blueprint.stored_deployment import (
     UnreadableDeployment,
     parse_deployment,
 )
+from orchestrator.domain.composed_plan import ModuleCall
 from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.plan.changes import UNKNOWN
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
-from orchestrator.errors import Busy, EngineFailed, OrchestratorError
+from orchestrator.errors import Busy, EngineFailed, Invalid, OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
@@ -411,6 +418,54 @@ class PreparedSteps:
         with suppress(EngineFailed, Busy):  # what cannot be read shows nothing
             state = pull(self.services, root, self.evidence(name), "pull-former")
             mask_by_digest(self.services, state, digests)
+
+    def composed_inputs(
+        self, step: Step, calls: Mapping[str, ModuleCall]
+    ) -> tuple[StepInputs, dict[str, Json]]:
+        """
+        The values for the step's module that are known now, as in `inputs`, and for the others the
+        expressions by which a composed root gives them from the outputs of ``calls``.
+        """
+
+        def engine_reference(reference: Reference) -> str | None:
+            if reference.kind != "step_output" or reference.names[0] not in calls:
+                return None
+            return calls[reference.names[0]].output_reference(reference)
+
+        composed = {
+            name: template
+            for name, template in step.inputs.items()
+            if any(engine_reference(reference) for reference in template.references)
+        }
+        known = {name: item for name, item in step.inputs.items() if name not in composed}
+        lookup = self._lookup(step)
+        values = self._masked(module_inputs(replace(step, inputs=known), lookup))
+        return values, {
+            name: template.expression(lookup, engine_reference)
+            for name, template in composed.items()
+        }
+
+    def planned_inputs(
+        self, step: Step, known: StepInputs, planned: Mapping[str, Mapping[str, StateOutput]]
+    ) -> StepInputs:
+        """
+        The values for the step's module with those that come from ``planned`` outputs, as far as a
+        plan knows them.
+        """
+        lookup = provider_lookup(
+            self.deployment, step, lambda name: planned.get(name) or self.outputs(name)
+        )
+        values, secrets = dict(known.values), dict(known.secrets)
+        for name in step.inputs.keys() - known.values.keys():
+            try:
+                found = module_inputs(replace(step, inputs={name: step.inputs[name]}), lookup)
+            except Invalid:
+                values[name] = UNKNOWN
+            else:
+                values |= found.values
+                secrets |= found.secrets
+        sources = input_sources(self.deployment, step)
+        return replace(self._masked(StepInputs(values, secrets)), sources=sources)
 
     def _lookup(self, step: Step) -> Lookup:
         action = hook_of(step.name)

@@ -348,9 +348,11 @@ class ReleaseRequest(RunRequest):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """
-    What ``plan`` was asked: which steps, for an apply or a destroy.
+    What ``plan`` was asked: which steps, for an apply or a destroy; with ``separate`` each step on
+    its own.
     """
 
     options: RunOptions = field(default_factory=RunOptions)
     verb: Literal["apply", "destroy"] = "apply"
     detailed_exitcode: bool = False
+    separate: bool = False

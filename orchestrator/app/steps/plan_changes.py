@@ -4,12 +4,8 @@ What a plan would change, read for those who look at it: values, inputs, warning
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.domain.blueprint.blueprint import Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.events.engine_messages import PlanContent
@@ -40,22 +36,13 @@ def plan_changes(
             and record is not None
             and record.module_digest not in (None, snapshot.digest),
             "diagnostics": tuple(
-                PlanDiagnostic.of_diagnostic(item, module_directory(services, prepared.step))
-                for item in dict.fromkeys(journal.diagnostics)
+                PlanDiagnostic.of_diagnostic(item) for item in dict.fromkeys(journal.diagnostics)
             ),
         }
     )
     # What the plan calls sensitive is hidden here, and no secret of the run: only who looks at a
     # plan has read it, and a record must not depend on whether somebody did.
     return redacted(redacted(found, services.masker), Masker(content.secrets))
-
-
-def module_directory(services: Services, step: Step) -> str | None:
-    """
-    Where the module lies within the project, None where it does not.
-    """
-    relative = os.path.relpath(step.module.directory, services.root)
-    return None if relative.startswith("..") else Path(relative).as_posix()
 
 
 def _inputs_changed(

@@ -49,6 +49,7 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, ShowPlan
+from orchestrator.ports.workdir import WorkDir
 
 Direction = Literal["apply", "destroy"]
 
@@ -196,7 +197,7 @@ def plan_step(
 
     step = prepared.step.name
 
-    def make(name: str) -> _UnjudgedPlan:
+    def make(name: str) -> EnginePlan:
         def attempt(number: int) -> CallResult:
             write_variables(services, var_file, inputs, prepared.work_dir.variables)
             spec = call_spec(
@@ -220,12 +221,12 @@ def plan_step(
         news = journal.changes or journal.outputs or journal.drifted or journal.diagnostics
         content = None
         if not explained or (options.values and (changed or news)):
-            content = _content(services, prepared, evidence, file, name)
+            content = plan_content(services, prepared.work_dir, evidence, file, name)
         if content is not None and not explained:
             journal = journal.with_content(content)
         # What the plan imports is in its copy of the state already, and nobody has it yet.
         before = before.without({item.address for item in journal.planned if item.imports})
-        return _UnjudgedPlan(direction, target, file, journal, before, run_id, changed, content)
+        return EnginePlan(direction, target, file, journal, before, run_id, changed, content)
 
     try:
         made = make("plan")
@@ -236,14 +237,14 @@ def plan_step(
             named = ", ".join(f"{item.address} ({item.id})" for item in lost)
             services.note(f"not found, read a second time: {named}", level="warning", step=step)
             made = make("plan-again")
-        return _checked_plan(services, prepared, inputs, options, made, check, missing_objects)
+        return check_plan(services, prepared, inputs, options, made, check, missing_objects)
     except OrchestratorError:
         file.unlink(missing_ok=True)
         raise
 
 
 @dataclass(frozen=True, slots=True)
-class _UnjudgedPlan:
+class EnginePlan:
     """
     A plan that the engine has made and nobody has judged yet.
     """
@@ -258,12 +259,12 @@ class _UnjudgedPlan:
     content: PlanContent | None = None
 
 
-def _checked_plan(
+def check_plan(
     services: Services,
     prepared: PreparedStep,
     inputs: StepInputs,
     wishes: PlanOptions,
-    made: _UnjudgedPlan,
+    made: EnginePlan,
     check: StateCheck,
     missing_objects: MissingObjects,
 ) -> StepPlan:
@@ -365,13 +366,13 @@ def _deleted_earlier(
     return () if differing(record.scope, now, providers) else found
 
 
-def _content(
-    services: Services, prepared: PreparedStep, evidence: Path, file: Path, name: str
+def plan_content(
+    services: Services, work_dir: WorkDir, evidence: Path, file: Path, name: str
 ) -> PlanContent:
     """
     What the plan file holds.
     """
-    spec = call_spec(services, prepared.work_dir, evidence, f"show-{name}")
+    spec = call_spec(services, work_dir, evidence, f"show-{name}")
     try:
         result = services.engine.call(
             ShowPlan(file), spec, stop=services.stop, observe=ignore_message
@@ -381,7 +382,7 @@ def _content(
         services.engine.discard(spec)
 
 
-def _dropped(services: Services, made: _UnjudgedPlan) -> tuple[StateObject, ...]:
+def _dropped(services: Services, made: EnginePlan) -> tuple[StateObject, ...]:
     """
     The objects that the refresh of the plan took out of the provider state, deposed ones too.
     """

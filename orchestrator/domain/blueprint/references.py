@@ -170,6 +170,22 @@ class Template:
         secrets: dict[Path, str] = {}
         return Resolved(_resolve(self._parsed, (), lookup, secrets), secrets)
 
+    def expression(
+        self, lookup: Lookup, engine_reference: Callable[[Reference], str | None]
+    ) -> Json:
+        """
+        The value in Terraform's JSON syntax: references for which ``engine_reference`` gives an
+        expression are left to the engine, the others replaced by their values.
+        """
+        return _expression(self._parsed, (), lookup, engine_reference)
+
+
+def escaped(text: str) -> str:
+    """
+    A text in Terraform's JSON syntax that stands for itself.
+    """
+    return text.replace("${", "$${").replace("%{", "%%{")
+
 
 def scalar_text(value: Json) -> str:
     """
@@ -236,6 +252,37 @@ def _resolve(parsed: Json, path: Path, lookup: Lookup, secrets: dict[Path, str])
             return {k: _resolve(v, (*path, k), lookup, secrets) for k, v in parsed.items()}
         case list():
             return [_resolve(v, (*path, n), lookup, secrets) for n, v in enumerate(parsed)]
+        case _:
+            return parsed
+
+
+def _expression(
+    parsed: Json,
+    path: Path,
+    lookup: Lookup,
+    engine_reference: Callable[[Reference], str | None],
+) -> Json:
+    def within(item: Json, part: str | int) -> Json:
+        return _expression(item, (*path, part), lookup, engine_reference)
+
+    match parsed:
+        case Text((Reference() as reference,)) if engine_reference(reference) is None:
+            value = _look_up(reference, path, lookup).value
+            return _expression(value, path, lookup, engine_reference)
+        case Text(parts):
+            texts = []
+            for part in parts:
+                inner = engine_reference(part) if isinstance(part, Reference) else None
+                texts.append(
+                    f"${{{inner}}}" if inner else escaped(_join((part,), path, lookup, {}))
+                )
+            return "".join(texts)
+        case Mapping():
+            return {escaped(str(key)): within(item, key) for key, item in parsed.items()}
+        case list() | tuple():
+            return [within(item, number) for number, item in enumerate(parsed)]
+        case str():
+            return escaped(parsed)
         case _:
             return parsed
 

@@ -7,6 +7,7 @@ Addresses are Terraform resource instance addresses; times are UTC; actions are 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -272,6 +273,13 @@ class PulledState:
         return replace(self, outputs=outputs)
 
     @property
+    def document(self) -> Mapping[str, Json]:
+        """
+        The state as the engine wrote it, {} where it was never written.
+        """
+        return state_document(self.raw) if self.raw.strip() else {}
+
+    @property
     def ids(self) -> dict[str, str | None]:
         """
         The id of the current object at each address.
@@ -289,3 +297,16 @@ class PulledState:
         return replace(
             self, objects=tuple(item for item in self.objects if item.address not in addresses)
         )
+
+
+def state_document(raw: bytes) -> dict[str, Json]:
+    """
+    The JSON document of a provider state; ValueError where there is none. Text before and after it
+    is ignored: engines print warnings there.
+    """
+    text = raw.decode()
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    data, _ = json.JSONDecoder().raw_decode(text, start)
+    if not isinstance(data, dict):
+        raise ValueError("not a provider state: no JSON object")
+    return data

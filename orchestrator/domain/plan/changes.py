@@ -125,17 +125,16 @@ class PlanDiagnostic(JsonModel):
     address: Word | None = None
 
     @classmethod
-    def of_diagnostic(cls, item: Diagnostic, module: str | None) -> PlanDiagnostic:
+    def of_diagnostic(cls, item: Diagnostic) -> PlanDiagnostic:
         """
-        A diagnostic about a module in this directory of the project.
+        The same with its place taken apart.
         """
         file, line = item.place
-        inside = file is not None and module is not None and not file.startswith((".", "/"))
         return cls(
             severity=item.severity,
             summary=item.summary,
             detail=item.detail,
-            file=f"{module}/{file}".removeprefix("./") if inside else file,
+            file=file,
             line=line,
             address=item.address,
         )

@@ -81,7 +81,7 @@ class Diagnostic(RecordModel):
     @property
     def place(self) -> tuple[str | None, int | None]:
         """
-        File and line within the module.
+        File and line.
         """
         file, _, line = (self.at or "").rpartition(":")
         return (file, int(line)) if file and line.isdecimal() else (self.at, None)

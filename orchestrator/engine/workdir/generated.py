@@ -34,12 +34,13 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 class Generated:
     """
     Files by name, with their text; ``variables`` are the secrets that the text refers to;
-    ``terraform`` is what the backend file says.
+    ``terraform`` is what the backend file says, ``provider_blocks`` what the provider file does.
     """
 
     files: Mapping[str, str]
     terraform: Mapping[str, Json]
     variables: Mapping[str, Json] = field(default_factory=dict)
+    provider_blocks: Mapping[str, list[Json]] = field(default_factory=dict)
 
 
 def generate(
@@ -67,7 +68,7 @@ def generate(
         raise Invalid(problems)
     secrets = _Secrets()
     required = _required(snapshot, providers)
-    blocks = {
+    blocks: dict[str, list[Json]] = {
         name: [
             {key: secrets.render(item) for key, item in block.items() if key not in taken}
             for block in _blocks(value)
@@ -83,12 +84,13 @@ def generate(
         declared = {name: {"sensitive": True} for name in secrets.variables}
         content = {"provider": blocks, **({"variable": declared} if declared else {})}
         files[PROVIDER_FILE] = _text(content)
-    return Generated(files, settings, secrets.variables)
+    return Generated(files, settings, secrets.variables, blocks)
 
 
 def backend_text(settings: Mapping[str, Json]) -> str:
     """
-    A ``terraform`` block with a backend and required providers; nothing in a value is interpreted.
+    A ``terraform`` block with the backend and the required providers that there are; nothing in a
+    value is interpreted.
 
     >>> print(backend_text({"backend": {"s3": {"key": "a${b}"}}}), end="")
     terraform {
@@ -97,8 +99,9 @@ def backend_text(settings: Mapping[str, Json]) -> str:
       }
     }
     """
-    ((kind, config),) = settings["backend"].items()
-    lines = [f"  backend {json.dumps(kind)} {{", *_settings(kind, config), "  }"]
+    lines: list[str] = []
+    for kind, config in settings.get("backend", {}).items():
+        lines += [f"  backend {json.dumps(kind)} {{", *_settings(kind, config), "  }"]
     required = settings.get("required_providers")
     if required:
         entries = [f"    {name} = {_expression(entry)}" for name, entry in required.items()]

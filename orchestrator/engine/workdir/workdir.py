@@ -28,6 +28,7 @@ from orchestrator.domain.record.record import Json, ProviderState
 from orchestrator.domain.target import Target, is_name
 from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
+from orchestrator.engine.workdir.composed_root import merged_lock_files, not_composable
 from orchestrator.engine.workdir.generated import (
     BACKEND_FILE,
     FORMER_BACKEND_FILES,
@@ -135,6 +136,8 @@ class DirectoryWorkDirs:
             variables=generated.variables,
             init_needed=not layout.is_initialised(),
             early_values=setup.early_values,
+            required_providers=generated.terraform.get("required_providers", {}),
+            provider_blocks=generated.provider_blocks,
         )
 
     def mark_initialised(self, root: WorkDir) -> None:
@@ -228,6 +231,48 @@ class DirectoryWorkDirs:
             directory=directory,
             location=str(state_file),
             backend_type="local",
+            init_needed=True,
+        )
+
+    def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
+        reasons = {step: not_composable(snapshot) for step, (snapshot, _) in roots.items()}
+        locks = {step: self.lock_file(root) for step, (_, root) in roots.items()}
+        _, others = merged_lock_files({step: lock for step, lock in locks.items() if lock})
+        reasons |= dict.fromkeys(others, "other steps lock other versions of its providers")
+        early = {step for step, (_, root) in roots.items() if root.early_values}
+        reasons |= dict.fromkeys(early, "what it loads depends on variables")
+        return {step: reason for step, reason in reasons.items() if reason}
+
+    def module_source(self, name: str, root: WorkDir) -> str:
+        inside = self._layout(root).copy_place(Path(name)).as_posix()
+        return f"./{inside}"
+
+    def composed_root(
+        self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
+    ) -> WorkDir:
+        locks = {name: self.lock_file(root) for name, root in modules.items()}
+        lock_file, _ = merged_lock_files({name: lock for name, lock in locks.items() if lock})
+        files = {
+            "main.tf.json": json.dumps(content, indent=1).encode(),
+            "terraform.tfstate": state,
+            LOCK_FILE: lock_file,
+        }
+        try:
+            for name, data in files.items():
+                _write_private(place / name, data, 0o600)
+            for name, root in modules.items():
+                directory = self._layout(root).copy_to(place / name, generated=False)
+                if root.required_providers:
+                    text = backend_text({"required_providers": root.required_providers})
+                    _write_private(directory / BACKEND_FILE, text.encode(), 0o600)
+        except OSError as exc:
+            message = f"{exc.filename or place}: {exc.strerror}"
+            raise EngineFailed("plan", message) from exc
+        return WorkDir(
+            directory=place,
+            location=str(place / "terraform.tfstate"),
+            backend_type="local",
+            variables={},
             init_needed=True,
         )
 
@@ -414,16 +459,23 @@ class _Layout:
         links = (installed / "providers").glob("*/*/*/*/*")
         return installed.is_dir() and all(path.exists() for path in links)
 
-    def copy_to(self, place: Path) -> Path:
+    def copy_place(self, place: Path) -> Path:
         """
-        Copy what is loaded from here, and link what init installed; the module's directory there.
+        Where `copy_to` puts the module's directory.
+        """
+        return place / "root" / self.directory.relative_to(self._top)
+
+    def copy_to(self, place: Path, *, generated: bool = True) -> Path:
+        """
+        Copy what is loaded from here, with what we ``generated`` around it or without, and link
+        what init installed; the module's directory there.
         """
         inside = self.directory.relative_to(self._top)
         target = place / "root"
         notes = self.read_note("layout") or {}
-        generated = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
+        ours = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
         _make_private(target / inside / ".terraform")
-        for path in (*notes.get("files", {}), *generated):
+        for path in (*notes.get("files", {}), *(ours if generated else ())):
             source = self._top / path
             if source.is_file():
                 _make_private((target / path).parent)
@@ -432,7 +484,7 @@ class _Layout:
             installed = self.directory / ".terraform" / name
             if installed.is_dir():
                 (target / inside / ".terraform" / name).symlink_to(installed)
-        return target / inside
+        return self.copy_place(place)
 
     def write_note(self, name: str, content: Json) -> None:
         """

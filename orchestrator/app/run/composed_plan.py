@@ -1,0 +1,304 @@
+"""
+One engine plan of many steps, as modules of one temporary root: nothing of it is ever applied.
+
+What a step's upstreams will change is planned with it, also what they have not made yet. Steps that
+cannot be composed are left to be planned on their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
+from orchestrator.app.steps.planned_step import (
+    CHANGES,
+    NO_CHANGES,
+    EnginePlan,
+    PlanOptions,
+    plan_content,
+    write_variables,
+)
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+    call,
+    call_spec,
+    patiently,
+    pull,
+)
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.composed_plan import (
+    ComposedRoot,
+    ModuleCall,
+    ProviderConfiguration,
+    call_names,
+)
+from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateOutput
+from orchestrator.domain.plan.changes import UNKNOWN
+from orchestrator.domain.record.journal import Journal, adds_up
+from orchestrator.domain.record.states import Status
+from orchestrator.errors import OrchestratorError
+from orchestrator.ports.engine import CallResult, Init, Plan, Request
+
+#: How often it is tried without the steps that stood in the way.
+_TRIES = 3
+
+#: Fewer steps gain nothing from each other.
+_FEWEST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedStep:
+    """
+    What the composed plan says of a step, as a plan of the step's own root would, and those of the
+    step's inputs that are known before an apply.
+    """
+
+    plan: EnginePlan
+    inputs: StepInputs
+
+
+def composed_plan(
+    steps: PreparedSteps, names: Collection[str], options: PlanOptions, evidence: Path
+) -> dict[str, ComposedStep]:
+    """
+    The plans of those of these steps that can be planned together; what stood in the way of the
+    others is found again when they are planned on their own.
+    """
+    if steps.services.workspace != "default" or options.targets or options.replace:
+        return {}
+    chosen = [name for name in names if _may_be_composed(steps, name)]
+    failures = steps.prepare_all(chosen, current_module)
+    prepared = {name: steps.prepared[name] for name in chosen if name not in failures}
+    roots = {name: (item.snapshot, item.work_dir) for name, item in prepared.items()}
+    apart = {*names} - prepared.keys() | steps.services.workdirs.not_composable(roots).keys()
+    states = _states(steps, [name for name in prepared if name not in apart])
+    apart |= prepared.keys() - states.keys()
+    for attempt in range(1, _TRIES + 1):
+        chosen = _without_dependents(steps, apart, prepared)
+        if len(chosen) < _FEWEST or steps.services.stop.stopping:
+            return {}
+        with steps.services.files.private(evidence) as place:
+            composed = _Composed(steps, {name: prepared[name] for name in chosen}, states, place)
+            plans = composed.plan(options, evidence, attempt)
+        if plans is not None:
+            # What its provider did not find is read a second time before anybody believes it.
+            lost = {name for name, item in plans.items() if _has_lost(item)}
+            kept = _without_dependents(steps, lost, plans)
+            return {name: plans[name] for name in kept}
+        if not composed.in_the_way:
+            return {}
+        apart |= composed.in_the_way
+    return {}
+
+
+class _Composed:
+    """
+    Steps composed in the directory ``place``; ``in_the_way`` are those that made the plan fail.
+    """
+
+    def __init__(
+        self,
+        steps: PreparedSteps,
+        prepared: Mapping[str, PreparedStep],
+        states: Mapping[str, PulledState],
+        place: Path,
+    ) -> None:
+        self.in_the_way: frozenset[str] = frozenset()
+        self._steps = steps
+        self._services = steps.services
+        self._prepared = prepared
+        self._states = states
+        names = call_names([*prepared])
+        documents = {name: states[name].document for name in prepared}
+        calls: dict[str, ModuleCall] = {}
+        self._inputs: dict[str, StepInputs] = {}
+        for name, item in prepared.items():  # in order: a call refers to those before it
+            inputs, expressions = steps.composed_inputs(item.step, calls)
+            self._inputs[name] = inputs
+            calls[name] = ModuleCall(
+                step=name,
+                name=names[name],
+                source=self._services.workdirs.module_source(names[name], item.work_dir),
+                module=item.work_dir.module,
+                expressions=expressions,
+                values=inputs.values,
+                outputs={key: out.sensitive for key, out in item.step.module.outputs.items()},
+                configured=frozenset(_own_configurations(item)),
+                providers=dict(_configurations(item)),
+            )
+        self._root = ComposedRoot.of(calls.values(), documents)
+        content, self._values = self._root.configuration()
+        self._work_dir = self._services.workdirs.composed_root(
+            place,
+            content,
+            state=self._root.state(documents, self._services.engine.info.version),
+            modules={names[name]: item.work_dir for name, item in prepared.items()},
+        )
+
+    def plan(
+        self, options: PlanOptions, evidence: Path, attempt: int
+    ) -> dict[str, ComposedStep] | None:
+        """
+        The plan of each step; None where the engine cannot make it, or does not explain it.
+        """
+        file = self._work_dir.directory / "plan.tfplan"
+        var_file = self._work_dir.directory / "inputs.tfvars.json"
+        request = Plan(
+            out=file,
+            var_file=var_file,
+            refresh=options.refresh,
+            parallelism=options.parallelism,
+            detailed=True,
+        )
+        began = self._call(Init(), evidence, f"composed-init-{attempt}")
+        if began.exit_code != 0:
+            self._note_failure(began)
+            return None
+        result = self._call(request, evidence, f"composed-plan-{attempt}", var_file)
+        if result.exit_code not in (NO_CHANGES, CHANGES):
+            self._note_failure(result)
+            return None
+        changed = result.exit_code == CHANGES
+        if not result.complete or not adds_up(result.messages, changed=changed):
+            return None
+        content = plan_content(
+            self._services, self._work_dir, evidence, file, f"composed-{attempt}"
+        )
+        said, contents = self._root.messages(result.messages), self._root.contents(content)
+        journals = {name: Journal.of(messages, whole=True) for name, messages in said.items()}
+        planned = {
+            name: _planned_outputs(self._states[name], contents[name]) for name in self._prepared
+        }
+        return {
+            name: ComposedStep(
+                plan=EnginePlan(
+                    direction="apply",
+                    target=str(self._steps.deployment.target(name)),
+                    file=file,
+                    journal=journal,
+                    before=self._states[name],
+                    run_id="",
+                    changed=bool(journal.changes or journal.outputs),
+                    content=contents[name],
+                ),
+                inputs=self._steps.planned_inputs(
+                    self._prepared[name].step, self._inputs[name], planned
+                ),
+            )
+            for name, journal in journals.items()
+        }
+
+    def _call(
+        self, request: Request, evidence: Path, name: str, var_file: Path | None = None
+    ) -> CallResult:
+        services = self._services
+
+        def attempt(number: int) -> CallResult:
+            if var_file is not None:
+                write_variables(services, var_file, StepInputs(self._values, {}), {})
+            spec = call_spec(
+                services,
+                self._work_dir,
+                evidence,
+                f"{name}-{number}",
+                delete_after=(var_file,) if var_file else (),
+            )
+            return call(services, request, spec, stop=services.stop)
+
+        return patiently(services, "", "plan", attempt)
+
+    def _note_failure(self, result: CallResult) -> None:
+        """
+        Note the steps that the errors of a call concern.
+        """
+        journal = Journal.of(result.messages, whole=result.complete)
+        concerned = {self._root.diagnostic(error)[0] for error in journal.errors}
+        self.in_the_way = frozenset(step for step in concerned if step is not None)
+
+
+def _has_lost(planned: ComposedStep) -> bool:
+    return any(item.action == "delete" for item in planned.plan.journal.drifted)
+
+
+def _planned_outputs(state: PulledState, content: PlanContent) -> dict[str, StateOutput]:
+    """
+    The outputs of a step as the plan leaves them; the value of a secret one is not told.
+    """
+    outputs = dict(state.outputs)
+    for change in content.changes.outputs_changed:
+        if change.action == "delete":
+            outputs.pop(change.name, None)
+        else:
+            value = change.after if change.known else UNKNOWN
+            outputs[change.name] = StateOutput(value, change.sensitive)
+    return outputs
+
+
+def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
+    """
+    Whether a step can be prepared before any other one is planned, and has no providers with
+    aliases, which a module would have to declare.
+    """
+    blocks = [template.raw for template in steps.roots[name].providers.values()]
+    return (
+        steps.status(name) is not Status.RUNNING
+        and not steps.needs_outputs_first(name)
+        and not any(isinstance(raw, list) or "alias" in (raw or ()) for raw in blocks)
+    )
+
+
+def _without_dependents(
+    steps: PreparedSteps, apart: Collection[str], prepared: Iterable[str]
+) -> list[str]:
+    """
+    The steps, in order, without those apart and all that depend on them: what these will change is
+    not in the plan.
+    """
+    graph, wanted = steps.deployment.graph, {*prepared} - {*apart}
+    excluded = {*apart} & {*graph.order}
+    return [name for name in graph.order if name in wanted and not graph.upstreams(name) & excluded]
+
+
+def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:
+    """
+    The provider states of the steps, without those that cannot be read.
+    """
+    states: dict[str, PulledState] = {}
+
+    def read(name: str) -> None:
+        prepared = steps.prepared[name]
+        with contextlib.suppress(OrchestratorError):
+            states[name] = pull(
+                steps.services, prepared.work_dir, steps.evidence(name), "pull-composed"
+            )
+
+    with ThreadPoolExecutor(steps.jobs, thread_name_prefix="pull") as pool:
+        list(pool.map(read, names))
+    return states
+
+
+def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
+    """
+    The sources of the providers that the module configures itself.
+    """
+    sources = prepared.snapshot.all_provider_sources
+    return (sources.get(name, f"hashicorp/{name}") for name in prepared.snapshot.provider_blocks)
+
+
+def _configurations(prepared: PreparedStep) -> Iterator[tuple[str, ProviderConfiguration]]:
+    """
+    The provider configurations that the blueprint gives the step, by local name.
+    """
+    work_dir = prepared.work_dir
+    sources = prepared.snapshot.all_provider_sources
+    for name, (block, *_) in work_dir.provider_blocks.items():
+        required = work_dir.required_providers.get(name, {})
+        source = required.get("source") or sources.get(name, f"hashicorp/{name}")
+        text = json.dumps(block)
+        secrets = {key: v for key, v in work_dir.variables.items() if f"var.{key}}}" in text}
+        yield name, ProviderConfiguration(source, block, secrets)

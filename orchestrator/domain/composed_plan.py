@@ -1,0 +1,393 @@
+"""
+The steps of a blueprint composed into one temporary root, so that one engine plan covers all.
+
+Each step is a module call of the root and a reference to another step's output is a reference to
+that call's output: what is not known before an apply stays unknown in every step that depends on
+it. The provider states of the steps are merged into one, each below its module call. Nothing of
+this is ever applied.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
+from orchestrator.domain.events.engine_messages import (
+    DiagnosticMessage,
+    Message,
+    OutputChange,
+    PlanContent,
+    PlannedChange,
+    RefreshComplete,
+    ResourceDrift,
+)
+from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
+from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.text import Json
+
+_STATE_VERSION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfiguration:
+    """
+    A provider configuration that the blueprint gives a step: the source of the provider, the block
+    in Terraform's JSON syntax, and the values of the variables that stand for secrets in it.
+    """
+
+    source: str
+    block: Mapping[str, Json]
+    variables: Mapping[str, Json]
+
+    @property
+    def key(self) -> str:
+        """
+        What is equal for equal configurations.
+        """
+        return json.dumps([self.source, self.block, dict(self.variables)], sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """
+    A step as a module call of the composed root.
+
+    ``expressions`` are its inputs that refer to other steps, in Terraform's JSON syntax, ``values``
+    the others. ``outputs`` tells of each output whether it is sensitive. ``configured`` are the
+    source addresses of the providers that the module configures itself; ``providers`` are what it
+    is passed, by local name. ``module`` is the path of the module for people.
+    """
+
+    step: str
+    name: str
+    source: str
+    module: str
+    expressions: Mapping[str, Json]
+    values: Mapping[str, Json]
+    outputs: Mapping[str, bool]
+    configured: frozenset[str] = frozenset()
+    providers: Mapping[str, ProviderConfiguration] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        """
+        What the addresses of its objects begin with in the composed plan.
+        """
+        return f"module.{self.name}."
+
+    def place(self, at: str) -> str:
+        """
+        A place that the composed root names, as one in the project.
+        """
+        inside = posixpath.relpath(at, self.source)
+        return posixpath.normpath(posixpath.join(self.module, inside))
+
+    def output_reference(self, reference: Reference) -> str:
+        """
+        The expression for one of its outputs. A sensitive mark does not travel: planned alone, the
+        step that reads it would not see one, and a mark alone is a change to an engine.
+        """
+        output = reference.names[1]
+        value = f"module.{self.name}.{output}"
+        if self.outputs.get(output):
+            value = f"nonsensitive({value})"
+        return value + path_text(reference.path)
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedRoot:
+    """
+    The module calls by step, the steps by the name of their call, the root's outputs, each of which
+    stands for an output (step, name), and its provider configurations by their key: equal ones of
+    several steps are one, and one process.
+    """
+
+    calls: Mapping[str, ModuleCall]
+    steps: Mapping[str, str]
+    configurations: Mapping[str, tuple[str, str]]
+    outputs: Mapping[str, tuple[str, str]]
+
+    @classmethod
+    def of(
+        cls, calls: Iterable[ModuleCall], states: Mapping[str, Mapping[str, Json]]
+    ) -> ComposedRoot:
+        """
+        The root of these calls; ``states`` are the provider states of their steps, whose outputs
+        the modules may no longer declare.
+        """
+        by_step = {call.step: call for call in calls}
+        named = [
+            (call.step, name)
+            for call in by_step.values()
+            for name in sorted({*call.outputs, *(states.get(call.step, {}).get("outputs") or {})})
+        ]
+        given = [item for call in by_step.values() for item in call.providers.values()]
+        names = {source: f"p{n}" for n, source in enumerate(dict.fromkeys(i.source for i in given))}
+        keys = dict.fromkeys(item.key for item in given)
+        sources = {item.key: item.source for item in given}
+        return cls(
+            configurations={
+                key: (names[sources[key]], f"c{number}") for number, key in enumerate(keys)
+            },
+            calls=by_step,
+            steps={call.name: step for step, call in by_step.items()},
+            outputs={f"o{number}": key for number, key in enumerate(named)},
+        )
+
+    def configuration(self) -> tuple[dict[str, Json], dict[str, Json]]:
+        """
+        The root's configuration in Terraform's JSON syntax, and the values of its variables.
+        """
+        values: dict[str, Json] = {}
+
+        def variable(value: Json) -> str:
+            name = f"v{len(values)}"
+            values[name] = value
+            return f"${{var.{name}}}"
+
+        content: dict[str, Json] = {"terraform": {}}
+        given = {item.key: item for call in self.calls.values() for item in call.providers.values()}
+        for key, (name, alias) in self.configurations.items():
+            item = given[key]
+            required = content["terraform"].setdefault("required_providers", {})
+            required[name] = {"source": item.source}
+            renamed = {name: variable(value) for name, value in item.variables.items()}
+            block = {**_with_variables(item.block, renamed), "alias": alias}
+            content.setdefault("provider", {}).setdefault(name, []).append(block)
+        content["module"] = {
+            call.name: {
+                "source": call.source,
+                **call.expressions,
+                **{name: variable(value) for name, value in call.values.items()},
+                **self._passed(call),
+            }
+            for call in self.calls.values()
+        }
+        content["output"] = {
+            name: {
+                "value": f"${{module.{self.calls[step].name}.{output}}}",
+                "sensitive": self.calls[step].outputs[output],
+            }
+            for name, (step, output) in self.outputs.items()
+            if output in self.calls[step].outputs
+        }
+        content["variable"] = {name: {} for name in values}
+        return {name: block for name, block in content.items() if block}, values
+
+    def _passed(self, call: ModuleCall) -> dict[str, Json]:
+        passed = {
+            name: ".".join(self.configurations[item.key]) for name, item in call.providers.items()
+        }
+        return {"providers": passed} if passed else {}
+
+    def state(self, states: Mapping[str, Mapping[str, Json]], engine_version: str) -> bytes:
+        """
+        One provider state of all steps, their objects, dependencies and provider configurations
+        below their module calls.
+        """
+        resources = [
+            self._placed(call, resource)
+            for step, call in self.calls.items()
+            for resource in states.get(step, {}).get("resources") or ()
+        ]
+        outputs = {
+            name: states[step]["outputs"][output]
+            for name, (step, output) in self.outputs.items()
+            if output in (states.get(step, {}).get("outputs") or {})
+        }
+        document = {
+            "version": _STATE_VERSION,
+            "terraform_version": engine_version,
+            "serial": 1,
+            "lineage": "composed",
+            "outputs": outputs,
+            "resources": resources,
+            "check_results": None,
+        }
+        return json.dumps(document).encode()
+
+    def _placed(self, call: ModuleCall, resource: Mapping[str, Json]) -> dict[str, Json]:
+        """
+        A resource of the step's state where it is in the merged one.
+        """
+        inner = resource.get("module")
+        placed = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}
+        if "provider" in resource:
+            placed["provider"] = self._configuration(call, resource["provider"])
+        placed["instances"] = [self._placed_instance(call, i) for i in resource["instances"]]
+        return placed
+
+    def _placed_instance(self, call: ModuleCall, instance: Mapping[str, Json]) -> dict[str, Json]:
+        placed = dict(instance)
+        if "provider" in placed:  # OpenTofu, where a provider block has for_each
+            placed["provider"] = self._configuration(call, placed["provider"])
+        if placed.get("dependencies"):
+            placed["dependencies"] = [call.prefix + item for item in placed["dependencies"]]
+        return placed
+
+    def _configuration(self, call: ModuleCall, reference: str) -> str:
+        """
+        The provider configuration of an object: one that the module makes goes with it, one that
+        it is passed is the root's; so is the default one, which nobody configures.
+        """
+        if reference.startswith("module."):
+            return call.prefix + reference
+        source = reference.removeprefix('provider["').partition('"]')[0]
+        if any(_is_source(source, own) for own in call.configured):
+            return call.prefix + reference
+        for item in call.providers.values():
+            if _is_source(source, item.source):
+                return f"{reference}.{self.configurations[item.key][1]}"
+        return reference
+
+    def messages(self, said: Iterable[Message]) -> dict[str, list[Message]]:
+        """
+        What the plan says of each step, as the step's own plan would say it. What concerns no step
+        in particular is left out.
+        """
+        found: dict[str, list[Message]] = {step: [] for step in self.calls}
+        for message in said:
+            match message:
+                case PlannedChange(address):
+                    step, own = self.locate(address)
+                    previous = message.previous_address
+                    if previous is not None:
+                        previous = self.locate(previous)[1]
+                    placed: Message = replace(message, address=own, previous_address=previous)
+                case ResourceDrift(address) | RefreshComplete(address):
+                    step, own = self.locate(address)
+                    placed = replace(message, address=own)
+                case OutputChange(name):
+                    step, own = self.outputs.get(name, (None, name))
+                    placed = replace(message, name=own)
+                case DiagnosticMessage(diagnostic):
+                    step, diagnostic = self.diagnostic(diagnostic)
+                    placed = DiagnosticMessage(diagnostic)
+                case _:
+                    continue
+            if step is not None:
+                found[step].append(placed)
+        return found
+
+    def contents(self, content: PlanContent) -> dict[str, PlanContent]:
+        """
+        What the plan holds of each step, as the step's own plan would.
+        """
+        return {step: self._content(step, content) for step in self.calls}
+
+    def _content(self, step: str, content: PlanContent) -> PlanContent:
+        def own(address: str) -> str | None:
+            found, inside = self.locate(address)
+            return inside if found == step else None
+
+        def own_output(name: str) -> str | None:
+            found, inside = self.outputs.get(name, (None, name))
+            return inside if found == step else None
+
+        def resources(items: Iterable[ResourceChange]) -> tuple[ResourceChange, ...]:
+            return tuple(
+                item.model_copy(
+                    update={
+                        "address": address,
+                        "previous_address": item.previous_address and own(item.previous_address),
+                        "module": (own(f"{item.module}.") or "").rstrip(".") or None,
+                    }
+                )
+                for item in items
+                if (address := own(item.address)) is not None
+            )
+
+        changes = content.changes
+        return replace(
+            content,
+            actions=tuple(
+                item.model_copy(
+                    update={
+                        "address": address,
+                        "previous_address": item.previous_address and own(item.previous_address),
+                    }
+                )
+                for item in content.actions
+                if (address := own(item.address)) is not None
+            ),
+            moved=frozenset(inside for item in content.moved if (inside := own(item)) is not None),
+            outputs=tuple(
+                name for item in content.outputs if (name := own_output(item)) is not None
+            ),
+            changes=PlanChanges(
+                resources=resources(changes.resources),
+                drift=resources(changes.drift),
+                outputs_changed=tuple(
+                    item.model_copy(update={"name": name})
+                    for item in changes.outputs_changed
+                    if (name := own_output(item.name)) is not None
+                ),
+                checks=tuple(
+                    item.model_copy(update={"address": address})
+                    for item in changes.checks
+                    if (address := own(item.address)) is not None
+                ),
+            ),
+        )
+
+    def diagnostic(self, diagnostic: Diagnostic) -> tuple[str | None, Diagnostic]:
+        """
+        The step that a diagnostic concerns, by its address or the file that it names, and the
+        diagnostic as of the step's own root.
+        """
+        step, address = self.locate(diagnostic.address or "")
+        place = (diagnostic.at or "").removeprefix("./")
+        step = step or self.steps.get(place.partition("/")[0])
+        if step is None:
+            return None, diagnostic
+        own: dict[str, str] = {"address": address} if diagnostic.address else {}
+        if place:
+            own["at"] = self.calls[step].place(place)
+        return step, diagnostic.model_copy(update=own)
+
+    def locate(self, address: str) -> tuple[str | None, str]:
+        """
+        The step of an address of the composed root, and the address in the step's own root.
+        """
+        kind, _, rest = address.partition(".")
+        name, _, own = rest.partition(".")
+        step = self.steps.get(name) if kind == "module" else None
+        return (step, own) if step is not None else (None, address)
+
+
+def call_names(steps: Sequence[str]) -> dict[str, str]:
+    """
+    A name for the module call of each step: an identifier, also for ``web["eu"]``.
+    """
+    return {step: f"s{number}_{_identifier(step)}" for number, step in enumerate(steps)}
+
+
+def _identifier(step: str) -> str:
+    return "".join(char if char.isalnum() or char in "_-" else "_" for char in step)
+
+
+def _is_source(full: str, source: str) -> bool:
+    """
+    Whether a source, which may leave out the registry's host, is this full one.
+    """
+    return f"/{full}".endswith(f"/{source}")
+
+
+def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
+    """
+    A block with its references to variables renamed.
+    """
+    match value:
+        case str():
+            for name, reference in names.items():
+                value = value.replace(f"${{var.{name}}}", reference)
+            return value
+        case Mapping():
+            return {key: _with_variables(item, names) for key, item in value.items()}
+        case list():
+            return [_with_variables(item, names) for item in value]
+        case _:
+            return value

@@ -1,0 +1,262 @@
+"""
+``plan`` plans the steps of a blueprint together: what an upstream will change is planned in every
+step that depends on it, nothing is applied, and what cannot be composed is planned on its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.fakecloud import Cloud
+from tests.project import Project, every_engine
+
+pytestmark = pytest.mark.engine
+
+NETWORK = """
+    variable "cidr" {}
+    resource "terraform_data" "network" { input = var.cidr }
+    resource "terraform_data" "subnet" {
+      for_each = toset(["a", "b"])
+      input    = "${terraform_data.network.output}-${each.key}"
+    }
+    output "id" { value = terraform_data.network.id }
+    output "cidr" { value = terraform_data.network.output }
+    output "key" {
+      value     = "s3cr3t-${var.cidr}"
+      sensitive = true
+    }
+"""
+SERVICE = """
+    variable "network" {}
+    variable "labels" { type = map(string) }
+    variable "key" { sensitive = true }
+    resource "terraform_data" "service" {
+      input            = var.labels
+      triggers_replace = var.network
+    }
+    resource "terraform_data" "key" { input = var.key }
+    output "labels" { value = terraform_data.service.output }
+"""
+BLUEPRINT = """
+    version: 1
+    name: shop
+    inputs:
+      cidr: {type: string, default: 10.0.0.0/16}
+    steps:
+      network:
+        module: ../modules/network
+        inputs: {cidr: "${inputs.cidr}"}
+      service:
+        module: ../modules/service
+        inputs:
+          network: "${steps.network.outputs.id}"
+          labels: {range: "in ${steps.network.outputs.cidr}, not $${this}"}
+          key: "${steps.network.outputs.key}"
+      other:
+        module: ../modules/service
+        inputs: {network: fixed, labels: {odd: "%{if}"}, key: "${steps.network.outputs.key}"}
+"""
+
+
+@pytest.fixture
+def shop(project: Project) -> Project:
+    """
+    Three steps, two of which read outputs of the first.
+    """
+    project.write("modules/network/main.tf", NETWORK)
+    project.write("modules/service/main.tf", SERVICE)
+    project.write("blueprints/shop.yaml", BLUEPRINT)
+    return project
+
+
+def planned(project: Project, *options: str, blueprint: str = "shop") -> dict[str, dict[str, Any]]:
+    """
+    The rows of a plan, which must not fail.
+    """
+    ended = project.ok("plan", blueprint, "--json", *options)
+    return ended.rows
+
+
+def methods(rows: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {step: row["method"] for step, row in rows.items()}
+
+
+def changes(row: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(item["address"], item["action"]) for item in row["actions"]}
+
+
+def temporary(project: Project) -> list[Path]:
+    """
+    What is left of composed roots.
+    """
+    return [*project.own.rglob("main.tf.json"), *project.own.rglob(".private-*")]
+
+
+@every_engine
+def test_a_blueprint_that_was_never_applied_is_planned_whole(shop: Project) -> None:
+    rows = planned(shop)
+
+    assert methods(rows) == dict.fromkeys(rows, "composed")
+    assert changes(rows["service"]) == {
+        ("terraform_data.service", "create"),
+        ("terraform_data.key", "create"),
+    }
+    assert len(changes(rows["network"])) == 3
+    assert not (shop.own / "state").exists() or not list((shop.own / "state").rglob("*.tfstate"))
+    assert temporary(shop) == []
+
+
+@every_engine
+def test_a_change_is_planned_with_its_dependents(shop: Project) -> None:
+    """
+    The dependents change by what the upstream will be, which no plan of theirs alone can tell;
+    without a change nothing is planned for anybody, sensitive values and escapes included.
+    """
+    shop.ok("apply", "shop", "--yes")
+    unchanged = planned(shop)
+    rows = planned(shop, "-i", "cidr=10.1.0.0/16")
+
+    assert {row["status"] for row in unchanged.values()} == {"unchanged"}
+    assert methods(unchanged) == dict.fromkeys(unchanged, "composed")
+    assert changes(rows["service"]) == {
+        ("terraform_data.service", "update"),
+        ("terraform_data.key", "update"),
+    }
+    assert changes(rows["other"]) == {("terraform_data.key", "update")}
+    shop.ok("apply", "shop", "--yes", "-i", "cidr=10.1.0.0/16")
+    assert shop.steps("shop")["other"]["status"] == "ok"
+
+
+EDITS = {
+    "a resource removed": ('resource "terraform_data" "key" { input = var.key }', ""),
+    "a resource renamed": ('"terraform_data" "key"', '"terraform_data" "secret"'),
+    "a resource moved": (
+        'resource "terraform_data" "key" {',
+        "moved {\n from = terraform_data.key\n to = terraform_data.secret\n}\n"
+        'resource "terraform_data" "secret" {',
+    ),
+    "an output removed": ('output "labels" { value = terraform_data.service.output }', ""),
+    "an output made sensitive": (
+        'output "labels" { value = terraform_data.service.output }',
+        'output "labels" {\n value = terraform_data.service.output\n sensitive = true\n}',
+    ),
+    "a replacement": ("triggers_replace = var.network", 'triggers_replace = "another"'),
+    "a count": (
+        'resource "terraform_data" "key" { input = var.key }',
+        'resource "terraform_data" "key" {\n count = 2\n input = var.key\n}',
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_both_ways_of_planning_say_the_same(shop: Project, edit: str) -> None:
+    """
+    Where no upstream changes, a composed plan says of each step what the step's own plan does.
+    """
+    shop.ok("apply", "shop", "--yes")
+    old, new = EDITS[edit]
+    assert old in SERVICE
+    shop.write("modules/service/main.tf", SERVICE.replace(old, new))
+
+    together, apart = planned(shop), planned(shop, "--separate")
+
+    assert methods(together) == dict.fromkeys(together, "composed")
+    assert methods(apart) == dict.fromkeys(apart, "separate")
+    for step, row in together.items():
+        assert changes(row) == changes(apart[step])
+        for field in ("status", "outputs", "resources", "outputs_changed", "counts"):
+            assert row[field] == apart[step][field], (step, field)
+
+
+OWN_WAYS = {
+    "the place of the root": 'resource "terraform_data" "place" { input = path.root }',
+    "an import block": """
+        import {
+          to = terraform_data.old
+          id = "x"
+        }
+        resource "terraform_data" "old" {}
+    """,
+    "an ephemeral variable": """
+        variable "once" {
+          ephemeral = true
+          default   = "x"
+        }
+    """,
+}
+
+
+@pytest.mark.parametrize("way", OWN_WAYS)
+def test_what_cannot_be_composed_is_planned_on_its_own(shop: Project, way: str) -> None:
+    """
+    The rest is composed all the same.
+    """
+    shop.ok("apply", "shop", "--yes")
+    shop.write("modules/extra/main.tf", SERVICE)
+    shop.write("modules/extra/own.tf", OWN_WAYS[way])
+    head, other = BLUEPRINT.split("other:\n")
+    other = other.replace("../modules/service", "../modules/extra")
+    shop.write("blueprints/shop.yaml", f"{head}other:\n{other}")
+
+    rows = planned(shop)
+
+    assert methods(rows) == {"network": "composed", "service": "composed", "other": "separate"}
+
+
+def test_a_failing_step_does_not_take_the_others_along(shop: Project) -> None:
+    """
+    Who made the composed plan fail is planned apart, with what depends on it, and fails there with
+    its own error, by the file of its module.
+    """
+    shop.ok("apply", "shop", "--yes")
+    broken = SERVICE.replace(
+        "input            = var.labels",
+        'input = var.labels\n lifecycle {\n precondition {\n condition = var.network != "fixed"\n'
+        ' error_message = "no fixed networks"\n }\n }',
+    )
+    shop.write("modules/service/main.tf", broken)
+
+    ended = shop.run("plan", "shop", "--json")
+
+    assert ended.code == 10
+    assert methods(ended.rows)["network"] == "composed"
+    assert ended.rows["other"]["status"] == "failed"
+    assert "no fixed networks" in ended.rows["other"]["error"]["summary"]
+    assert ended.rows["service"]["status"] in ("unchanged", "planned")
+
+
+def test_one_provider_configuration_is_one(project: Project, cloud: Cloud) -> None:
+    """
+    What the blueprint configures is the root's, once for all steps that are given the same; an
+    object that leaves a module is destroyed by it.
+    """
+    project.write(
+        "blueprints/web.yaml",
+        """
+        version: 1
+        name: web
+        inputs: {more: {type: "list(string)", default: [x]}}
+        providers: {fakecloud: {region: eu}}
+        steps:
+          one:
+            module: ../modules/server
+            inputs: {name: one, names: "${inputs.more}"}
+          two:
+            module: ../modules/server
+            inputs: {name: "two-${steps.one.outputs.id}"}
+        """,
+    )
+    first = planned(project, blueprint="web")
+    project.ok("apply", "web", "--yes")
+
+    same = planned(project, blueprint="web")
+    fewer = planned(project, "-i", "more=[]", blueprint="web")
+
+    assert methods(first) == {"one": "composed", "two": "composed"}
+    assert changes(first["two"]) == {("fakecloud_server.this", "create")}
+    assert {row["status"] for row in same.values()} == {"unchanged"}
+    assert changes(fewer["one"]) == {('fakecloud_server.more["x"]', "delete")}
+    assert fewer["two"]["status"] == "unchanged"
