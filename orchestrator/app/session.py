@@ -72,6 +72,7 @@ class Session:
         self.rerun_file: Path | None = None
         self._rerun_inputs = RerunInputs(services, deployment, run.run_id)
         self.takes_over_from: list[str] = []  # killed runs whose claim this one took over
+        self.replaced: Claim | None = None  # one that nobody could prove to be dead
         self._in_flight: dict[tuple[str, str, Action], InFlight] = {}
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -250,6 +251,8 @@ class Session:
         while (held := services.store.take_claim(self._claim, replaces=held)) is not None:
             if self._may_replace(held, takeover):
                 self.takes_over_from.append(held.run_id)
+                unproven = services.processes.liveness(held.owner) is Liveness.UNKNOWN
+                self.replaced = held if unproven else None
                 continue
             message, hint = claim_message(services, held)
             if not wait or services.stop.stopping:
@@ -259,6 +262,14 @@ class Session:
                 told = True
             services.clock.sleep(0.5)
             held = None
+
+    def hand_back_claim(self) -> None:
+        """
+        Give the claim back to the run that it was taken from: it turned out to be alive, and
+        nothing was recorded since.
+        """
+        if self.replaced is not None:
+            self.services.store.take_claim(self.replaced, replaces=self._claim)
 
     def check_claim(self) -> None:
         """

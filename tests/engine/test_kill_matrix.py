@@ -306,3 +306,33 @@ def test_an_object_that_appears_late(tmp_path: Path, engine: str) -> None:
         assert later.code == 11
         assert scene.adopt().code == 0
         scene.check_sound()
+
+
+def test_a_takeover_from_a_living_engine_takes_nothing(tmp_path: Path, engine: str) -> None:
+    """
+    The run cannot be seen from here, and its engine holds the state lock: exit 20, record and claim
+    are as they were.
+    """
+    with a_scene(tmp_path, engine) as scene:
+        project = scene.project
+        tool = scene.start("create", "hang_after")
+        tool.kill()
+        finish(tool)
+        (file,) = project.own.rglob("apply.identity.json")
+        wrapper = json.loads(file.read_text())["wrapper"]["pid"]
+        file.unlink()  # its engine was started in another container
+        see_from_elsewhere(project.own / "operations.db")
+        before, claim = project.entries("web"), claims(project.own / "operations.db")
+
+        ended = scene.reconcile("--takeover", "it looks dead")
+        after = project.entries("web"), claims(project.own / "operations.db")
+        os.killpg(wrapper, signal.SIGKILL)
+
+        assert ended.code == 20, ended.said
+        assert "an engine that is alive holds" in " ".join(ended.said.split())
+        assert after == (before, claim)
+
+
+def claims(store: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        return [text for (text,) in connection.execute("select claim from claims")]

@@ -65,6 +65,7 @@ def test_conditions(
     store = MemoryStore(seconds=lambda: seconds[0])
     files = RunDirectory(tmp_path / "runs")
     record = entry(status="running", active_command="apply")
+    files.attempt(record.run_id, record.target.step, record.attempt)
     if owner is not None:
         store.put_lease(Lease(run_id=record.run_id, owner=OWNER))
     seconds[0] = age
@@ -82,3 +83,20 @@ def test_only_running_records_have_a_condition(tmp_path: Path) -> None:
     """
     watch = LivenessProbe(MemoryStore(), RunDirectory(tmp_path), Known({}), silence=60.0)
     assert watch.condition(entry(status="ok")) is None
+
+
+@pytest.mark.parametrize(
+    ("boot", "expected"), [(OWNER.boot_id, Condition.SILENT), ("earlier", Condition.INTERRUPTED)]
+)
+def test_a_run_whose_directory_is_gone_proves_nothing_of_its_engine(
+    tmp_path: Path, boot: str, expected: Condition
+) -> None:
+    """
+    Its engine may have begun and outlive it: silent, unless the machine was started since.
+    """
+    store = MemoryStore()
+    record = entry(status="running", active_command="apply")
+    owner = OWNER.model_copy(update={"boot_id": boot})
+    store.put_lease(Lease(run_id=record.run_id, owner=owner))
+    watch = LivenessProbe(store, RunDirectory(tmp_path), Known({OWNER.pid: GONE}), silence=60.0)
+    assert watch.condition(record) is expected

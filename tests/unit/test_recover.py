@@ -286,6 +286,7 @@ def marked(desk: Desk, state: Liveness, *, age: float) -> None:
     desk.seconds += age
     assert desk.store.take_claim(claim(THIRD)) is None
     desk.has("network", status="running", active_command="apply", run_id=THIRD)
+    desk.reader.files.attempt(THIRD, "network", 1)
     object.__setattr__(desk.reader, "processes", Seen(state))
 
 

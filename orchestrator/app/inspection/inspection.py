@@ -338,6 +338,8 @@ def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
         for role, (identity, state) in signs.processes.items()
         if state is Liveness.UNKNOWN
     ]
+    if signs.engine_lost:
+        named.append("its engine, of which nothing is left here")
     return f"run {record.run_id if record else ''} ({', '.join(named)})"
 
 

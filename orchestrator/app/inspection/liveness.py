@@ -25,11 +25,13 @@ Role = Literal["run", "engine"]
 class LifeSigns:
     """
     The last heartbeat of a run, and its own process (``run``) and its engine's (``engine``) with
-    what can be told of them from here; what is not known is left out.
+    what can be told of them from here; what is not known is left out. ``engine_lost``: the run was
+    on this machine since it started, and its directory is gone: its engine may have begun.
     """
 
     lease: Lease | None
     processes: Mapping[Role, tuple[ProcessIdentity, Liveness]]
+    engine_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,15 @@ class LivenessProbe:
                 for role, identity in known.items()
                 if identity is not None
             },
+            engine_lost=engine is None
+            and lease is not None
+            and not self.files.directory(record.run_id).is_dir()
+            and self._was_here(lease.owner),
         )
+
+    def _was_here(self, owner: ProcessIdentity) -> bool:
+        me = self.processes.me()
+        return (owner.host, owner.boot_id) == (me.host, me.boot_id)
 
     def condition(self, record: OperationRecord) -> Condition | None:
         """
@@ -86,6 +96,8 @@ class LivenessProbe:
         states = {state for _, state in signs.processes.values()}
         if Liveness.ALIVE in states:
             return Condition.LIVE
+        if signs.engine_lost:
+            return Condition.SILENT
         if signs.lease is not None and Liveness.UNKNOWN in states:
             return Condition.LIVE if signs.lease.age < self.silence else Condition.SILENT
         return Condition.INTERRUPTED

@@ -4,19 +4,21 @@ A mutating command from request to exit code: approval, session, claim, spool, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from orchestrator.app.run.request import RunRequest
+from orchestrator.app.run.request import RunOptions, RunRequest
 from orchestrator.app.run.run_summary import finish_run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services
-from orchestrator.app.session import open_session
+from orchestrator.app.session import Session, open_session
 from orchestrator.app.steps.recording import replay_spool
+from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import RunStarted
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import Busy, OrchestratorError, worst
 
 
 def run(
@@ -67,6 +69,7 @@ def run(
         if options.inputs_given:
             session.keep_inputs()
         services.store.probe()
+        _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)
         with (
             session.alive(),
@@ -74,12 +77,51 @@ def run(
         ):
             replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
-            work(StepRunner(session, request), selected)
+            with _handing_back(session):
+                work(StepRunner(session, request), selected)
             for run_id in session.takes_over_from:
                 services.files.sweep(run_id)
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
+
+
+@contextmanager
+def _handing_back(session: Session) -> Iterator[None]:
+    """
+    Where a takeover ends with Busy before anything was recorded, the run that the claim was taken
+    from keeps it: it is alive.
+    """
+
+    def entries() -> set[str]:
+        place = (session.deployment.blueprint, session.deployment.environment)
+        return {record.entry_id for record in session.services.store.records(*place)}
+
+    if session.replaced is None:
+        yield
+        return
+    before, is_busy = entries(), False
+    try:
+        yield
+    except Busy:
+        is_busy = True
+        raise
+    finally:
+        if (is_busy or worst(session.codes) == Busy.exit_code) and entries() == before:
+            session.hand_back_claim()
+
+
+def _check_takeover(services: Services, deployment: Deployment, options: RunOptions) -> None:
+    """
+    Busy where a takeover would be refused once the claim is held: it would have broken the claim of
+    a run that is alive for nothing.
+    """
+    if options.takeover is None or options.wait:
+        return
+    with services.workdirs.lock(deployment.blueprint, deployment.environment):
+        pass
+    for record in services.store.records(deployment.blueprint, deployment.environment):
+        check_not_live(services, record, wait=False, takeover=options.takeover)
 
 
 def _note_changed_secrets(services: Services, deployment: Deployment) -> None:

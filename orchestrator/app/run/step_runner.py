@@ -22,6 +22,7 @@ from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.settling import RecalledInputs, settle
+from orchestrator.app.steps.state_lock import check_engine_gone
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import StateObservation
@@ -205,6 +206,8 @@ class StepRunner:
         if self.steps.status(name) is not Status.RUNNING:
             return
         prepared = self.steps.prepared[name]
+        if self.options.takeover is not None:
+            check_engine_gone(self.services, prepared, self.session.run_id)
         try:
             recalled = self.steps.recalled(prepared)
         except Invalid as exc:

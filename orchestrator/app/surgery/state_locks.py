@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import PreparedStep, call, call_spec, failure
+from orchestrator.app.steps.state_lock import state_lock_of
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.state_lock import (
@@ -23,26 +23,6 @@ from orchestrator.domain.record.state_lock import (
 from orchestrator.domain.record.states import Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Refused, StateLocked
-from orchestrator.ports.engine import Exec
-
-#: Takes the lock for a moment, changes nothing, and loads no provider.
-_ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_data.nobody")
-_EMPTY = "No state file was found"
-
-
-def state_lock_of(
-    services: Services, prepared: PreparedStep, step: str, run_id: str
-) -> StateLock | None:
-    """
-    Who holds the lock of a step's provider state now; None for nobody.
-    """
-    number = services.ids.entry_id()[:8]
-    evidence = services.files.attempt(run_id, step, 1)
-    spec = call_spec(services, prepared.work_dir, evidence, f"lock-{number}")
-    result = call(services, Exec(_ASK), spec, stop=services.stop)
-    if result.lock is None and result.exit_code != 0 and _EMPTY not in result.stderr_text:
-        raise failure(result, "lock", services.stop)
-    return result.lock
 
 
 def held_lock(runner: StepRunner, name: str) -> StateLocked | None:
