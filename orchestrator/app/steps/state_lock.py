@@ -40,6 +40,6 @@ def check_engine_gone(services: Services, prepared: PreparedStep, run_id: str) -
     lock = state_lock_of(services, prepared, prepared.step.name, run_id)
     if lock is not None:
         raise Busy(
-            f"{prepared.step.name}: an engine that is alive holds the provider state's lock: {lock}",
+            f"{prepared.step.name}: an engine that is alive holds the lock of its state: {lock}",
             hint="wait for its end; nothing was changed",
         )
