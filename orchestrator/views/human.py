@@ -120,7 +120,6 @@ class HumanView:
             case RunStarted():
                 self._started(page, event)
             case RunFinished():
-                page.line()
                 run_summary(page, event, target=self._target, alarms=self._alarms)
             case Note():
                 self._note(page, event)

@@ -360,9 +360,9 @@ def shortened_why(why: str, told: str) -> str:
     return head if repeated else why
 
 
-def readback_texts(readback: Readback | None) -> list[str]:
+def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[str]:
     """
-    What the provider said of an object in doubt, and where a person may look for it.
+    What the provider said of an object in doubt and, unless ``brief``, where a person may look.
     """
     if readback is None:
         return []
@@ -371,17 +371,21 @@ def readback_texts(readback: Readback | None) -> list[str]:
     lines = [f"{head} {ids}".rstrip() + f" (asked {utc(readback.at)}): {readback.why}"]
     if readback.ownership is not None:
         lines.append(f"{readback.ownership}: {readback.evidence}")
-    look = readback.look
+    look = None if brief else readback.look
     if look is not None:
-        since = f"from {utc(look.since)} " if look.since else ""
-        lines.append(f"look for what was made {since}to {utc(look.until)}")
+        until = utc(look.until)
+        period = f"before {until}"
+        if look.since is not None:
+            since = utc(look.since)
+            period = f"at {until}" if since == until else f"from {since} to {until}"
+        lines.append(f"look for what was made {period}")
         for label, values in (("provider", look.provider), ("inputs", look.inputs)):
             if values:
                 told = ", ".join(f"{name}={value}" for name, value in values.items())
                 lines.append(f"{label}: {told}")
         if look.declare:
-            lines.append(f"or add to the step in {look.file}, and reconcile:")
-            lines += [f"  {line}" for line in look.declare]
+            offer = f"or add what fits to the step in {look.file}, and reconcile:"
+            lines.append("\n".join([offer, *look.declare]).replace("\n", "\n  "))
     return lines
 
 

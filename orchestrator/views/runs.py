@@ -46,8 +46,10 @@ def history_text(document: HistoryDocument, paper: Paper) -> str:
     page.line((document.target, "bold"), f"  project {document.project}")
     if not document.entries:
         page.line("no record here", indent=2)
+    newer: HistoryEntry | None = None
     for entry in document.entries:
-        _entry(page, entry)
+        _entry(page, entry, newer)
+        newer = entry
     return page.render()
 
 
@@ -114,7 +116,10 @@ def run_text(document: RunDocument, paper: Paper) -> str:
     return page.render()
 
 
-def _entry(page: Page, entry: HistoryEntry) -> None:
+def _entry(page: Page, entry: HistoryEntry, newer: HistoryEntry | None) -> None:
+    """
+    Add an entry; its run and actor unless the ``newer`` one above it tells the same.
+    """
     command = entry.active_command or entry.failed_command
     change = f"{entry.previous_status} -> " if entry.previous_status else ""
     page.line(
@@ -125,7 +130,9 @@ def _entry(page: Page, entry: HistoryEntry) -> None:
         f"  {moment(entry.updated_at, page.paper.now)}",
         hang=6,
     )
-    page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
+    place = (entry.run_id, entry.actor)
+    if newer is None or place != (newer.run_id, newer.actor):
+        page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
     if entry.lineage:
         page.line(lineage_text(entry.lineage), indent=6)
     attempt = entry.last_attempt

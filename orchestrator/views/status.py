@@ -179,7 +179,7 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
         rows.append((("last try", "warn"), attempt_text(tried)))
     for item in step.in_doubt:
         rows.append((("in doubt", "bad"), doubt_text(item, told=step.last_error or "")))
-        rows += [(("", "dim"), words) for words in readback_texts(item.readback)]
+        rows += [(("", "dim"), words) for words in readback_texts(item.readback, brief=True)]
     for flight in step.in_flight:
         since = f"since {utc(flight.started_at)}"
         text = f"{SYMBOLS[flight.action]} {flight.address}, {DOING[flight.action]} {since}"

@@ -50,8 +50,10 @@ def run_summary(
     for note in alarms:
         page.gap()
         alarm(page, note)
-    page.gap()
-    steps_table(page, event.steps, event.alive, event.recorded)
+    alone = len(event.steps) == 1 and event.steps[0].status is StepStatus.ERROR
+    if not alone:  # what went wrong with it, and its objects, are below
+        page.gap()
+        steps_table(page, event.steps, event.alive, event.recorded)
     failures(page, event.steps, heading="What went wrong" if event.exit_code else "Still open")
     objects(page, event.steps, event.alive)
     if event.error and not _is_shown(event):

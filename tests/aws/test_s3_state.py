@@ -350,7 +350,7 @@ def test_a_doubt_that_nothing_can_answer_brings_the_lines_that_would(
         third = found.follow(second)
 
     assert "blueprints/one.yaml" in told, first.out
-    assert "search: {fakecloud_server.this: {" in told, first.out
+    assert "fakecloud_server.this: data: fakecloud_servers arguments: " in told, first.out
     assert "identity: {fakecloud_server.this: " in told, first.out
     assert (second.code, third.code, found.lock) == (11, 0, {}), third.said
     assert found.project.record("web")["status"] == "ok"

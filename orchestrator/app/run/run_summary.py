@@ -257,11 +257,7 @@ def _next(
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}
     except StoreUnavailable:
         return after_run(ended, ())
-    alive = (
-        {item.step for item in _alive(found.records, rows) if item.objects or item.in_doubt}
-        if found
-        else set()
-    )
+    alive = {item.step for item in _alive(found.records, rows) if item.objects} if found else set()
     return after_run(
         ended,
         [advised[step] for step in unfinished],

@@ -173,11 +173,10 @@ def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[
     if address.key is not None:
         told = "${each.key}"
     listed = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-    tags = '{tags: {orchestrator: "${target.id}"}}'
     return (
-        f'identity: {{{resource}: "{told}"}}  # its import id, where that is known beforehand',
-        f"search: {{{resource}: {{data: {listed}, arguments: {tags}, ids: ids}}}}"
-        "  # else the data source that lists ids",
+        f'identity: {{{resource}: "{told}"}}  # its import id',
+        f"search:  # or the data source that lists ids\n  {resource}:\n    data: {listed}",
+        '    arguments: {tags: {orchestrator: "${target.id}"}}\n    ids: ids',
     )
 
 
