@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
+
+if TYPE_CHECKING:
+    from orchestrator.domain.documents.documents import StatusDocument
+    from orchestrator.project import BlueprintSelection
 
 
 @click.command("status", short_help="What is recorded of every step.")
@@ -29,6 +34,11 @@ from orchestrator.cli.invocation import Invocation, paper
     is_flag=True,
     help="With --expect destroyed: what is retained may stay until its review is overdue.",
 )
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="With --expect destroyed: look at the provider states of what is recorded as gone.",
+)
 @options.verbose
 @options.json_document
 @click.pass_context
@@ -41,6 +51,7 @@ def command(
     everything: bool,
     expect: str | None,
     allow_retained: bool,
+    verify: bool,
     verbose: bool,
     as_json: bool,
 ) -> int:
@@ -52,6 +63,7 @@ def command(
       orchestrator status web-service -e staging
       orchestrator status web-service --expect ok --json
       orchestrator status web-service --expect destroyed --allow-retained
+      orchestrator status web-service --expect destroyed --verify
       orchestrator status --all
     """
     from orchestrator import composition
@@ -69,6 +81,8 @@ def command(
     shown = paper(sys.stdout, verbose=verbose)
     if allow_retained and expect != "destroyed":
         raise Usage("--allow-retained goes with --expect destroyed")
+    if verify and (expect != "destroyed" or everything or blueprint is None):
+        raise Usage("--verify goes with BLUEPRINT --expect destroyed")
     if everything or blueprint is None:
         named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
         if steps or exclude or named:
@@ -97,4 +111,38 @@ def command(
             reader.check_not_gone_back()
     click.echo(document.to_json() if as_json else status_text(document, shown))
     check_expectation(document, expect, allow_retained=allow_retained, graph=outline.graph)
+    if verify:
+        _verify(invocation, BlueprintSelection(blueprint, environment), document)
     return 0
+
+
+def _verify(
+    invocation: Invocation, selection: BlueprintSelection, document: StatusDocument
+) -> None:
+    """
+    Look at the provider states behind a document; Refused where they speak against it.
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.status_verify import verify_gone
+    from orchestrator.cli.approval import Nobody
+    from orchestrator.cli.signals import StopSignals
+    from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.inputs import InputPolicy
+
+    project = invocation.project()
+    deployment = load_deployment(project, selection, InputPolicy.AVAILABLE)
+    steps = [row.step for row in document.steps if row.step in deployment.steps]
+    with (
+        StopSignals().installed() as stop,
+        composition.open_services(
+            project,
+            deployment,
+            engine=None,
+            sink=invocation.quiet_sink(),
+            stop=stop,
+            approver=Nobody(),
+            check_module_versions=False,
+            records=False,
+        ) as services,
+    ):
+        verify_gone(services, deployment, steps)

@@ -60,6 +60,7 @@ def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) ->
     project.ok("destroy", "b", "--yes")
     old = (project.own / "operations.db").read_bytes()
     again = project.ok("destroy", "b", "--yes")
+    looked_at = project.run("status", "b", "--expect", "destroyed", "--verify")
     project.ok("apply", "b", "--yes")
     (state,) = (project.own / "state").rglob("one.tfstate")
     alive = state.read_bytes()
@@ -68,9 +69,14 @@ def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) ->
     (project.own / "operations.db").write_bytes(old)
     shutil.rmtree(project.own / "seen")
 
+    believed = project.run("status", "b", "--expect", "destroyed")
+    verified = project.run("status", "b", "--expect", "destroyed", "--verify")
     ended = {verb: project.run(verb, "b", "--yes") for verb in ("destroy", "reconcile", "apply")}
 
     assert "already destroyed" in again.out
+    assert looked_at.code == 0, looked_at.said
+    assert (believed.code, verified.code) == (0, 4), verified.said
+    assert "terraform_data.a" in verified.said
     for verb, end in ended.items():
         assert end.code == 4, (verb, end.said)
         assert "terraform_data.a" in end.said and "put back" in end.said

@@ -7,6 +7,7 @@ Law: a record that has gone back is noticed. No provider is needed for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only
 from orchestrator.app.steps.guards import check_state
@@ -15,14 +16,24 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, OrchestratorError, Refused
 
 
-def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
+@dataclass(frozen=True, slots=True)
+class GoneSteps:
     """
-    Of the steps that are recorded as absent or destroyed, those whose provider state holds objects,
-    each with its refusal. A state that cannot be looked at is told of, and refuses nothing.
+    Of the steps that are recorded as absent or destroyed: the refusals of those whose provider
+    state holds objects, and why that of others could not be looked at.
+    """
+
+    alive: dict[str, OrchestratorError]
+    unread: dict[str, OrchestratorError]
+
+
+def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
+    """
+    Pull the provider states of those of the steps that are recorded as gone.
     """
     gone = [name for name in names if steps.status(name) in NOTHING_THERE]
     unread = steps.prepare_all(gone, backend_only)
-    found: dict[str, OrchestratorError] = {}
+    alive: dict[str, OrchestratorError] = {}
     for name in gone:
         if name in unread:
             continue
@@ -32,14 +43,23 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
             state = pull(steps.services, root, steps.evidence(name), "pull-gone")
             check_state(target, steps.records[name], state)
         except Refused as exc:
-            found[name] = exc
+            alive[name] = exc
         except (Busy, EngineFailed, InDoubt, Invalid) as exc:
             unread[name] = exc
-    for name, error in unread.items():
+    return GoneSteps(alive, unread)
+
+
+def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
+    """
+    The steps among those recorded as gone whose provider state holds objects, each with its
+    refusal. A state that cannot be looked at is told of, and refuses nothing.
+    """
+    found = look_at_gone_steps(steps, names)
+    for name, error in found.unread.items():
         why = error.message.splitlines()[0]
         steps.services.note(
             f"recorded as {steps.status(name)}; its provider state could not be looked at: {why}",
             level="warning",
             step=name,
         )
-    return found
+    return found.alive
