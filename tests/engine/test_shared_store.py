@@ -247,3 +247,39 @@ def test_records_of_a_laptop_move_into_the_bucket(jobs: Jobs) -> None:
     assert (moved.code, "6 entries of 3 targets" in said(moved)) == (0, True)
     assert again.statuses == {"net": "ok", "db": "ok", "web": "ok"}
     assert len(jobs.cloud.calls("create")) == 3
+
+
+def test_what_a_lost_machine_began_is_done_elsewhere(jobs: Jobs) -> None:
+    """
+    A run fails and its machine is gone. From empty machines: `retry` does the rest from the modules
+    and inputs of that run, `rollback` goes back to it, and `destroy --orphaned` takes down a step
+    that left the blueprint, and a whole blueprint that is gone.
+    """
+    one, two = jobs.machine("one"), jobs.machine("two")
+    jobs.cloud.arm("create", "web", "error_before:QuotaExceeded")
+    failed = one.run("apply", "shop", "--yes", "--json")
+    shutil.rmtree(one.root)
+    shutil.rmtree(two.root / "modules")
+    retried = two.run("retry", "shop", "--yes", "--json")
+    retry_id = retried.events[-1]["run_id"]
+    shutil.rmtree(two.root)
+    three = jobs.machine("three")
+    back = three.run(
+        *("rollback", "shop", "--to", retry_id, "--unverified", "no checks", "--reason", "a test"),
+        *("--yes", "--json"),
+    )
+    text = (three.root / "blueprints/shop.yaml").read_text()
+    (three.root / "blueprints/shop.yaml").write_text(text[: text.index("  web:")])
+    left = three.run("destroy", "shop", "--orphaned", "--yes", "--json")
+    four = jobs.machine("four")
+    other = text.replace("name: shop", "name: other").replace("shop/${", "other/${")
+    four.write("blueprints/other.yaml", other)
+    (four.root / "blueprints/shop.yaml").unlink()
+    gone = four.run("destroy", "shop", "--orphaned", "--yes", "--json")
+
+    assert (failed.code, retried.code) == (10, 0), retried.said
+    assert retried.statuses == {"net": "skipped", "db": "skipped", "web": "ok"}
+    assert back.code == 0, back.said
+    assert (left.code, left.statuses) == (0, {"web": "destroyed"}), left.said
+    assert (gone.code, set(gone.statuses.values())) == (0, {"destroyed"}), gone.said
+    assert jobs.cloud.servers() == ()
