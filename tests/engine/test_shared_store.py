@@ -275,11 +275,13 @@ def test_what_a_lost_machine_began_is_done_elsewhere(jobs: Jobs) -> None:
     other = text.replace("name: shop", "name: other").replace("shop/${", "other/${")
     four.write("blueprints/other.yaml", other)
     (four.root / "blueprints/shop.yaml").unlink()
+    listed = four.ok("status", "--all", "--json").document["blueprints"]
     gone = four.run("destroy", "shop", "--orphaned", "--yes", "--json")
 
     assert (failed.code, retried.code) == (10, 0), retried.said
     assert retried.statuses == {"net": "skipped", "db": "skipped", "web": "ok"}
     assert back.code == 0, back.said
     assert (left.code, left.statuses) == (0, {"web": "destroyed"}), left.said
+    assert {item["blueprint"]: len(item["orphaned"]) for item in listed} == {"other": 0, "shop": 2}
     assert (gone.code, set(gone.statuses.values())) == (0, {"destroyed"}), gone.said
     assert jobs.cloud.servers() == ()

@@ -97,15 +97,21 @@ def status_of_all(
 ) -> StatusListDocument:
     """
     The status of every blueprint and environment that has a file, each from its own store, and of
-    those that have only records left in the project's.
+    those that have only records left, in these stores or the project's.
     """
     documents = []
+    places: list[StoreLocation | None] = []
     for summary in summaries:
         with open_context(summary.operations) as context:
             documents.append(status_of(context, summary))
-    with open_context(None) as context:
-        declared = {(summary.blueprint, summary.environment) for summary in summaries}
-        documents += left_over(context, declared)
+        if summary.operations not in places:
+            places.append(summary.operations)
+    known = {(summary.blueprint, summary.environment) for summary in summaries}
+    for place in (*places, None):
+        with open_context(place) as context:
+            found = left_over(context, known)
+        documents += found
+        known |= {(document.blueprint, document.environment) for document in found}
     return StatusListDocument(project=project, blueprints=tuple(documents))
 
 
