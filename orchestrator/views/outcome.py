@@ -261,6 +261,20 @@ def failures(page: Page, steps: Iterable[StepRun], *, heading: str = "What went 
         hinted.add(hint)
 
 
+def warnings(page: Page, steps: Iterable[StepRun]) -> None:
+    """
+    Add what the engine warned of, failing `check` blocks among it.
+    """
+    warned = [step for step in steps if step.warnings]
+    if warned:
+        page.gap()
+        page.line(("Warnings", "bold"))
+    for step in warned:
+        page.line((step.step, "bold"), ":", indent=2)
+        for item in step.warnings:
+            diagnostic(page, item, indent=4)
+
+
 def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     """
     Add a diagnostic: summary, where, and its detail.
@@ -277,6 +291,15 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     page.text("\n".join(detail[:shown]), indent=indent + 2)
     if shown < len(detail):
         page.line((f"({len(detail) - shown} more lines; -v shows them)", "dim"), indent=indent + 2)
+
+
+def diagnostic_text(item: Diagnostic) -> str:
+    """
+    A diagnostic in one line.
+    """
+    place = diagnostic_location(item)
+    said = _join(item.summary, " ".join(item.detail.split()))
+    return f"{said} ({place})" if place else said
 
 
 def diagnostic_location(item: Diagnostic) -> str:

@@ -33,6 +33,7 @@ from orchestrator.views.outcome import (
     hook_text,
     objects,
     steps_table,
+    warnings,
 )
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.teardown import teardown_section
@@ -106,6 +107,7 @@ def run_text(document: RunDocument, paper: Paper) -> str:
     page.gap()
     steps_table(page, run.steps)
     failures(page, run.steps)
+    warnings(page, run.steps)
     if run.error and all(step.error != run.error for step in run.steps):
         page.gap()
         page.line(("error", "bad"), f": {run.error.summary}")

@@ -26,6 +26,7 @@ from orchestrator.views.outcome import (
     ACTION_VERDICT,
     absence_text,
     attempt_text,
+    diagnostic_text,
     doubt_text,
     hook_text,
     readback_texts,
@@ -184,6 +185,7 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
         since = f"since {utc(flight.started_at)}"
         text = f"{SYMBOLS[flight.action]} {flight.address}, {DOING[flight.action]} {since}"
         rows.append((("under way", "cyan"), text))
+    rows += [(("warning", "warn"), diagnostic_text(item)) for item in step.warnings]
     if step.tainted:
         text = f"{', '.join(step.tainted)} (half-made: the next apply replaces it)"
         rows.append((("tainted", "warn"), text))

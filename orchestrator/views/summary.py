@@ -14,7 +14,7 @@ from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.errors import ApprovalMissing, EngineFailed
 from orchestrator.views.formats import duration, exit_meaning
-from orchestrator.views.outcome import alive_total, failures, objects, steps_table
+from orchestrator.views.outcome import alive_total, failures, objects, steps_table, warnings
 from orchestrator.views.page import Page, cut
 
 _MANY = 8  # outputs at the end of a run
@@ -55,6 +55,7 @@ def run_summary(
         page.gap()
         steps_table(page, event.steps, event.alive, event.recorded)
     failures(page, event.steps, heading="What went wrong" if event.exit_code else "Still open")
+    warnings(page, event.steps)
     objects(page, event.steps, event.alive)
     if event.error and not _is_shown(event):
         page.gap()

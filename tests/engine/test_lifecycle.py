@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Ended, Project, finish
+from tests.project import Ended, Project, every_engine, finish
 
 pytestmark = pytest.mark.engine
 
@@ -422,3 +422,58 @@ def test_a_failed_destroy_can_be_repeated(life: Life) -> None:
     assert life.destroyed.ended.code == 0
     assert (record["status"], record["outputs"], record["last_error"]) == ("destroyed", {}, None)
     assert record["resources"]["deleted"] == ["terraform_data.kept"]
+
+
+WARNS = """
+variable "x" { default = 1 }
+resource "terraform_data" "a" { input = var.x }
+check "value" {
+  assert {
+    condition     = var.x == 2
+    error_message = "x is ${var.x}, and must be 2"
+  }
+}
+check "made" {
+  assert {
+    condition     = terraform_data.a.id == "no"
+    error_message = "the id is another one"
+  }
+}
+"""
+
+
+@every_engine
+def test_what_the_engine_warns_of_is_told_and_kept(project: Project) -> None:
+    """
+    Failing `check` blocks with their messages and places: in plan, apply, an apply without changes,
+    JSON and status, until an apply in which they hold. A destroy tells of none.
+    """
+    project.write("m/main.tf", WARNS)
+    project.write(
+        "blueprints/warns.yaml",
+        """
+        version: 1
+        name: warns
+        inputs: {x: {type: number, default: 1}}
+        steps:
+          a: {module: ../m, inputs: {x: "${inputs.x}"}}
+        """,
+    )
+    value, made = "x is 1, and must be 2", "the id is another one"
+
+    planned = project.ok("plan", "warns")
+    applied, again = (project.ok("apply", "warns", "--yes") for _ in range(2))
+    row = project.ok("apply", "warns", "--yes", "--json").row
+    status, stated = project.ok("status", "warns"), project.steps("warns")["a"]
+    mended = project.ok("apply", "warns", "--yes", "-i", "x=2")
+    destroyed = project.ok("destroy", "warns", "--yes")
+
+    assert (value in planned.out, "m/main.tf:5" in planned.out) == (True, True)
+    for ended in (applied, again, status):
+        assert all(text in ended.out for text in (value, made, "m/main.tf:5")), ended.out
+    for found in (row["warnings"], stated["warnings"]):
+        assert {item["detail"] for item in found} == {value, made}
+        assert {item["severity"] for item in found} == {"warning"}
+    assert (value in mended.out, made in mended.out) == (False, True)
+    assert made not in destroyed.out
+    assert "warnings" not in project.record("a") or project.record("a")["warnings"] == []

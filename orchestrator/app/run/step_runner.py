@@ -314,6 +314,7 @@ class StepRunner:
             last_error=record.last_error,
             absence=record.absence,
             verification=record.verification,
+            warnings=record.warnings if self.request.verb != "destroy" else (),
             retained=record.retained,
             in_doubt=found.in_doubt,
             released=tuple(item for item in found.released if item.run_id == self.session.run_id),

@@ -275,6 +275,7 @@ class StepPipeline:
                 services.stamp(),
                 verification=checks,
                 settled=plan.settled,
+                warnings=plan.journal.warnings,
             )
         entry = record_entry(services, entry)
         drop_saved_states(services, entry)
@@ -328,6 +329,7 @@ class StepPipeline:
             planned=plan.journal.changes,
             doubts=plan.doubts,
             settled=plan.settled,
+            warnings=plan.journal.warnings,
         )
         spec = call_spec(
             services,

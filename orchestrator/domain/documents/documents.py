@@ -21,6 +21,7 @@ from orchestrator.domain.record.record import (
     Actor,
     Attempt,
     Command,
+    Diagnostic,
     Doubt,
     Fault,
     HookResult,
@@ -65,6 +66,7 @@ class StepState(JsonModel):
     outputs: dict[Word, Json] = {}
     sensitive_outputs: tuple[Word, ...] = ()
     verification: Verification | None = None
+    warnings: tuple[Diagnostic, ...] = ()
     absence: Absence | None = None
     updated_at: datetime | None = None
     directory: Word | None = None

@@ -25,6 +25,7 @@ from orchestrator.domain.record.hook_results import (
     hook_fault,
     last_hook_result,
 )
+from orchestrator.domain.record.journal import lasting_warnings
 from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
@@ -103,6 +104,7 @@ def conclude(
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
         "engine": last_writer(evidence.state, marker.engine),
         "verification": verification,
+        "warnings": lasting_warnings(marker.warnings, journal.warnings),
         "targets": marker.targets if left else (),
         **_merged_outputs(marker, evidence, stamp),
     }

@@ -17,6 +17,7 @@ from orchestrator.domain.record.record import (
     AdoptedObject,
     Attempt,
     Command,
+    Diagnostic,
     EngineRef,
     Fault,
     HookResult,
@@ -88,6 +89,7 @@ class EntryChanges(TypedDict, total=False):
     retained: Retention | None
     retained_as_declared: bool
     verification: Verification | None
+    warnings: tuple[Diagnostic, ...]
     absence: Absence | None
     lineage: Lineage | None
     compensation: HookResult | None

@@ -67,6 +67,17 @@ def adds_up(messages: Iterable[Message], *, changed: bool) -> bool:
     return bool(planned or outputs) == changed
 
 
+def lasting_warnings(
+    planned: Iterable[Diagnostic], applied: Iterable[Diagnostic]
+) -> tuple[Diagnostic, ...]:
+    """
+    What the engine warned of in a plan and in its apply, each once; what the plan said of `check`
+    blocks is left out, for the apply has evaluated them again.
+    """
+    lasting = (item for item in planned if not item.summary.startswith("Check block assertion"))
+    return tuple(dict.fromkeys((*lasting, *applied)))
+
+
 @dataclass(frozen=True, slots=True)
 class Journal:
     """
@@ -97,6 +108,13 @@ class Journal:
         The diagnostics that are errors, in order, each once.
         """
         return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "error"))
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """
+        The diagnostics that are warnings, failing `check` blocks among them, each once.
+        """
+        return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "warning"))
 
     @property
     def only_forgot(self) -> bool:

@@ -516,6 +516,7 @@ class OperationRecord(RecordModel):
     retained: Retention | None = None
     retained_as_declared: bool = False  # by the blueprint, not by a person
     verification: Verification | None = None
+    warnings: tuple[Diagnostic, ...] = ()  # of the engine, in the last apply or its empty plan
     absence: Absence | None = None
     lineage: Lineage | None = None
     compensation: HookResult | None = None  # until the next apply, like the other

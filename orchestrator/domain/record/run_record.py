@@ -12,6 +12,7 @@ from orchestrator.domain.record.record import (
     Absence,
     Action,
     Actor,
+    Diagnostic,
     Doubt,
     EngineRef,
     Fault,
@@ -51,6 +52,7 @@ class StepRun(RecordModel):
     hint: str | None = None
     absence: Absence | None = None
     verification: Verification | None = None
+    warnings: tuple[Diagnostic, ...] = ()
     imported: tuple[Word, ...] = ()
     moved: tuple[Word, ...] = ()
     created: tuple[Word, ...] = ()

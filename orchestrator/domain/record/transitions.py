@@ -27,6 +27,7 @@ from orchestrator.domain.record.record import (
     Absence,
     Attempt,
     Command,
+    Diagnostic,
     Doubt,
     EngineRef,
     Fault,
@@ -60,6 +61,7 @@ _CLEARED: EntryChanges = {
     "masked_outputs": {},
     "sensitive_outputs": (),
     "verification": None,
+    "warnings": (),
     "adopted": (),
 }
 
@@ -120,10 +122,12 @@ def mark(
     planned: Sequence[PlannedAction],
     doubts: Sequence[Doubt] = (),
     settled: Sequence[SettledDoubt] = (),
+    warnings: Sequence[Diagnostic] = (),
 ) -> OperationRecord:
     """
     The marker (law: intent first): ``command`` is about to carry out ``planned`` on the objects in
-    ``state``. ``doubts`` stay open, ``settled`` were answered on the way.
+    ``state``. ``doubts`` stay open, ``settled`` were answered on the way; ``warnings`` are those of
+    the plan.
     """
     changes: EntryChanges = {
         **_NO_FAULT,
@@ -138,7 +142,7 @@ def mark(
         "settled": _settled(before, settled),
     }
     if command == "apply":
-        changes.update(_NO_HOOKS)
+        changes.update({**_NO_HOOKS, "warnings": tuple(warnings)})
     return _next(before, stamp, Trigger.START, changes, facts=facts)
 
 
@@ -261,6 +265,7 @@ def unchanged(
     *,
     verification: Verification,
     settled: Sequence[SettledDoubt] = (),
+    warnings: Sequence[Diagnostic] = (),
 ) -> OperationRecord:
     """
     A plan without changes: ``ok`` without a marker, or ``error`` where a check does not hold.
@@ -271,6 +276,7 @@ def unchanged(
         "resources": Resources(inventory=inventory(state)),
         "settled": _settled(before, settled),
         "verification": verification,
+        "warnings": tuple(warnings),
         "absence": None,
         "targets": (),
         "engine": _engine_of(before, facts, state),
