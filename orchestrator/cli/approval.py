@@ -52,8 +52,7 @@ class TerminalApprover:
                 return True
             with self._hold():
                 _drop_typed_ahead()
-                click.echo(f"\n{what}")
-                answer = self._answer("Go on?")
+                answer = self._answer(f"\n{what}. Go on?")
                 while answer not in _ANSWERS:
                     answer = self._answer("Please answer yes, no, or all for all that is left.")
             self._all = answer == "all"
