@@ -41,12 +41,15 @@ class TerminalApprover:
         Whether the person answered yes. A signal while we ask means no.
         """
         what = planned(plan.actions) if plan.actions else "only outputs change"
-        return self.agree(f"{command} {self._where}, {step}: {what}")
+        return self._ask(f"{command} {self._where}, {step}: {what}")
 
     def agree(self, what: str) -> bool:
         """
         The same, asked in these words.
         """
+        return self._ask(f"{self._where}, {what}")
+
+    def _ask(self, what: str) -> bool:
         with self._lock:
             if self._all:
                 return True
