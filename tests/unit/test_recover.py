@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.commands.recover import recover
+from orchestrator.app.commands.status import status_of
 from orchestrator.app.inspection.run_history import READ
 from orchestrator.domain.blueprint.blueprint import Retain
 from orchestrator.domain.blueprint.graph import Graph
@@ -39,6 +40,8 @@ from orchestrator.domain.record.states import Condition, Liveness, Status, StepS
 from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.views.page import Paper
+from orchestrator.views.status import status_text
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, OWNER, claim, entry
 from tests.fakes.journals import refs
@@ -187,6 +190,19 @@ def test_a_failure_before_any_entry_is_told_from_the_run(desk: Desk) -> None:
     found = row(desk)
     assert found.evidence.last_run is not None and found.evidence.last_run.error == fault
     assert found.hint is not None and found.hint.startswith("fix the input")
+
+
+def test_status_tells_of_a_first_apply_that_failed_before_any_entry(desk: Desk) -> None:
+    """
+    That no record is here is no reason to say nothing: the attempt, and where to go on.
+    """
+    fault = FAILED.model_copy(update={"phase": "plan", "summary": "bad value"})
+    failed = ended(status="error").model_copy(update={"error": fault})
+    ran(desk, THIRD, failed, exit_code=10)
+    found = status_of(desk.reader, outline())
+
+    assert "apply failed and changed nothing: bad value" in status_text(found, Paper(now=NOW))
+    assert [item.command for item in found.next] == ["orchestrator recover web -e prod"]
 
 
 def test_the_newest_verified_run_is_where_to_roll_back_to(desk: Desk) -> None:

@@ -13,6 +13,7 @@ from orchestrator.app.inspection.read_context import (
     ReadContext,
     orphaned_targets,
 )
+from orchestrator.app.inspection.run_history import RunHistory
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.summary import BlueprintSummary
@@ -23,7 +24,7 @@ from orchestrator.domain.documents.documents import (
     StepOutputs,
     StepState,
 )
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import (
@@ -41,6 +42,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
     parent_of,
 )
+from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 
@@ -56,6 +58,7 @@ def status_of(
     records = reader.records(outline)
     waiting = reader.spooled_outcomes(outline, records)
     runs = _run_rows(reader, records.values())
+    history = RunHistory(reader, outline)
     shown: list[StepState] = []
     own: list[tuple[OperationRecord | None, Condition | None]] = []
     beside: list[tuple[OperationRecord | None, Condition | None]] = []
@@ -64,7 +67,8 @@ def status_of(
         condition = watch.condition(newest) if newest else None
         (own if step in outline.graph else beside).append((newest, condition))
         if newest is None:
-            shown.append(_pending(outline, outline.target(step), records))
+            tried = _failed_attempt(history, step)
+            shown.append(_pending(outline, outline.target(step), records, tried))
         else:
             state = _recorded(reader, newest, runs, condition)
             roots = tuple(hook_targets(records, step, watch))
@@ -237,7 +241,8 @@ def _next(
         found.append(
             look_closer(outline, *(word for step in selected for word in ("--step", step)))
         )
-    if not records and all(row.status is StepStatus.PENDING for row in shown):
+    tried = any(row.failed_attempt for row in shown)
+    if not records and not tried and all(row.status is StepStatus.PENDING for row in shown):
         found += about_unrecorded(outline)
     if selected:
         return tuple(found)
@@ -257,11 +262,26 @@ def _waits_for_parent(
     return (parent.target.step,)
 
 
+def _failed_attempt(history: RunHistory, step: str) -> Attempt | None:
+    """
+    The newest apply of a step, where it failed before anything was recorded of it.
+    """
+    last = history.last_run(step)
+    if last is None or last[1].error is None or last[0].command not in APPLYING:
+        return None
+    run, row = last
+    return Attempt(command="apply", run_id=run.run_id, at=run.started_at, error=row.error)
+
+
 def _pending(
-    outline: BlueprintSummary, target: Target, records: Mapping[str, OperationRecord]
+    outline: BlueprintSummary,
+    target: Target,
+    records: Mapping[str, OperationRecord],
+    tried: Attempt | None,
 ) -> StepState:
     """
-    A step without a record, and the upstream steps that are not ready, in the order of an apply.
+    A step without a record, the newest attempt if it failed, and the upstream steps that are not
+    ready, in the order of an apply.
     """
     upstreams = outline.graph.upstreams(target.step)
     blocked = tuple(
@@ -270,5 +290,9 @@ def _pending(
         if up in upstreams and (up not in records or records[up].status not in READY)
     )
     return StepState(
-        step=target.step, target=str(target), status=StepStatus.PENDING, blocked_by=blocked
+        step=target.step,
+        target=str(target),
+        status=StepStatus.PENDING,
+        blocked_by=blocked,
+        last_attempt=tried,
     )

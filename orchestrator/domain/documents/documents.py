@@ -88,7 +88,7 @@ class StepState(JsonModel):
         The newest apply, where it failed before it made anything and nothing of the step is there.
         """
         tried = self.last_attempt
-        is_gone = self.status in (StepStatus.ABSENT, StepStatus.DESTROYED)
+        is_gone = self.status in (StepStatus.ABSENT, StepStatus.DESTROYED, StepStatus.PENDING)
         applied = tried is not None and tried.command == "apply" and tried.error is not None
         return tried if is_gone and applied else None
 
