@@ -53,6 +53,7 @@ COMMANDS = {
     "schema": "schema",
     "status": "status",
     "store": "store",
+    "backend": "backend",
     "validate": "validate",
     "verify": "verify",
 }

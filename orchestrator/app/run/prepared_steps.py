@@ -208,18 +208,31 @@ class PreparedSteps:
         """
         with self._prepare_locks[name]:
             if name not in self.prepared:
-                self.prepared[name] = self._prepared(name, source)
+                self.prepared[name] = self._prepared(self.roots[name], source)
 
-    def _prepared(self, name: str, source: SourceOf) -> PreparedStep:
-        services, step = self.services, self.roots[name]
+    def prepare_elsewhere(self, step: Step, source: SourceOf, *, moving: bool) -> PreparedStep:
+        """
+        Make a step ready anew with the backend of this ``step``; ``moving``: its record may be
+        bound to another provider state.
+        """
+        with self._prepare_locks[step.name]:
+            self._places = {
+                place: name for place, name in self._places.items() if name != step.name
+            }
+            self.prepared[step.name] = self._prepared(step, source, moving=moving)
+            return self.prepared[step.name]
+
+    def _prepared(self, step: Step, source: SourceOf, *, moving: bool = False) -> PreparedStep:
+        services, name = self.services, step.name
         record = self.records.get(name)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
         taken = source(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
-        root, engine = self._laid_out(step, record, taken, lookup)
+        bound = None if moving else record
+        root, engine = self._laid_out(step, bound, taken, lookup)
         self._check_own_state(step, root)
         bindings = StateBindings()
-        if record is None or record.status in NOTHING_THERE:
+        if bound is None or bound.status in NOTHING_THERE:
             bindings = self._bindings_of_others(name)
             place = (root.backend_type, root.location, services.workspace)
             bindings.check_place(str(self.deployment.target(name)), place)

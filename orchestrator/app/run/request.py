@@ -16,6 +16,7 @@ from orchestrator.domain.record.record import Json, Lineage
 Verb = Literal[
     "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",
     "retry", "redeploy", "rollback", "compensate",
+    "move",
 ]  # fmt: skip
 
 #: The metadata of fields that the run record does not keep among the arguments: they do not decide
@@ -281,6 +282,15 @@ class ImportRequest(RunRequest):
 
     verb: ClassVar[Verb] = "import"
     adopt: tuple[ImportSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRequest(RunRequest):
+    """
+    The provider state of one step, to where the blueprint says now.
+    """
+
+    verb: ClassVar[Verb] = "move"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

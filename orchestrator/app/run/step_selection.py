@@ -17,9 +17,9 @@ from orchestrator.errors import ApprovalMissing, Usage
 def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
     """
     The steps that a request names: of those that left the blueprint if it is about ``orphaned``
-    ones, else of the others. A destroy or reconcile may name roots of actions instead.
+    ones, else of the others. A destroy, reconcile or move may name roots of actions instead.
     """
-    if verb in ("destroy", "reconcile") and any(hook_of(name) for name in options.steps):
+    if verb in ("destroy", "reconcile", "move") and any(hook_of(name) for name in options.steps):
         return _match_hook_targets(deployment, options.steps)
     graph = deployment.graph
     if options.orphaned:

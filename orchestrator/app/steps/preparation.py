@@ -215,7 +215,8 @@ def lay_out(
             f"{target} is bound to the provider state {bound.backend} {bound.location} (workspace "
             f"{bound.workspace}), not to {work_dir.backend_type} {work_dir.location} (workspace "
             f"{services.workspace})",
-            hint="set the backend back, or destroy the target where it is before it moves",
+            hint=f"to move it there: `orchestrator backend move '{target}'`; else set the backend "
+            "back",
         )
     return work_dir
 

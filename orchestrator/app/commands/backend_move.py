@@ -1,0 +1,205 @@
+"""
+``backend move``: the provider state of a step goes to where the blueprint says now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from orchestrator.app.run.prepared_steps import recorded_source
+from orchestrator.app.run.request import MoveRequest
+from orchestrator.app.run.run import run
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.schedule import Outcome
+from orchestrator.app.services import Services
+from orchestrator.app.steps.content_blobs import store_once
+from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.planned_step import plan_step
+from orchestrator.app.steps.preparation import PreparedStep, pull
+from orchestrator.app.surgery.state_move import move_to
+from orchestrator.domain.blueprint.blueprint import (
+    Backend,
+    Deployment,
+    InputValue,
+    ModuleHook,
+    Step,
+)
+from orchestrator.domain.blueprint.inputs import static_lookup
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.blueprint.stored_deployment import (
+    StoredDeployment,
+    UnreadableDeployment,
+    content_digest,
+    parse_deployment,
+    with_hook_steps,
+)
+from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
+from orchestrator.domain.target import hook_of, step_of
+from orchestrator.errors import OrchestratorError, Refused
+
+
+def move_state(services: Services, deployment: Deployment, request: MoveRequest) -> int:
+    """
+    Move the provider state of the one step selected. The exit code.
+    """
+    return run(services, deployment, request, _work)
+
+
+def _work(runner: StepRunner, selected: Sequence[str]) -> None:
+    runner.read_records()
+    runner.run(selected, StepPolicy(partial(_move, runner), source=None))
+
+
+def _move(runner: StepRunner, name: str) -> Outcome:
+    steps, services = runner.steps, runner.services
+    known, wanted = steps.records.get(name), steps.roots[name]
+    if known is None or known.status in NOTHING_THERE:
+        raise Refused(
+            "nothing_there",
+            f"{runner.deployment.target(name)} has no provider state to move: "
+            + (f"it is `{known.status}`" if known else "it was never applied"),
+            hint="its next apply writes it where the blueprint says",
+        )
+    applied = _applied(runner, known)
+    then = _as_applied(runner, applied, wanted, known)
+    steps.prepare_elsewhere(then, recorded_source, moving=False)
+    runner.settle(name)
+    runner.check_saved(name)
+    old = steps.prepared[name]
+    state = pull(services, old.work_dir, steps.evidence(name), "pull-old")
+    moved = check_state(str(runner.deployment.target(name)), old.record, state)
+    if moved is not None:
+        services.note(moved, level="warning", step=name)
+    new = steps.prepare_elsewhere(wanted, recorded_source, moving=True)
+    if _place(old) == _place(new):
+        status = StepStatus(str(steps.status(name)))
+        runner.end(name, status, reason="its provider state is there already")
+        return Outcome(ready=True)
+    result = move_to(runner, old, new, state, deployment=_stored_as_moved(runner, applied, wanted))
+    if result.fault is not None:
+        return runner.end_with_record(name, result)
+    said = f"its provider state is {new.work_dir.backend_type} {new.work_dir.location} now"
+    runner.end(
+        name,
+        StepStatus(str(result.record.status)),
+        attempts=1,
+        sequence=result.record.sequence,
+        error=result.record.error,
+        last_error=result.record.last_error,
+        reason=f"{said}; {_what_a_plan_says(runner, name)}",
+        in_doubt=result.record.resources.in_doubt,
+    )
+    return Outcome(ready=True)
+
+
+def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:
+    """
+    What the target was applied from. Refused where the operation store does not have it.
+    """
+    own = runner.steps.records.get(step_of(record.target.step))
+    digest = record.deployment or (own.deployment if own else None)
+    text = runner.services.store.blob(deployment_blob(digest)) if digest else None
+    try:
+        found = parse_deployment(text, digest) if text and digest else None
+    except UnreadableDeployment:
+        found = None
+    if found is None or _root(found, record.target.step) is None:
+        raise Refused(
+            "not_kept",
+            f"the operation store does not have what was applied: {record.target.target}",
+            hint="set the backend back, apply, and move it then",
+        )
+    return found
+
+
+def _as_applied(
+    runner: StepRunner, applied: StoredDeployment, step: Step, record: OperationRecord
+) -> Step:
+    """
+    The step with the backend that it was applied with, and the inputs that this refers to.
+    """
+    root = _root(applied, step.name)
+    assert root is not None, "it was applied from this"
+    then = {
+        name: InputValue(item.value, sensitive=False, origin=f"run {record.run_id}", type=item.type)
+        for name, item in applied.inputs.items()
+        if not item.sensitive
+    }
+    return replace(step, backend=root.backend, given={**runner.deployment.inputs, **then})
+
+
+def _root(found: StoredDeployment, name: str) -> Step | None:
+    step, hook = found.steps.get(step_of(name)), hook_of(name)
+    if step is None or hook is None:
+        return step
+    action = step.compensate if hook[1] == "compensate" else step.before_destroy
+    return action.root if isinstance(action, ModuleHook) else None
+
+
+def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) -> str:
+    """
+    Keep what was applied, with the backend as it is now; the digest of that.
+    """
+    services = runner.services
+    value = step.backend.config.resolve(static_lookup(runner.deployment, step)).value
+    backend = Backend(step.backend.type, Template(_literal(value)))
+    name = step_of(step.name)
+    own = applied.steps[name]
+    if hook_of(step.name) is None:
+        moved = replace(own, backend=backend)
+    else:
+        moved = with_hook_steps(
+            own, lambda root: replace(root, backend=backend) if root.name == step.name else root
+        )
+    found = applied.model_copy(update={"steps": {**applied.steps, name: moved}})
+    text = found.to_json().encode()
+    digest = content_digest(text)
+    store_once(services, deployment_blob(digest), text)
+    return digest
+
+
+def _literal(value: Json) -> Json:
+    """
+    A value as a template that refers to nothing.
+    """
+    match value:
+        case str():
+            return value.replace("${", "$${")
+        case dict():
+            return {key: _literal(item) for key, item in value.items()}
+        case list():
+            return [_literal(item) for item in value]
+        case _:
+            return value
+
+
+def _place(prepared: PreparedStep) -> tuple[str, str]:
+    return prepared.work_dir.backend_type, prepared.work_dir.location
+
+
+def _what_a_plan_says(runner: StepRunner, name: str) -> str:
+    """
+    Whether a plan on the moved state is empty, with the module and the inputs that were applied.
+    """
+    services, prepared = runner.services, runner.steps.prepared[name]
+    try:
+        plan = plan_step(
+            services,
+            prepared,
+            runner.steps.recorded_inputs(prepared),
+            runner.options.plan,
+            target=str(runner.deployment.target(name)),
+            direction="apply",
+            evidence=runner.steps.evidence(name),
+            missing_objects="doubted",
+        )
+    except OrchestratorError as exc:
+        return f"a plan on it could not be made: {services.masker.mask(exc.message)}"
+    plan.file.unlink(missing_ok=True)
+    if plan.empty:
+        return "the plan on it is empty"
+    return f"a plan on it would change {len(plan.journal.changes) or 'outputs or state only'}"
