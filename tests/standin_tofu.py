@@ -171,10 +171,15 @@ class Tofu:
 
     @property
     def place(self) -> Path:
-        for file in Path().glob("*override.tf.json"):
-            backend = json.loads(file.read_text())["terraform"].get("backend", {})
-            return Path(backend.get("local", {}).get("path", "terraform.tfstate"))
-        return Path("terraform.tfstate")
+        return Path(self.backend()["path"])
+
+    def backend(self) -> dict[str, str]:
+        """
+        The settings of the local backend, as the generated override has them.
+        """
+        texts = [file.read_text() for file in Path().glob("*override.tf")]
+        found = re.search(r'backend "local" \{\s*path\s*=\s*(".*")', "".join(texts))
+        return {"path": json.loads(found[1]) if found else "terraform.tfstate"}
 
     def decrypted(self, raw: bytes, keys: list[str]) -> Any:
         """
@@ -338,10 +343,8 @@ class Tofu:
 
     def init(self) -> None:
         Path(".terraform").mkdir(exist_ok=True)
-        for file in Path().glob("*override.tf.json"):
-            ((kind, config),) = json.loads(file.read_text())["terraform"]["backend"].items()
-            note = {"backend": {"type": kind, "config": config}}
-            Path(".terraform/terraform.tfstate").write_text(json.dumps(note))
+        note = {"backend": {"type": "local", "config": self.backend()}}
+        Path(".terraform/terraform.tfstate").write_text(json.dumps(note))
 
     def plan(self) -> int:
         if self.json:

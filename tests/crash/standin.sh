@@ -8,7 +8,7 @@ set -eu
 
 resource='{"addr": "terraform_data.object", "resource_type": "terraform_data"}'
 # Where the generated backend says that the state is, as Terraform's local backend has it.
-file=$(sed -n 's/.*"path": "\([^"]*\)".*/\1/p' zzzz_orchestrator_override.tf.json 2>/dev/null || :)
+file=$(sed -n 's/^ *path *= "\(.*\)"$/\1/p' zzzz_orchestrator_override.tf 2>/dev/null || :)
 file=${file:-terraform.tfstate}
 state=$(cat "$file" 2>/dev/null || :)
 

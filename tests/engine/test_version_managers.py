@@ -74,6 +74,7 @@ def test_an_older_engine_is_not_taken_without_a_word(tmp_path: Path) -> None:
     project.ok("apply", "b", "--yes", "--engine", "tofu")
     project.environ["TOFU_VERSION"] = "1.11.0"
     older = project.ok("apply", "b", "--yes")
-    assert "tofu 1.11.0 (tofu 1.12.6 last wrote the provider state" in older.out
-    assert "last written by tofu 1.12.6, this is 1.11.0" in " ".join(older.out.split())
+    said = " ".join(older.out.split())
+    assert "tofu 1.11.0 (tofu 1.12.6 last wrote the provider state" in said
+    assert "last written by tofu 1.12.6, this is 1.11.0" in said
     assert project.record("s")["engine"] == {"kind": "tofu", "version": "1.12.6"}
