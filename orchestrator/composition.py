@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import Refused
 from orchestrator.private_place import close_files
 from orchestrator.project import ProjectContext
+from orchestrator.settings import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
@@ -259,6 +260,11 @@ def open_services(
         )
         if check_module_versions:  # the modules are those of the project, not of a record
             notes += unread_files(deployment, project_files(project))
+        if shared and settings.project == DEFAULT_PROJECT:
+            notes.append(
+                "the project has no name (`project:` in orchestrator.yaml): in a shared store "
+                "another project without one would meet the same records"
+            )
         for note in notes:
             services.note(note, level="warning")
         yield services

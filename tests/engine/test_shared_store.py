@@ -18,7 +18,7 @@ from fixtures.fakecloud import Cloud, environment, install
 from orchestrator.domain.record.evidence_archive import unpack_evidence
 from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine
-from tests.project import Ended, Project
+from tests.project import Ended, Project, finish
 from tests.servers import ObjectServer, s3_server
 
 pytestmark = pytest.mark.engine
@@ -285,3 +285,20 @@ def test_what_a_lost_machine_began_is_done_elsewhere(jobs: Jobs) -> None:
     assert {item["blueprint"]: len(item["orphaned"]) for item in listed} == {"other": 0, "shop": 2}
     assert (gone.code, set(gone.statuses.values())) == (0, {"destroyed"}), gone.said
     assert jobs.cloud.servers() == ()
+
+
+def test_eight_machines_that_fight_for_one_blueprint(jobs: Jobs) -> None:
+    """
+    All apply at once: whoever comes too late is busy (exit 20) or finds nothing to do; each object
+    is made once, and the history has no gap.
+    """
+    machines = [jobs.machine(f"m{number}") for number in range(8)]
+    tools = [machine.start("apply", "shop", "--step", "net", "--yes") for machine in machines]
+    ended = [finish(tool) for tool in tools]
+    entries = machines[0].ok("history", "shop/default/net", "--json").document["entries"]
+
+    codes = [item.code for item in ended]
+    assert set(codes) <= {0, 20}, [item.said for item in ended]
+    assert 0 in codes
+    assert len(jobs.cloud.calls("create", "net")) == 1
+    assert [item["sequence"] for item in entries] == [*range(len(entries), 0, -1)]

@@ -14,6 +14,7 @@ from fixtures.fakecloud import Cloud
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
+from orchestrator.stores.postgres import PostgresStore
 from tests.aws.proxy import Fault, Proxy, proxy_before
 from tests.engine.postgres import Postgres, postgres_server
 from tests.fakes.entries import NETWORK, claim, entry
@@ -113,6 +114,36 @@ def test_a_server_that_is_away_before_the_marker_stops_the_engine(
     ended = project.run("apply", "one", "--yes")
 
     assert (ended.code, cloud.calls("create")) == (22, ())
+
+
+def test_a_runner_that_comes_back_is_fenced(
+    project: Project, cloud: Cloud, postgres: Postgres
+) -> None:
+    """
+    While the engine of a first run works, somebody else writes the next entry of its target: its
+    outcome loses, exit 21, overwrites nothing, and is kept as evidence, also in the store.
+    """
+    cloud.arm("create", "web", "slow:3")
+    tool = project.start("apply", "one", "--yes", "--json")
+    cloud.wait_for_call("create", "web")
+    store = PostgresStore(postgres.url, project="acme")
+    (marker,) = store.records("one", "default")
+    rival = marker.model_copy(
+        update={
+            "sequence": marker.sequence + 1,
+            "entry_id": "rival",
+            "previous_checksum": marker.own_checksum(),
+        }
+    )
+    store.append(rival)
+    ended = finish(tool)
+    entries = store.history(marker.target.target)
+    late = store.blobs(f"runs/{marker.run_id}/late-")
+    store.close()
+
+    assert ended.code == 21, ended.said
+    assert [item.entry_id for item in entries] == ["rival", marker.entry_id]
+    assert late == [f"runs/{marker.run_id}/late-web-2.json"]
 
 
 @pytest.fixture(scope="module")
