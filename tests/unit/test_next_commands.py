@@ -150,3 +150,19 @@ def test_while_a_request_may_be_under_way_nothing_is_said_to_be_missing(
     assert [x.why for x in found if "ask again in 40 s" in x.why] == (
         [] if offered else ["ask again in 40 s, when no request can be under way any more"]
     )
+
+
+def test_nothing_is_said_of_a_doubt_before_its_lock_is_released() -> None:
+    """
+    While the provider state is locked a person's word is refused: the lock comes first.
+    """
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    told = Readback(verdict="unknown", method="none", why="no search", at=at)
+    doubt = Doubt(address="a.b", action="create", why="killed", at=at, readback=told)
+    resources = entry().resources.model_copy(update={"in_doubt": (doubt,)})
+    item = failed(StepFacts(left_lock="7"), resources=resources)
+
+    commands = [x.command for x in after_run(ended("reconcile"), [item])]
+
+    assert "--unlock 7" in commands[0]
+    assert not any("--forget" in command or "--adopt" in command for command in commands)

@@ -117,7 +117,8 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
             return _CONFIGURATION
     killed = fault.code in ("killed", "interrupted")
     if doubts:
-        return f"the engine was killed: {doubt_hint(doubts)}" if killed else doubt_hint(doubts)
+        asked = any(doubt.readback for doubt in doubts)
+        return doubt_hint(doubts) if asked or not killed else f"the engine was killed: {_DOUBTS}"
     if killed:
         return _KILLED
     return _ROUTE if _UNREACHED.search(said) else PHASE_HINTS[fault.phase]

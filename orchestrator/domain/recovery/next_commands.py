@@ -245,6 +245,8 @@ def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
         if item.recommended is Remedy.MANUAL:
             by_command = not item.context.doubts or item.advice.situation is Situation.SILENT
             yield from [_recommended(item)] if by_command else _answers(item)
+        elif item.advice.situation in _NAMED_BY_COMMAND:
+            continue  # a person's word is refused until that is out of the way
         elif item.recommended is Remedy.RECONCILE and asked:
             yield from _answers(item)
 
