@@ -28,6 +28,8 @@ def worst(codes: Iterable[int]) -> int:
 Reason = Literal[
     "action_gone",
     "adopted",
+    "approval_not_ours",
+    "approval_of_another",
     "backend_changed",
     "changed_secret",
     "child_left",
@@ -55,6 +57,7 @@ Reason = Literal[
     "nothing_there",
     "nothing_new",
     "nothing_to_adopt",
+    "policy",
     "other_blueprint",
     "other_command",
     "prevent_destroy",

@@ -77,6 +77,7 @@ class Session:
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._closing = False
+        self._destroys = 0
         self._claim = Claim(
             blueprint=deployment.blueprint,
             environment=deployment.environment,
@@ -115,6 +116,14 @@ class Session:
         """
         with self._lock:
             self._rerun_inputs.store()
+
+    def count_destroys(self, more: int) -> int:
+        """
+        Add to what this run destroys; what it was before.
+        """
+        with self._lock:
+            self._destroys += more
+            return self._destroys - more
 
     def result(self, step: str) -> StepRun:
         """

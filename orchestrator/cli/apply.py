@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from orchestrator.cli import options
+from orchestrator.cli.approved import with_approval
 from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 _TARGET = "Apply only this; the step is `ok` only if nothing else is left to change."
@@ -26,6 +29,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @click.option("--unfinished", is_flag=True, help="Leave out the steps that are ok already.")
 @options.on_failure
 @options.approval
+@options.approved_plan
 @options.jobs
 @options.engine
 @options.allow_engine_change
@@ -34,6 +38,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help=_TARGET)
 @options.accept_vanished
 @options.accept_adopted
+@options.override_policy
 @click.option(
     "--skip-preflight",
     metavar="REASON",
@@ -48,7 +53,15 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @options.verbose
 @options.json_lines
 @run_command
-def command(call: RunCall, /, *, from_run: str | None, unfinished: bool) -> int:
+def command(
+    call: RunCall,
+    /,
+    *,
+    from_run: str | None,
+    unfinished: bool,
+    plan_file: Path | None,
+    approve_only: tuple[str, ...],
+) -> int:
     """
     Apply the steps of BLUEPRINT, each as soon as the steps it needs are done.
 
@@ -59,12 +72,14 @@ def command(call: RunCall, /, *, from_run: str | None, unfinished: bool) -> int:
     Example:
       orchestrator apply web-service -e staging -i cidr=10.9.0.0/16
       orchestrator apply web-service --step server+ --yes
+      orchestrator apply web-service -e prod --plan approval.json
       orchestrator apply web-service -e prod --from-run 20261129T123000123Z-3f9a1c
     """
     from orchestrator.app.commands.apply import apply
     from orchestrator.app.run.request import ApplyRequest
     from orchestrator.loading.inputs import InputPolicy
 
+    call = with_approval(call, plan_file, approve_only)
     request = ApplyRequest(options=call.options, unfinished=unfinished, from_run=from_run)
     if from_run is not None:
         from orchestrator.cli.rerun import promote

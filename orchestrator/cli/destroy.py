@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from orchestrator.cli import options
+from orchestrator.cli.approved import with_approval
 from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
@@ -53,6 +56,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
     "configuration or `before_destroy` uses it.",
 )
 @options.approval
+@options.approved_plan
 @options.jobs
 @options.engine
 @options.allow_engine_change
@@ -60,6 +64,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.accept_vanished
 @options.accept_adopted
 @options.accept_replaced
+@options.override_policy
 @options.at
 @options.wait
 @options.takeover
@@ -67,7 +72,15 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.verbose
 @options.json_lines
 @run_command
-def command(call: RunCall, /, *, skip_before_destroy: str | None, repeat: str | None) -> int:
+def command(
+    call: RunCall,
+    /,
+    *,
+    skip_before_destroy: str | None,
+    repeat: str | None,
+    plan_file: Path | None,
+    approve_only: tuple[str, ...],
+) -> int:
     """
     Destroy the steps of BLUEPRINT, dependents first.
 
@@ -89,6 +102,7 @@ def command(call: RunCall, /, *, skip_before_destroy: str | None, repeat: str | 
     from orchestrator.app.run.request import DestroyRequest
     from orchestrator.loading.inputs import InputPolicy
 
+    call = with_approval(call, plan_file, approve_only)
     request = DestroyRequest(
         options=call.options, skip_before_destroy=skip_before_destroy, repeat=repeat
     )

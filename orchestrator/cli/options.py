@@ -186,6 +186,49 @@ approval = _stack(
     confirm,
 )
 
+
+class _Duration(click.ParamType[float]):
+    """
+    A length of time such as 30s or 1h30m, in seconds.
+    """
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        from orchestrator.domain.blueprint.durations import seconds
+
+        try:
+            return seconds(value)
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
+approved_plan = _stack(
+    click.option(
+        "--plan",
+        "plan_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        allow_from_autoenv=False,
+        help="What `plan --out` wrote and was approved: change that, and nothing else.",
+    ),
+    click.option(
+        "--approve-only",
+        metavar="STEP",
+        multiple=True,
+        allow_from_autoenv=False,
+        help="With --plan: only these of its steps; may be repeated.",
+    ),
+    click.option(
+        "--max-age",
+        metavar="DURATION",
+        type=_Duration(),
+        help="With --plan: refuse an approval that is older, such as 2h.",
+    ),
+)
+
 _ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0")
 
 
@@ -268,6 +311,14 @@ accept_replaced = click.option(
     help="Let the module of an action replace or delete what it made before the last apply.",
 )
 
+override_policy = click.option(
+    "--override-policy",
+    metavar="REASON",
+    type=NON_EMPTY,
+    allow_from_autoenv=False,
+    help="Do also what the `policy` of the blueprint forbids; the reason is recorded.",
+)
+
 #: How an earlier run is done again, whichever way.
 rerun = _stack(
     on_failure,
@@ -278,6 +329,7 @@ rerun = _stack(
     engine_passthrough,
     accept_vanished,
     accept_adopted,
+    override_policy,
     at,
     wait,
     takeover,

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 
 from orchestrator.cli import options
+from orchestrator.cli.affected import affected, affected_options
+from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.reports import PlanReports, report_options
 from orchestrator.cli.running import RunCall, run_command
@@ -21,6 +23,7 @@ from orchestrator.cli.running import RunCall, run_command
 @options.environment
 @options.inputs
 @options.selection
+@affected_options
 @click.option("--destroy", is_flag=True, help="Plan a destroy instead of an apply.")
 @options.orphaned
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
@@ -36,6 +39,12 @@ from orchestrator.cli.running import RunCall, run_command
 @options.verbose
 @options.json_document
 @report_options
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write what is to be approved, for `apply --plan FILE`.",
+)
 @run_command
 def command(
     call: RunCall,
@@ -45,7 +54,13 @@ def command(
     detailed_exitcode: bool,
     separate: bool,
     summary: bool,
-    **files: Path | None,
+    out: Path | None,
+    changed_since: str | None,
+    affected_by: tuple[Path, ...],
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
+    json_file: Path | None,
 ) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
@@ -62,9 +77,10 @@ def command(
     Example:
       orchestrator plan web-service -e staging
       orchestrator plan web-service --detailed-exitcode --json
+      orchestrator plan web-service --changed-since origin/main --markdown plan.md
     """
     from orchestrator import composition
-    from orchestrator.app.commands.plan import plan
+    from orchestrator.app.commands.plan import plan, with_file
     from orchestrator.app.run.request import PlanRequest
     from orchestrator.cli.approval import Nobody
     from orchestrator.cli.signals import StopSignals
@@ -91,6 +107,7 @@ def command(
         verb="destroy" if destroy else "apply",
         detailed_exitcode=detailed_exitcode,
         separate=separate,
+        affected=affected(call.project, deployment, changed_since, affected_by),
     )
     with (
         StopSignals().installed() as stop,
@@ -102,12 +119,17 @@ def command(
             stop=stop,
             approver=Nobody(),
             check_module_versions=not destroy,
-            records=False,
+            records=out is not None,  # an approval is signed with a key that lasts
         ) as services,
     ):
-        document, code = plan(services, deployment, request)
+        result = plan(services, deployment, request)
+    document = result.document
+    if out is not None and result.approval is not None:
+        write_approval(call.project.directory / out, result.approval)
+        document = with_file(document, deployment, str(out))
     shown = paper(sys.stdout, verbose=call.verbose)
+    files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     PlanReports.take(files, call.project, deployment).write(document, shown)
     text = plan_text(document, shown, extent="summary" if summary else "changes")
     click.echo(document.to_json() if call.as_json else text)
-    return code
+    return result.exit_code

@@ -21,6 +21,7 @@ from orchestrator.domain.unsafe_text import without_workflow_commands
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.errors import Problem
     from orchestrator.project import ProjectContext
     from orchestrator.views.page import Paper
     from orchestrator.views.plan_reports import Finding
@@ -71,9 +72,12 @@ class PlanReports:
         root = Path(deployment.project_dir)
         return cls(files, root, deployment.path, project.environ)
 
-    def write(self, document: PlanDocument, paper: Paper) -> None:
+    def write(
+        self, document: PlanDocument, paper: Paper, *, head: str = "", verdict: str = ""
+    ) -> None:
         """
-        Write all of them.
+        Write all of them; ``head`` stands before the plan in Markdown, ``verdict`` is one over more
+        than the plan.
         """
         from orchestrator import __version__
         from orchestrator.views.plan_markdown import plan_markdown
@@ -88,7 +92,7 @@ class PlanReports:
         again = f"`orchestrator plan {place}`"
         whole = f"the job's log, or {again}"
         texts: Mapping[str, Callable[[], str]] = {
-            "markdown": lambda: plan_markdown(document, paper, whole=whole),
+            "markdown": lambda: plan_markdown(document, paper, whole=whole, head=head),
             "junit": lambda: plan_junit(document),
             "sarif": lambda: plan_sarif(document, blueprint=self.blueprint, version=__version__),
             "json_file": lambda: document.to_json() + "\n",
@@ -96,12 +100,15 @@ class PlanReports:
         for name, path in self.files.items():
             _write(path, texts[name](), mode="w")
         if self.environ.get("GITHUB_ACTIONS"):
-            self._github(document, texts["markdown"]())
-            _annotate(findings(document, blueprint=self.blueprint), self._prefix())
+            self._github(document, texts["markdown"](), verdict or document.verdict)
+            _annotate(
+                findings(document, blueprint=self.blueprint),
+                repository_prefix(self.root, self.environ),
+            )
         if self.environ.get("GITLAB_CI"):
             _write(self.root / GITLAB_REPORT, gitlab_report(document) + "\n", mode="w")
 
-    def _github(self, document: PlanDocument, markdown: str) -> None:
+    def _github(self, document: PlanDocument, markdown: str, verdict: str) -> None:
         summary, outputs = (self.environ.get(f"GITHUB_{n}") for n in ("STEP_SUMMARY", "OUTPUT"))
         if summary:
             _write(Path(summary), f"{markdown}\n", mode="a")
@@ -109,21 +116,38 @@ class PlanReports:
             counts = document.counts.model_dump(by_alias=True)
             values = {
                 "has_changes": str(document.verdict in ("changes", "deferred")).lower(),
-                "verdict": document.verdict,
+                "verdict": verdict,
                 **{name: str(number) for name, number in counts.items()},
             }
             lines = "".join(f"{name}={value}\n" for name, value in values.items())
             _write(Path(outputs), lines, mode="a")
 
-    def _prefix(self) -> str:
-        """
-        What stands before the path of a file of the project in the repository.
-        """
-        workspace = self.environ.get("GITHUB_WORKSPACE")
-        if not workspace:
-            return ""
-        inside = os.path.relpath(self.root, workspace)
-        return "" if inside == "." or inside.startswith("..") else f"{Path(inside).as_posix()}/"
+
+def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
+    """
+    What stands before the path of a file of the project in the repository of a GitHub job.
+    """
+    workspace = environ.get("GITHUB_WORKSPACE")
+    if not workspace:
+        return ""
+    inside = os.path.relpath(root, workspace)
+    return "" if inside == "." or inside.startswith("..") else f"{Path(inside).as_posix()}/"
+
+
+def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[str, str]) -> None:
+    """
+    Under GitHub Actions, annotate what is wrong with files of the project in ``root``.
+    """
+    if not environ.get("GITHUB_ACTIONS"):
+        return
+    from orchestrator.views.plan_reports import Finding
+
+    found = [
+        Finding("invalid", "error", "", item.message, item.at.file, item.at.line or None)
+        for item in problems
+        if item.at is not None and (root / item.at.file).is_file()
+    ]
+    _annotate(found, repository_prefix(root, environ))
 
 
 def _annotate(found: Iterable[Finding], prefix: str) -> None:
@@ -137,7 +161,7 @@ def _annotate(found: Iterable[Finding], prefix: str) -> None:
         if item.line is not None:
             place += f",line={item.line}"
         message = _data(without_workflow_commands(item.message))
-        title = _property(f"{item.step}: {item.rule}")
+        title = _property(f"{item.step}: {item.rule}" if item.step else item.rule)
         raw.write(f"::{item.level} {place},title={title}::{message}\n")
 
 

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from orchestrator.cli.invocation import Invocation, is_interactive
+from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
     from orchestrator.app.run.request import RunOptions, RunRequest
@@ -52,7 +53,14 @@ def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[
 
     @functools.wraps(function)
     def callback(invocation: Invocation, /, **values: Any) -> int:
-        return function(_take_call(invocation, values), **values)
+        call = _take_call(invocation, values)
+        try:
+            return function(call, **values)
+        except Invalid as exc:
+            from orchestrator.cli.reports import annotate_problems
+
+            annotate_problems(exc.problems, call.project.project_dir, call.project.environ)
+            raise
 
     return click.pass_obj(callback)
 
@@ -184,7 +192,13 @@ def run_use_case(
             options,
             interactive=interactive,
             confirm=confirm,
-            plan=replace(options.plan, values=interactive or call.verbose),
+            plan=replace(
+                options.plan,
+                values=options.plan.values
+                or interactive
+                or call.verbose
+                or not deployment.policy.empty,
+            ),
         ),
     )
     view = call.invocation.view(json=call.as_json, verbose=call.verbose)

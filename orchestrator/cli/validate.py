@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.reports import annotate_problems
 
 
 @click.command("validate", short_help="Check blueprints and their modules.")
@@ -76,6 +77,7 @@ def command(
             )
     for sentence in dict.fromkeys(unread):
         click.echo(f"warning: {sentence}", err=True)
+    annotate_problems(problems, project.project_dir, project.environ)
     document = ValidationDocument(
         valid=not problems,
         blueprints=tuple(checked),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 _KEY = r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]'
 _NAME = r"[^\W\d][\w-]*"
@@ -50,6 +51,25 @@ def parse_address(text: str) -> Address:
     if found is None:
         return Address(text, text, text.partition(".")[0])
     return Address(text, found["resource"], found["type"], _key(found["key"]))
+
+
+def meant_by(pattern: str, address: str) -> bool:
+    """
+    Whether an object is meant by its type, its resource or its address, in which only ``*`` and
+    ``?`` are special: brackets are parts of addresses.
+
+    >>> meant_by("aws_s3_*", 'module.a["x"].aws_s3_bucket.logs[0]'), meant_by("logs", "a.logs")
+    (True, False)
+    """
+    found = parse_address(address)
+    return any(is_like(pattern, name) for name in (address, found.resource, found.type))
+
+
+def is_like(pattern: str, text: str) -> bool:
+    """
+    Whether a text is as a pattern says, in which only ``*`` and ``?`` are special.
+    """
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def is_data_source(address: str) -> bool:

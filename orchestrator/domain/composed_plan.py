@@ -16,11 +16,13 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
 from orchestrator.domain.events.engine_messages import (
+    OUTPUT,
     DiagnosticMessage,
     Message,
     OutputChange,
     PlanContent,
     PlannedChange,
+    PlannedObject,
     RefreshComplete,
     ResourceDrift,
 )
@@ -70,6 +72,14 @@ class ModuleCall:
     outputs: Mapping[str, bool]
     configured: frozenset[str] = frozenset()
     providers: Mapping[str, ProviderConfiguration] = field(default_factory=dict)
+
+    @property
+    def regions(self) -> dict[str, str]:
+        """
+        The regions of the provider configurations that it is passed, by local name.
+        """
+        found = {name: item.block.get("region") for name, item in self.providers.items()}
+        return {name: region for name, region in found.items() if isinstance(region, str)}
 
     @property
     def prefix(self) -> str:
@@ -300,9 +310,21 @@ class ComposedRoot:
                 if (address := own(item.address)) is not None
             )
 
-        changes = content.changes
+        def own_name(item: PlannedObject) -> str | None:
+            if not item.is_output:
+                return own(item.address)
+            name = own_output(item.address.removeprefix(OUTPUT))
+            return None if name is None else f"{OUTPUT}{name}"
+
+        changes, called = content.changes, self.calls[step]
         return replace(
             content,
+            objects=tuple(
+                replace(item, address=address)
+                for item in content.objects
+                if (address := own_name(item)) is not None
+            ),
+            regions={**called.regions, **_within(content.regions, called.prefix)},
             actions=tuple(
                 item.model_copy(
                     update={
@@ -391,3 +413,15 @@ def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
             return [_with_variables(item, names) for item in value]
         case _:
             return value
+
+
+def _within(regions: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """
+    The regions of the provider configurations within a module, as its own plan names them.
+    """
+    inside = prefix.rstrip(".") + ":"
+    return {
+        name.removeprefix(inside): region
+        for name, region in regions.items()
+        if name.startswith(inside)
+    }

@@ -117,6 +117,7 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
                 "lock_timeout": request.lock_timeout,
                 "var_file": _text(request.var_file),
                 "detailed_exitcode": flag(request.detailed),
+                "lock": None if request.lock else False,
             }
         case ShowPlan():
             command = "show"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.domain.events.engine_messages import PlanContent
+from orchestrator.domain.events.engine_messages import OUTPUT, PlanContent, PlannedObject
 from orchestrator.domain.plan.changes import (
     CheckResult,
     OutputValueChange,
@@ -43,7 +43,7 @@ def parse_plan(text: str) -> PlanContent:
     """
     try:
         data = json.loads(text[text.index("{") :])
-        changed = data.get("resource_changes") or ()
+        changed = data.get("resource_changes") or []
         outputs = data.get("output_changes") or {}
         resources = tuple(item for change in changed for item in _resources(change))
         drift = tuple(
@@ -65,6 +65,8 @@ def parse_plan(text: str) -> PlanContent:
                 checks=tuple(_checks(data.get("checks") or [])),
             ),
             secrets=tuple(_secrets(data)),
+            objects=tuple(_objects(changed, outputs)),
+            regions=dict(_regions(data)),
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a plan: {exc!r}") from exc
@@ -100,7 +102,7 @@ def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
             create_first=change["actions"][0] == "create" and action == "replace",
             previous_address=moved,
             importing=(importing.get("id") or "by its identity") if importing else None,
-            deposed=data.get("deposed"),
+            deposed=data.get("deposed") or None,
             attributes=attribute_changes(
                 change.get("before"),
                 change.get("after"),
@@ -126,11 +128,10 @@ def _actions(words: list[str]) -> Iterator[tuple[Action, str | None]]:
 
 
 def _planned_action(item: ResourceChange) -> PlannedAction:
-    is_move = item.action == "noop"
     return PlannedAction(
         address=item.address,
         action=item.action,
-        previous_address=item.previous_address if is_move else None,
+        previous_address=item.previous_address if item.action == "noop" else None,
         engine_word=item.engine_word,
         importing=item.importing,
         deposed=item.deposed or None,
@@ -169,6 +170,44 @@ def _checks(found: list[dict[str, Any]]) -> Iterator[CheckResult]:
                 status=status,
                 problems=tuple(p["message"] for p in item.get("problems") or () if "message" in p),
             )
+
+
+def _objects(
+    resources: list[dict[str, Any]], outputs: Mapping[str, dict[str, Any]]
+) -> Iterator[PlannedObject]:
+    """
+    What the plan changes, with all values after that.
+    """
+    for data in resources:
+        for item in _resources(data):
+            if item.action != "read":
+                yield _planned_object(item.address, item.action, data["change"], item.deposed)
+    for name, change in outputs.items():
+        if _is_change(change):
+            yield _planned_object(f"{OUTPUT}{name}", _output(name, change).action, change)
+
+
+def _planned_object(
+    address: str, action: Action, change: dict[str, Any], deposed: str | None = None
+) -> PlannedObject:
+    after, unknown = change.get("after"), change.get("after_unknown", False)
+    return PlannedObject(address, action, deposed, after, unknown)
+
+
+def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """
+    The region of each provider configuration that says one, by its name in the plan.
+    """
+    configured = (data.get("configuration") or {}).get("provider_config") or {}
+    variables = data.get("variables") or {}
+    for name, configuration in configured.items():
+        region = (configuration.get("expressions") or {}).get("region") or {}
+        value = region.get("constant_value")
+        # What a module within is given stands among no variables of the root.
+        for reference in () if ":" in name else region.get("references") or ():
+            value = variables.get(reference.removeprefix("var."), {}).get("value", value)
+        if isinstance(value, str):
+            yield name, value
 
 
 def _secrets(data: dict[str, Any]) -> Iterator[Json]:

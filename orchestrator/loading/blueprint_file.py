@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import InputValue
+from orchestrator.domain.blueprint.policy import DriftRule, Policy
 from orchestrator.domain.blueprint.references import Reference, Resolved
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.encoding import is_text
@@ -24,6 +25,7 @@ from orchestrator.loading.environments import (
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import CommandInputs, InputPolicy, InputResolver, strongest_sources
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.policy import parse_drift_rules, parse_policy
 from orchestrator.loading.project import ProjectFiles, project_files
 from orchestrator.loading.raw_steps import (
     RawBackend,
@@ -53,6 +55,8 @@ class ReadBlueprint:
     effective: EffectiveBlueprint
     raw_steps: Mapping[str, RawStep]
     backend: RawBackend
+    policy: Policy
+    drift_rules: tuple[DriftRule, ...]
     problems: Problems
     environment_is_valid: bool
     trust: Trust
@@ -86,9 +90,24 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
         step: parse_step(step, node, blueprint.step_at[step], seen, problems)
         for step, node in seen.steps.items()
     }
+    for item in blueprint.environments.values():
+        parse_policy(
+            effective_blueprint(blueprint, item.name).settings.policy, blueprint.steps, problems
+        )
     backend = parse_backend(seen.settings.backend, problems)
-    trust = project.settings.trust
-    return ReadBlueprint(files, path, blueprint, seen, raw_steps, backend, problems, chosen, trust)
+    return ReadBlueprint(
+        files,
+        path,
+        blueprint,
+        seen,
+        raw_steps,
+        backend,
+        parse_policy(seen.settings.policy, blueprint.steps, problems),
+        parse_drift_rules(blueprint.drift, problems),
+        problems,
+        chosen,
+        project.settings.trust,
+    )
 
 
 def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:

@@ -126,6 +126,8 @@ def load_deployment(
         engine=engine,
         operations=store_location(reading, inputs, url or project.settings.operations_url),
         protected=reading.effective.protected,
+        policy=reading.policy,
+        drift_rules=reading.drift_rules,
         moved_from=blueprint.moved_from,
         env=env,
         unavailable=unavailable,

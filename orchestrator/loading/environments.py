@@ -99,6 +99,7 @@ def _merge_settings(base: EnvironmentSettings, over: EnvironmentSettings) -> Env
         providers=merge_deep(base.providers, over.providers),
         verify_absence=over.verify_absence or base.verify_absence,
         absence_timeout=over.absence_timeout or base.absence_timeout,
+        policy=merge_deep(base.policy, over.policy),
     )
 
 

@@ -21,6 +21,7 @@ from orchestrator.domain.blueprint.blueprint import (
     Step,
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
+from orchestrator.domain.blueprint.policy import Policy
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.stored_deployment import (
@@ -98,6 +99,7 @@ def restore_deployment(
         engine=stored.engine,
         operations=current.operations,
         protected=stored.protected or (outline is not None and outline.protected),
+        policy=outline.policy if outline else Policy(),
         moved_from=_former_paths(stored, outline),
         env=env,
     )

@@ -30,6 +30,8 @@ _TOP = (
     "moved_from",
     "verify_absence",
     "absence_timeout",
+    "policy",
+    "drift",
 )
 _ENVIRONMENT = (
     "description",
@@ -44,6 +46,7 @@ _ENVIRONMENT = (
     "steps",
     "verify_absence",
     "absence_timeout",
+    "policy",
 )
 _INPUT = ("type", "default", "sensitive", "description", "from")
 _INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
@@ -77,6 +80,7 @@ class EnvironmentSettings:
     providers: Node | None = None
     verify_absence: AbsenceMethod | None = None
     absence_timeout: float | None = None
+    policy: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class RawBlueprint:
     steps: Mapping[str, Node]
     step_at: Mapping[str, Location]
     moved_from: tuple[str, ...] = ()
+    drift: Node | None = None
 
 
 def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
@@ -135,6 +140,7 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
         steps=steps,
         step_at=step_at,
         moved_from=problems.texts(moved, what="moved_from") if moved else (),
+        drift=fields.get("drift"),
     )
 
 
@@ -191,6 +197,7 @@ def _settings(fields: Mapping[str, Node], problems: Problems) -> EnvironmentSett
         providers=providers,
         verify_absence=absence_method(absence, problems) if absence else None,
         absence_timeout=duration(patience, problems, what="absence_timeout") if patience else None,
+        policy=fields.get("policy"),
     )
 
 

@@ -95,6 +95,8 @@ def _environments(
             path=path,
             blueprint=blueprint,
             effective=effective,
+            policy=reading.policy,
+            drift_rules=reading.drift_rules,
             raw_steps={
                 step: parse_step(step, node, blueprint.step_at[step], effective, ignored)
                 for step, node in effective.steps.items()

@@ -76,6 +76,7 @@ def load_summary(
         graph=graph,
         operations=store_location(reading, inputs, url),
         protected=reading.effective.protected,
+        policy=reading.policy,
         moved_from=blueprint.moved_from,
     )
 

@@ -48,7 +48,7 @@ class Init:
 class Plan:
     """
     ``plan -json -out``. With ``detailed`` the exit code is 2 where the engine says that the plan
-    changes something (``-detailed-exitcode``).
+    changes something (``-detailed-exitcode``). Without ``lock`` it takes none on the state.
     """
 
     out: Path
@@ -60,6 +60,7 @@ class Plan:
     parallelism: int | None = None
     lock_timeout: str | None = None
     detailed: bool = False
+    lock: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,12 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
     page.line((f"plan of {document.command} {target}: ", "bold"), plan_summary(document))
     if document.command == "apply":
         losses(page, document)
+    forbidden(page, document)
+    if document.affected:
+        page.gap()
+        page.line(("Touched by the change", "bold"))
+        for item in document.affected:
+            page.line((item.step, "bold"), f"  {'; '.join(item.reasons)}", indent=2, hang=4)
     page.gap()
     for step in document.steps:
         if extent == "summary":
@@ -135,6 +141,18 @@ def losses(page: Page, document: PlanDocument) -> None:
     for step, item in lost:
         mark = (f"{SYMBOLS[item.action]:>3} ", ACTION_STYLE[item.action])
         page.line(mark, (step, "bold"), f"  {item.name}", indent=2, hang=6)
+
+
+def forbidden(page: Page, document: PlanDocument) -> None:
+    """
+    Add what the policy of the blueprint forbids of the plan.
+    """
+    if not document.policy:
+        return
+    page.gap()
+    page.line(("Forbidden by the policy", "bad"))
+    for item in document.policy:
+        page.line((item.step, "bold"), f"  {item.text}", indent=2, hang=6)
 
 
 def step_line(page: Page, step: PlannedStep) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.views.formats import planned
 from orchestrator.views.page import Page, Paper
-from orchestrator.views.plan import losses, plan_summary, step_plan
+from orchestrator.views.plan import forbidden, losses, plan_summary, step_plan
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.documents import PlanDocument
@@ -26,20 +26,25 @@ _LEAST = 400  # characters that are worth a part of a step
 _WIDTH = 100
 
 
-def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str) -> str:
+def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str = "") -> str:
     """
-    The plan in at most `LIMIT` characters; where that is not all of it, ``whole`` says where the
-    rest is.
+    The plan in at most `LIMIT` characters, after ``head``; where that is not all of it, ``whole``
+    says where the rest is.
     """
     paper = Paper(now=paper.now, width=_WIDTH)
     target = f"{document.blueprint}/{document.environment}"
-    head = f"### plan of {document.command} `{target}`: {plan_summary(document)}\n"
+    head += f"### plan of {document.command} `{target}`: {plan_summary(document)}\n"
     lost = Page(paper)
     if document.command == "apply":
         losses(lost, document)
     text = lost.render().strip("\n")
     if text:
-        head += f"\n> [!CAUTION]\n> Objects would be destroyed or replaced.\n\n{_fenced(text)}"
+        head += f"\n> [!CAUTION]\n> Objects would be destroyed or replaced.\n\n{fenced(text)}"
+    refused = Page(paper)
+    forbidden(refused, document)
+    if document.policy:
+        head += "\n> [!WARNING]\n> The policy forbids this.\n\n"
+        head += fenced(refused.render().strip("\n"))
     sections = list(_sections(document, paper))
     rows = "".join(f"| `{item.step}` | {item.told} |\n" for item in sections)
     head += f"\n| step | plan |\n|---|---|\n{rows}" if rows else ""
@@ -70,7 +75,7 @@ class _Section:
     def text(self, body: str) -> str:
         return (
             f"\n<details><summary><b>{self.step}</b>: {self.told}</summary>\n\n"
-            f"{_fenced(body)}\n</details>\n"
+            f"{fenced(body)}\n</details>\n"
         )
 
 
@@ -94,7 +99,7 @@ def _names(steps: Iterable[str]) -> str:
     return ", ".join(f"`{step}`" for step in steps)
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     """
     The text in a code fence that nothing in it ends.
     """

@@ -28,7 +28,7 @@ class Finding:
     to the project.
     """
 
-    rule: Literal["plan-failed", "engine-warning", "check-failed"]
+    rule: Literal["plan-failed", "engine-warning", "check-failed", "policy", "invalid"]
     level: Literal["error", "warning"]
     step: str
     message: str
@@ -56,13 +56,19 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
                 text = f"{check.address}: {'; '.join(check.problems) or check.status}"
                 yield Finding("check-failed", "warning", step.step, text, blueprint)
 
+    for broken in document.policy:
+        yield Finding("policy", "error", broken.step, broken.text, blueprint)
+
 
 def plan_junit(document: PlanDocument) -> str:
     """
     One test case a step: failed where it could not be planned, skipped where it is deferred.
     """
     target = f"{document.blueprint}/{document.environment}"
-    failed = [step for step in document.steps if step.status == "failed"]
+    refused: dict[str, list[str]] = {}
+    for item in document.policy:
+        refused.setdefault(item.step, []).append(item.text)
+    failed = [s for s in document.steps if s.status == "failed" or s.step in refused]
     deferred = [step for step in document.steps if step.status == "deferred"]
     suite = ElementTree.Element(
         "testsuite",
@@ -74,8 +80,8 @@ def plan_junit(document: PlanDocument) -> str:
     )
     for step in document.steps:
         case = ElementTree.SubElement(suite, "testcase", classname=target, name=step.step)
-        if step.status == "failed":
-            text = _xml(_failure(step))
+        if step in failed:
+            text = _xml("\n".join(refused.get(step.step) or [_failure(step)]))
             found = ElementTree.SubElement(case, "failure", message=text.partition("\n")[0])
             found.text = text
         elif step.status == "deferred":

@@ -201,7 +201,7 @@ def test_stdout_holds_the_result_only(project: Project) -> None:
     plan = project.run("--log-level", "debug", "plan", "pair", "--json")
     apply = project.run("--log-level", "debug", "apply", "pair", "--yes", "--json")
 
-    assert plan.document["schema"] == "orchestrator.plan/1"
+    assert plan.document["schema"] == "orchestrator.plan/2"
     assert "TF_VAR_value" in plan.err
     assert apply.events[-1]["type"] == "run_finished"
     assert apply.events[-1]["exit_code"] == apply.code == 0

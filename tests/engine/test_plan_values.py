@@ -206,6 +206,9 @@ def test_a_person_is_shown_the_values_before_the_question(project: Project) -> N
     terminal.type("no\n")
     assert terminal.finish() == 5
     assert SECRET not in terminal.shown
+    (kept,) = project.own.glob("runs/*/steps/assets/*/plan.json")
+    assert '"input.suffix"' in kept.read_text()
+    assert SECRET not in kept.read_text()
 
 
 KINDS = """
@@ -362,3 +365,19 @@ def test_a_report_that_cannot_be_written_fails_nothing(project: Project) -> None
     ended = project.run("plan", "m", "--junit", "no/such/place.xml", "--detailed-exitcode")
     assert ended.code == 2
     assert "no/such/place.xml cannot be written" in ended.err
+
+
+def test_what_is_wrong_with_a_blueprint_is_annotated_where_it_stands(project: Project) -> None:
+    """
+    By any command that loads it: on its own line in the repository.
+    """
+    project.write("modules/m/main.tf", 'resource "terraform_data" "this" {}')
+    text = "version: 1\nname: m\nsteps:\n  m: {module: ../modules/m, neds: []}\n"
+    project.write("blueprints/m.yaml", text)
+    runner = {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(project.root.parent)}
+    place = f"::error file={project.root.name}/blueprints/m.yaml,line=4,title=invalid::"
+    for arguments in (("plan", "m"), ("validate", "m"), ("apply", "m", "--yes")):
+        ended = project.run(*arguments, environ=runner)
+        assert ended.code == 3
+        assert place in ended.err
+    assert "::error" not in project.run("plan", "m").said

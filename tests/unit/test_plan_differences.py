@@ -45,7 +45,8 @@ RULES = [{"port": 80, "cidr": "a"}, {"port": 443, "cidr": "b"}]
         ({"a": 1}, {"a": 1}, []),
         ({"a": 1}, {"a": True}, [("a", "changed", 1, True)]),
         ({"t": {"x y": 1}}, {"t": {"x y": 2}}, [('t["x y"]', "changed", 1, 2)]),
-        ({"t": None}, {"t": {"x": 1}}, [("t", "added", None, {"x": 1})]),
+        ({"t": None}, {"t": {"x": 1}}, [("t.x", "added", None, 1)]),
+        ({"t": {"x": 1}}, {"t": None}, [("t.x", "removed", 1, None)]),
         ({"t": {"x": 1}}, {"t": {}}, [("t.x", "removed", 1, None)]),
         ({"l": ["a"]}, {"l": ["b"]}, [("l[0]", "changed", "a", "b")]),
         ({"l": ["a", "b"]}, {"l": ["x", "a", "b"]}, [("l[0]", "added", None, "x")]),
@@ -109,14 +110,26 @@ def test_a_secret_is_null_and_a_part_of_a_structure_is_replaced() -> None:
     """
     found = changes(
         {"key": "one", "new": None, "same": "s"},
-        {"key": "two", "new": {"user": "u", "password": "hunter22"}, "same": "s"},
-        sensitive={"key": True, "new": {"password": True}, "same": True},
+        {
+            "key": "two",
+            "new": {"user": "u", "password": "hunter22"},
+            "same": "s",
+            "list": [{"password": "hunter23"}],
+        },
+        sensitive={
+            "key": True,
+            "new": {"password": True},
+            "same": True,
+            "list": [{"password": True}],
+        },
     )
     assert lines(found) == [
         ("key", "changed", None, None),
-        ("new", "added", None, {"user": "u", "password": "(sensitive)"}),
+        ("new.user", "added", None, "u"),
+        ("new.password", "added", None, None),
+        ("list", "added", None, [{"password": "(sensitive)"}]),
     ]
-    assert [item.sensitive for item in found] == [True, False]
+    assert [item.sensitive for item in found] == [True, False, True, False]
 
 
 def test_what_the_apply_makes_known_is_unknown() -> None:

@@ -35,6 +35,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
+from orchestrator.app.steps.policy import check_policy_of_destroy
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -76,6 +77,8 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     check_protected(runner.services, deployment, going, confirmed=runner.options.confirm)
     check_orphans(runner, going)
     check_adopted_records(steps.records, plan.todo, accepted=runner.options.plan.accept_adopted)
+    doomed = [known for name in plan.todo if (known := steps.records.get(name)) is not None]
+    check_policy_of_destroy(runner.session, doomed, override=runner.options.plan.override_policy)
     check_unavailable(
         steps,
         plan.todo,

@@ -7,8 +7,8 @@ do not exist yet is ``deferred``, never planned with invented values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,9 @@ from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
+from orchestrator.app.steps.approved_plan import approved_step
 from orchestrator.app.steps.guards import check_dependents, check_state
+from orchestrator.app.steps.plan_changes import diagnostics_of
 from orchestrator.app.steps.planned_step import (
     STATE_REWRITTEN,
     Direction,
@@ -29,27 +31,54 @@ from orchestrator.app.steps.planned_step import (
     check_plan,
     plan_step,
 )
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
+from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.documents.documents import PlanCounts, PlanDocument, PlannedStep
+from orchestrator.domain.documents.documents import (
+    AffectedStep,
+    PlanCounts,
+    PlanDocument,
+    PlannedStep,
+)
+from orchestrator.domain.events.engine_messages import PlanContent
 from orchestrator.domain.events.events import PhaseStarted, StepDeferred
-from orchestrator.domain.plan.changes import PlanChanges, PlanDiagnostic
+from orchestrator.domain.plan.approval import Approval, ApprovedStep
+from orchestrator.domain.plan.changes import PlanChanges
+from orchestrator.domain.plan.violation import Violation
+from orchestrator.domain.plan.violations import destroys, violations
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
-from orchestrator.domain.record.record import Diagnostic, Fault, PlannedAction
+from orchestrator.domain.record.record import Fault, PlannedAction
+from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
-from orchestrator.domain.target import hook_step_name
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.redaction import redacted
+from orchestrator.domain.target import hook_of, hook_step_name
 from orchestrator.errors import EngineFailed, OrchestratorError, Refused, worst
 
 
-def plan(
-    services: Services, deployment: Deployment, request: PlanRequest
-) -> tuple[PlanDocument, int]:
+@dataclass(frozen=True, slots=True)
+class PlanResult:
     """
-    The plan document and the exit code: a failed step beats changes beats nothing to do.
+    What was planned, the exit code (a failed step beats changes beats nothing to do), and what can
+    be approved of it: nothing where a step failed.
+    """
+
+    document: PlanDocument
+    exit_code: int
+    approval: Approval | None
+
+
+def plan(services: Services, deployment: Deployment, request: PlanRequest) -> PlanResult:
+    """
+    Plan the selected steps.
     """
     selected = select_steps(deployment, request.options, request.verb)
+    affected = request.affected
+    if affected is not None:
+        selected = tuple(step for step in selected if step in affected)
     with (
         services.workdirs.lock(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
@@ -62,11 +91,38 @@ def plan(
         blueprint=deployment.blueprint,
         environment=deployment.environment,
         command=request.verb,
+        affected=tuple(
+            AffectedStep(step=step, reasons=(affected or {})[step])
+            for step in selected
+            if affected is not None
+        ),
         orphaned=() if request.options.orphaned else planner.orphaned(),
+        policy=tuple(redacted(item, services.masker) for item in planner.violations(rows)),
     )
+    if document.policy:
+        codes.append(Refused.exit_code)
     if request.detailed_exitcode and document.verdict != "no_changes":
         codes.append(2)
-    return document, worst(codes)
+    approval = None
+    if document.verdict != "failed":
+        approval = Approval(
+            project=deployment.project,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            command=request.verb,
+            created_at=services.clock.now(),
+            steps=tuple(planner.approved(row) for row in rows if hook_of(row.step) is None),
+        ).signed(services.key)
+    return PlanResult(document, worst(codes), approval)
+
+
+def with_file(document: PlanDocument, deployment: Deployment, file: str) -> PlanDocument:
+    """
+    The document with the file that it was saved to, and the command that carries it out.
+    """
+    command = command_line(deployment, document.command, "--plan", file)
+    offered = NextCommand(command=command, why="changes what was approved, and nothing else")
+    return document.model_copy(update={"out": file, "next": (offered,)})
 
 
 class _Planner:
@@ -80,6 +136,8 @@ class _Planner:
         self.codes: list[int] = []
         self.teardown: Teardown | None = None
         self.composed: dict[str, ComposedStep] = {}
+        self._approved: dict[str, ApprovedStep] = {}
+        self._contents: dict[str, PlanContent] = {}
         self.steps = PreparedSteps(
             services,
             deployment,
@@ -136,6 +194,31 @@ class _Planner:
         records = [record for record in self.steps.records.values() if record is not None]
         return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
 
+    def approved(self, row: PlannedStep) -> ApprovedStep:
+        """
+        What an approval keeps of the plan of a step.
+        """
+        assert row.status != "failed", "what failed is not approved"
+        found = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
+        return found.model_copy(update={"status": row.status})
+
+    def violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
+        """
+        What the policy of the blueprint forbids of the plan.
+        """
+        destroyed = 0
+        for row in rows:
+            content = self._contents.get(row.step)
+            if content is not None:
+                yield from violations(
+                    self.deployment.policy,
+                    row.step,
+                    content.objects,
+                    regions=content.regions,
+                    destroyed=destroyed,
+                )
+                destroyed += destroys(content.objects)
+
     def _work(self, name: str) -> Outcome:
         """
         Plan one step. Always ready: one that cannot be planned only defers those that need it.
@@ -166,7 +249,7 @@ class _Planner:
                 "failed",
                 error=fault,
                 reason=exc.hint or None,
-                diagnostics=tuple(PlanDiagnostic.of_diagnostic(item) for item in _diagnostics(exc)),
+                diagnostics=diagnostics_of(exc),
             )
         self.rows[name] = row
 
@@ -274,9 +357,16 @@ class _Planner:
         verb = verb or self.request.verb
         composed = self.composed.get(name) if verb == "apply" else None
         self.services.sink.emit(PhaseStarted(at=self.services.clock.now(), step=name, phase="plan"))
-        proposal = (
-            self._step_plan(name, verb) if composed is None else self._checked(name, composed)
-        )
+        prepared = self.steps.prepared[name]
+        if composed is not None:
+            inputs, proposal = composed.inputs, self._checked(name, composed)
+        else:
+            inputs = self._inputs(prepared, verb)
+            proposal = self._step_plan(prepared, inputs, verb)
+        if hook_of(name) is None:  # what a step declares as its actions goes with the step
+            self._approved[name] = approved_step(self.services, prepared, inputs, proposal)
+        if proposal.content is not None:
+            self._contents[name] = proposal.content
         shown = proposal.shown
         first = self._unapplied_upstreams(name) if composed is None else self._moving_needs(name)
         known = {
@@ -307,14 +397,16 @@ class _Planner:
             **known,
         )
 
-    def _step_plan(self, name: str, verb: Direction) -> StepPlan:
+    def _inputs(self, prepared: PreparedStep, verb: Direction) -> StepInputs:
+        if verb == "destroy":
+            return self.steps.recorded_inputs(prepared)
+        return self.steps.inputs(prepared.step)
+
+    def _step_plan(self, prepared: PreparedStep, inputs: StepInputs, verb: Direction) -> StepPlan:
         """
         The plan of a step on its own.
         """
-        steps, prepared = self.steps, self.steps.prepared[name]
-        inputs = (
-            steps.recorded_inputs(prepared) if verb == "destroy" else steps.inputs(prepared.step)
-        )
+        name = prepared.step.name
         return plan_step(
             self.services,
             prepared,
@@ -322,7 +414,7 @@ class _Planner:
             self._options,
             target=str(self.deployment.target(name)),
             direction=verb,
-            evidence=steps.evidence(name),
+            evidence=self.steps.evidence(name),
             check=partial(check_state, may_be_missing=verb == "destroy"),
         )
 
@@ -342,7 +434,7 @@ class _Planner:
 
     @property
     def _options(self) -> PlanOptions:
-        return replace(self.request.options.plan, values=True)
+        return replace(self.request.options.plan, values=True, locking=self.request.locking)
 
     def _moving_needs(self, name: str) -> tuple[str, ...]:
         """
@@ -407,10 +499,5 @@ def _is_unread(exc: OrchestratorError) -> bool:
     """
     if not isinstance(exc, EngineFailed) or exc.phase != "plan":
         return False
-    errors = [found for found in _diagnostics(exc) if found.severity == "error"]
+    errors = [found for found in diagnostics_of(exc) if found.severity == "error"]
     return bool(errors) and all(is_data_source(found.address or "") for found in errors)
-
-
-def _diagnostics(exc: OrchestratorError) -> tuple[Diagnostic, ...]:
-    found = exc.diagnostics if isinstance(exc, EngineFailed) else ()
-    return tuple(item for item in found if isinstance(item, Diagnostic))

@@ -5,7 +5,7 @@ What a command was asked to do: one request per command, and the options that al
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
 
@@ -58,12 +58,13 @@ class RunOptions:
     """
     The options that commands share.
 
-    ``steps`` and ``exclude`` are patterns (`Graph.select`); ``orphaned`` selects among the steps
-    that left the blueprint. ``at`` is the sequence that the newest entry of the one selected step
-    must have, 0 for no record: the command was offered on it. ``takeover`` and ``skip_preflight``
-    (start although steps could not be prepared) carry reasons, ``confirm`` the name of a protected
-    environment. ``unavailable_secrets`` are inputs that a destroy does without. ``interactive``
-    says that a person can be asked, ``inputs_given`` that the command line named inputs, so that a
+    ``steps`` and ``exclude`` are patterns (`Graph.select`); ``orphaned`` selects among the
+    steps that left the blueprint. ``at`` is the sequence that the newest entry of the one
+    selected step must have, 0 for no record: the command was offered on it. ``takeover`` and
+    ``skip_preflight`` (start although steps could not be prepared) carry reasons, ``confirm``
+    the name of a protected environment. ``max_age`` is in seconds how old an approval may be.
+    ``unavailable_secrets`` are inputs that a destroy does without. ``interactive`` says that a
+    person can be asked, ``inputs_given`` that the command line named inputs, so that a
     repetition needs them too; ``engine`` is the option as it was given.
     """
 
@@ -75,6 +76,7 @@ class RunOptions:
     allow_engine_change: bool = False
     takeover: str | None = None
     at: int | None = None
+    max_age: float | None = None
     unavailable_secrets: tuple[str, ...] = ()
     skip_preflight: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
     jobs: int = field(default=4, metadata=_NOT_AN_ARGUMENT)
@@ -359,10 +361,14 @@ class ReleaseRequest(RunRequest):
 class PlanRequest:
     """
     What ``plan`` was asked: which steps, for an apply or a destroy; with ``separate`` each step on
-    its own.
+    its own. Without ``locking`` the engine takes no lock on the provider state: who may only read
+    it cannot. ``affected`` are the steps that a change touches, with the reasons, where only those
+    are meant.
     """
 
     options: RunOptions = field(default_factory=RunOptions)
     verb: Literal["apply", "destroy"] = "apply"
     detailed_exitcode: bool = False
     separate: bool = False
+    locking: bool = True
+    affected: Mapping[str, tuple[str, ...]] | None = None

@@ -36,7 +36,7 @@ def run(
     options = request.options
     selected = select_steps(deployment, options, request.verb)
     if selected or not options.orphaned:
-        check_approval(deployment, request, selected)
+        check_approval(services, deployment, request, selected)
     started = services.clock.monotonic()
     session = open_session(
         services,

@@ -39,6 +39,7 @@ from orchestrator.errors import (
     InDoubt,
     Invalid,
     OrchestratorError,
+    PlanChanged,
     Refused,
     Spooled,
     Stopped,
@@ -330,8 +331,9 @@ class StepRunner:
         spool the record is still ``running``.
         """
         self.session.fail(exc.exit_code)
-        if isinstance(exc, Stopped | ApprovalMissing):
-            self.end(name, StepStatus.PENDING, reason=exc.message.removeprefix(f"{name}: "))
+        if isinstance(exc, Stopped | ApprovalMissing | PlanChanged):
+            reason = exc.message.removeprefix(f"{name}: ")
+            self.end(name, StepStatus.PENDING, reason=reason, hint=exc.hint or None)
             return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask
         said = mask(exc.message)

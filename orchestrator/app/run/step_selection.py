@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.app.run.request import RunOptions, RunRequest
+from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.destroy.order import with_children
+from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import hook_of, shown_step
-from orchestrator.errors import ApprovalMissing, Usage
+from orchestrator.errors import ApprovalMissing, Refused, Usage
 
 
 def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
@@ -86,12 +88,17 @@ def check_at(options: RunOptions, selected: Sequence[str]) -> None:
         )
 
 
-def check_approval(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> None:
+def check_approval(
+    services: Services, deployment: Deployment, request: RunRequest, selected: Sequence[str]
+) -> None:
     """
-    ApprovalMissing where nobody approved the mutation and nobody can be asked, or where a protected
-    environment was not named. What changes only records needs no approval; what lets a destroy go
-    further, or stop earlier, needs the name all the same.
+    ApprovalMissing where nobody approved the mutation and nobody can be asked, where an approval is
+    too old, or where a protected environment was not named. Refused where an approval is none of
+    this. What changes only records needs no approval; what lets a destroy go further, or stop
+    earlier, needs the name all the same.
     """
+    if request.options.plan.approval is not None:
+        _check_approval_file(services, deployment, request, request.options.plan.approval)
     confirm = request.options.confirm
     if confirm is not None and confirm != deployment.environment and not deployment.protected:
         raise Usage(
@@ -117,4 +124,32 @@ def _check_confirmed(deployment: Deployment, request: RunRequest) -> None:
         raise ApprovalMissing(
             f"{deployment.environment} is a protected environment",
             hint=f"name it to go on: --confirm {deployment.environment}",
+        )
+
+
+def _check_approval_file(
+    services: Services, deployment: Deployment, request: RunRequest, approval: Approval
+) -> None:
+    made_for = f"{approval.command} {approval.blueprint}/{approval.environment}"
+    asked = f"{request.verb} {deployment.blueprint}/{deployment.environment}"
+    if (approval.project, made_for) != (deployment.project, asked):
+        raise Refused(
+            "approval_of_another",
+            f"the approval is of {made_for} in project {approval.project}, not of {asked} in "
+            f"{deployment.project}",
+            hint="plan this with --out, and have that approved",
+        )
+    if not approval.is_signed(services.key):
+        raise Refused(
+            "approval_not_ours",
+            "the approval was changed since it was made, or made with the key of another project",
+            hint="its key is that of the operation store, or ORCHESTRATOR_KEY: both the same for "
+            "plan and apply",
+        )
+    age = (services.clock.now() - approval.created_at).total_seconds()
+    limit = request.options.max_age
+    if limit is not None and age > limit:
+        raise ApprovalMissing(
+            f"the approval was made {age:.0f} s ago, which is more than {limit:.0f} s",
+            hint="plan it again, and have that approved",
         )

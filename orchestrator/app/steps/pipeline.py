@@ -20,6 +20,7 @@ from orchestrator.app.steps.absence import (
     check_objects_visible,
     recheck_absence,
 )
+from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.guards import check_adopted, check_state
 from orchestrator.app.steps.mutation import (
@@ -38,6 +39,7 @@ from orchestrator.app.steps.planned_step import (
     plan_step,
     write_variables,
 )
+from orchestrator.app.steps.policy import check_policy
 from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, stopped
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import keep_inventory, record_entry
@@ -140,6 +142,18 @@ class StepPipeline:
                     plan.journal,
                     accepted=self.options.accept_adopted,
                 )
+                if self.options.approval is not None:
+                    check_approved(
+                        self.services,
+                        self.session.deployment,
+                        self.options.approval,
+                        self.prepared,
+                        plan,
+                    )
+                if self.verb == "apply":  # a destroy was held against it as a whole
+                    check_policy(
+                        self.session, self.step.name, plan, override=self.options.override_policy
+                    )
                 self._approve(plan)
                 if self.services.stop.stopping:
                     raise stopped(self.services.stop)
@@ -208,7 +222,7 @@ class StepPipeline:
         try:
             self.facts.write_inputs()
             self._phase("plan")
-            yield plan_step(
+            plan = plan_step(
                 self.services,
                 self.prepared,
                 self.inputs,
@@ -220,6 +234,10 @@ class StepPipeline:
                 check=check,
                 missing_objects=missing_objects,
             )
+            if plan.shown.changes is not None:
+                text = plan.shown.changes.model_dump_json(indent=2)
+                self.services.files.write(self.evidence / "plan.json", f"{text}\n")
+            yield plan
         finally:
             for secret in (self.evidence / "plan.tfplan", self.var_file):
                 secret.unlink(missing_ok=True)

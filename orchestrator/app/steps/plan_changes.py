@@ -13,9 +13,9 @@ from orchestrator.domain.masking import Masker
 from orchestrator.domain.plan.changed_inputs import changed_inputs
 from orchestrator.domain.plan.changes import InputChange, PlanChanges, PlanDiagnostic
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import SENSITIVE, OperationRecord
+from orchestrator.domain.record.record import SENSITIVE, Diagnostic, OperationRecord
 from orchestrator.domain.redaction import redacted
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable
 
 
 def plan_changes(
@@ -75,3 +75,13 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
             hint="is it the store that the target was applied with?",
         )
     return stored.decode()
+
+
+def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:
+    """
+    What the engine said about a step that could not be planned.
+    """
+    found = exc.diagnostics if isinstance(exc, EngineFailed) else ()
+    return tuple(
+        PlanDiagnostic.of_diagnostic(item) for item in found if isinstance(item, Diagnostic)
+    )

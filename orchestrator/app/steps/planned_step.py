@@ -27,6 +27,7 @@ from orchestrator.app.steps.preparation import (
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
 from orchestrator.domain.events.events import PlanReady
+from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
 from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
 from orchestrator.domain.record.doubts import (
@@ -74,7 +75,10 @@ class PlanOptions:
 
     ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
     engine's own texts. With ``values`` the plan is read with all its values, for somebody who looks
-    at it: one more engine call.
+    at it: one more engine call. With an ``approval`` a step is changed only as that covers;
+    ``override_policy`` is the reason to do what the policy of the blueprint forbids; without
+    ``locking`` a plan takes no lock on the provider state. ``only_refresh`` plans what the refresh
+    changes in that, and nothing else.
     """
 
     approved: bool = False
@@ -88,6 +92,10 @@ class PlanOptions:
     accept_replaced: str | None = None
     verify_absence: AbsenceMethod | None = None
     values: bool = field(default=False, metadata={"argument": False})
+    override_policy: str | None = None
+    locking: bool = field(default=True, metadata={"argument": False})
+    only_refresh: bool = field(default=False, metadata={"argument": False})
+    approval: Approval | None = field(default=None, metadata={"argument": False})
 
     @property
     def refreshes_all(self) -> bool:
@@ -103,7 +111,8 @@ class StepPlan:
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
     open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
     engine says that it changes something; ``dropped`` are objects that its refresh did not find;
-    ``rewrites_state``: the stored state is encrypted in another way than it will be.
+    ``rewrites_state``: the stored state is encrypted in another way than it will be. ``content`` is
+    what the plan holds, where it was read.
     """
 
     direction: Direction
@@ -116,6 +125,7 @@ class StepPlan:
     changed: bool = False
     dropped: tuple[StateObject, ...] = ()
     rewrites_state: bool = False
+    content: PlanContent | None = None
 
     @property
     def empty(self) -> bool:
@@ -185,7 +195,11 @@ def plan_step(
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
     request = Plan(
         out=file,
-        mode="destroy" if direction == "destroy" else "normal",
+        mode="destroy"
+        if direction == "destroy"
+        else "refresh-only"
+        if options.only_refresh
+        else "normal",
         var_file=var_file,
         refresh=options.refresh,
         replace=options.replace,
@@ -193,6 +207,7 @@ def plan_step(
         parallelism=options.parallelism,
         lock_timeout=options.lock_timeout,
         detailed=True,
+        lock=options.locking,
     )
 
     step = prepared.step.name
@@ -333,6 +348,7 @@ def check_plan(
         changed=made.changed,
         dropped=_dropped(services, made),
         rewrites_state=rewrites,
+        content=made.content,
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.policy import DriftRule, Policy
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.record.record import AbsenceMethod, Json
@@ -293,6 +294,8 @@ class Deployment:
     engine: EngineRequirement
     operations: StoreLocation = field(default_factory=StoreLocation)
     protected: bool = False
+    policy: Policy = field(default_factory=Policy)
+    drift_rules: tuple[DriftRule, ...] = ()
     moved_from: tuple[str, ...] = ()
     called_in: str = ""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Retain
 from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.policy import Policy
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.target import Target
@@ -53,6 +54,7 @@ class BlueprintSummary:
     graph: Graph
     operations: StoreLocation = field(default_factory=StoreLocation)
     protected: bool = False
+    policy: Policy = field(default_factory=Policy)
     moved_from: tuple[str, ...] = ()
     called_in: str = ""
 
@@ -92,6 +94,7 @@ def summary_of(deployment: Deployment) -> BlueprintSummary:
         graph=deployment.graph,
         operations=deployment.operations,
         protected=deployment.protected,
+        policy=deployment.policy,
         moved_from=deployment.moved_from,
         called_in=deployment.called_in,
     )

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
+from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.record.record import (
     Absence,
     Action,
@@ -263,12 +264,23 @@ class PlannedStep(PlanChanges, StepPlan):
     """
 
 
+class AffectedStep(JsonModel):
+    """
+    A step that a change touches, and why.
+    """
+
+    step: Word
+    reasons: tuple[str, ...]
+
+
 class PlanDocument(JsonDocument):
     """
     What ``plan`` tells. ``changes`` says whether a step is planned to change, which is one thing
     that ``--detailed-exitcode`` decides by; the other are deferred steps. ``verdict`` is the first
     that holds of failed, changes, deferred, no_changes. ``out`` is the file it was saved to;
-    ``orphaned`` are the targets that are alive and that no step stands for.
+    ``orphaned`` are the targets that are alive and that no step stands for; ``policy`` is what the
+    policy of the blueprint forbids of it; ``affected`` says why each step is in it, where those
+    were asked for that a change touches.
     """
 
     schema_: Literal["orchestrator.plan/2"] = Field("orchestrator.plan/2", alias="schema")
@@ -282,6 +294,8 @@ class PlanDocument(JsonDocument):
     steps: tuple[PlannedStep, ...]
     out: Word | None = None
     orphaned: tuple[Word, ...] = ()
+    policy: tuple[Violation, ...] = ()
+    affected: tuple[AffectedStep, ...] = ()
     next: tuple[NextCommand, ...] = ()
 
     @classmethod

@@ -20,6 +20,8 @@ from orchestrator.domain.documents.documents import (
     StatusListDocument,
     ValidationDocument,
 )
+from orchestrator.domain.documents.drift import DriftDocument
+from orchestrator.domain.documents.gate import GateDocument
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.documents.run import RunDocument
 from orchestrator.domain.documents.store import (
@@ -29,6 +31,7 @@ from orchestrator.domain.documents.store import (
     StorePruneDocument,
 )
 from orchestrator.domain.events.events import EventLine
+from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
 
@@ -42,6 +45,9 @@ DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "runs": RunsDocument,
     "run_details": RunDocument,
     "plan": PlanDocument,
+    "approval": Approval,
+    "gate": GateDocument,
+    "drift": DriftDocument,
     "validation": ValidationDocument,
     "graph": GraphDocument,
     "events": EventLine,

@@ -127,7 +127,7 @@ class PlanDiagnostic(JsonModel):
     @classmethod
     def of_diagnostic(cls, item: Diagnostic) -> PlanDiagnostic:
         """
-        The same with its place taken apart.
+        A diagnostic, whose file is named as it is in the project.
         """
         file, line = item.place
         return cls(

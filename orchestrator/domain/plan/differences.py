@@ -157,6 +157,11 @@ def _plain(value: Any) -> Json:
 
 
 def _differences(path: LeafPath, before: Any, after: Any) -> Iterator[tuple[LeafPath, Any, Any]]:
+    # A map that comes or goes is told by its keys, as one that changes is.
+    if before is None and _holds_values(after):
+        before = {}
+    elif after is None and _holds_values(before):
+        after = {}
     if isinstance(before, dict) and isinstance(after, dict):
         for key in {**before, **after}:
             yield from _differences((*path, key), before.get(key), after.get(key))
@@ -164,6 +169,10 @@ def _differences(path: LeafPath, before: Any, after: Any) -> Iterator[tuple[Leaf
         yield from _list_differences(path, before, after)
     elif before != after or isinstance(before, bool) != isinstance(after, bool):  # 1 is not true
         yield path, before, after
+
+
+def _holds_values(value: Any) -> bool:
+    return isinstance(value, dict) and any(item is not None for item in value.values())
 
 
 def _list_differences(

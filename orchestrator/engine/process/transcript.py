@@ -23,8 +23,8 @@ class Transcript:
     """
     The messages of a call, in order, and the masked log of them, whose descriptor it takes over.
 
-    The output of ``pull`` is provider state: it is not read here
-    and never comes into the log.
+    The output of ``pull`` and ``show`` is provider state and plan: it is not read here and never
+    comes into the log.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Transcript:
         """
         The messages of the whole lines that came since the last time.
         """
-        if self.verb == "pull":
+        if self.verb in ("pull", "show"):
             return []
         chunk = _read_from(self._files.stdout, self._size)
         self._size += len(chunk)

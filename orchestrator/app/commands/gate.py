@@ -1,0 +1,183 @@
+"""
+``gate``: whether a change may be merged. One verdict over what is recorded, what is planned and
+what the policy says of it; nothing is changed, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, get_args
+
+from orchestrator.domain.documents.documents import PlanDocument, StatusDocument, StepState
+from orchestrator.domain.documents.gate import GateDocument, GateReason, StepDrift
+from orchestrator.domain.record.states import Condition, StepStatus
+from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
+from orchestrator.errors import Busy, Invalid, OrchestratorError
+
+#: What a step may be in that a gate refuses unless it is allowed.
+Refusable = Literal["in_doubt", "interrupted", "silent"]
+#: Step and condition that are allowed, by ``--allow STEP=CONDITION``.
+Allowed = Collection[tuple[str, str]]
+
+_REFUSABLE: tuple[str, ...] = get_args(Refusable)
+
+
+def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
+    """
+    The pairs in ``STEP=CONDITION``; ValueError, with what is wrong, where one is none.
+    """
+    pairs = [(step, condition) for step, _, condition in (text.partition("=") for text in texts)]
+    for step, condition in pairs:
+        if condition not in _REFUSABLE:
+            raise ValueError(f"--allow takes STEP=CONDITION, one of {', '.join(_REFUSABLE)}")
+        if step not in steps:
+            raise ValueError(f"there is no step {step!r}")
+    return pairs
+
+
+def invalid_gate(exc: Invalid, *, project: str, blueprint: str, environment: str) -> GateDocument:
+    """
+    The verdict on a blueprint that cannot even be loaded.
+    """
+    reasons = [
+        GateReason(
+            code="invalid",
+            severity="fail",
+            message=f"{item.at}: {item.message}" if item.at else item.message,
+            remedy=item.hint,
+        )
+        for item in exc.problems
+    ]
+    return GateDocument.of_reasons(
+        reasons, project=project, blueprint=blueprint, environment=environment
+    )
+
+
+def gate(
+    place: BlueprintAddress,
+    status: StatusDocument,
+    planned: PlanDocument | OrchestratorError,
+    *,
+    allowed: Allowed,
+    drift: Literal["ignored", "judged"],
+) -> GateDocument:
+    """
+    The verdict. ``planned`` is the plan, or why there is none.
+    """
+    plan = planned if isinstance(planned, PlanDocument) else None
+    found = _drift(plan) if plan and drift == "judged" else ()
+    reasons = [*_of_state(place, status, allowed), *_of_plan(place, planned)]
+    reasons += [
+        GateReason(
+            code="drift",
+            severity="warn",
+            step=item.step,
+            message="changed outside the engine: "
+            + ", ".join(change.address for change in item.resources),
+            remedy=f"{command_line(place, 'apply', '--step', item.step)} sets it back",
+        )
+        for item in found
+    ]
+    return GateDocument.of_reasons(
+        reasons,
+        project=status.project,
+        blueprint=status.blueprint,
+        environment=status.environment,
+        plan=plan,
+        policy=plan.policy if plan else (),
+        drift=found,
+    )
+
+
+def _of_state(
+    place: BlueprintAddress, status: StatusDocument, allowed: Allowed
+) -> Iterator[GateReason]:
+    """
+    What is recorded of the steps. A step that failed only warns: the change may be its repair.
+    """
+    for step in status.steps:
+        for code, message in _conditions(step):
+            refused = code in _REFUSABLE and (step.step, code) not in allowed
+            verb = "reconcile" if code in _REFUSABLE else "recover"
+            yield GateReason(
+                code=code,
+                severity="fail" if refused else "warn",
+                step=step.step,
+                message=message,
+                remedy=command_line(place, verb, "--step", step.step),
+            )
+    if status.orphaned:
+        yield GateReason(
+            code="orphaned",
+            severity="warn",
+            message=f"alive, and no longer in the blueprint: {', '.join(status.orphaned)}",
+            remedy=command_line(place, "destroy", "--orphaned"),
+        )
+
+
+def _conditions(step: StepState) -> Iterator[tuple[str, str]]:
+    if step.condition is Condition.LIVE:
+        yield "running", f"run {step.run_id} is at work on it"
+    elif step.condition is not None:
+        yield str(step.condition), f"run {step.run_id} was cut short ({step.active_command})"
+    if step.in_doubt:
+        named = ", ".join(doubt.address for doubt in step.in_doubt)
+        yield "in_doubt", f"nobody can tell whether it is there: {named}"
+    if step.status is StepStatus.ERROR:
+        last = (step.last_error or "").partition("\n")[0]
+        yield "error", f"{step.failed_command or 'the last command'} failed: {last}"
+    if step.review_overdue and step.retained is not None:
+        yield "retained", f"the review of what is retained was due {step.retained.review_by}"
+
+
+def _of_plan(
+    place: BlueprintAddress, planned: PlanDocument | OrchestratorError
+) -> Iterator[GateReason]:
+    if isinstance(planned, OrchestratorError):
+        busy = isinstance(planned, Busy)
+        yield GateReason(
+            code=planned.code,
+            severity="warn" if busy else "fail",
+            message=f"no plan could be made: {planned.message}",
+            remedy=planned.hint,
+        )
+        return
+    for step in planned.steps:
+        if step.status == "failed" and step.error is not None:
+            yield GateReason(
+                code="plan_failed",
+                severity="fail",
+                step=step.step,
+                message=step.error.summary,
+                remedy=step.reason or "",
+            )
+        elif step.status == "deferred":
+            yield GateReason(
+                code="deferred",
+                severity="warn",
+                step=step.step,
+                message=step.reason or "it cannot be planned yet",
+                remedy=_DEFERRED if step.waits_for else "",
+            )
+    for item in planned.policy:
+        yield GateReason(
+            code="policy",
+            severity="fail",
+            step=item.step,
+            message=item.text,
+            remedy=f"{command_line(place, planned.command)} --override-policy REASON",
+        )
+
+
+_DEFERRED = "plan again once what it waits for is applied"
+
+
+def _drift(plan: PlanDocument) -> tuple[StepDrift, ...]:
+    rows: Mapping[str, tuple[object, ...]] = {
+        step.step: tuple(item for item in step.drift if not item.equivalent) for step in plan.steps
+    }
+    return tuple(
+        StepDrift.model_validate({"step": step, "resources": found})
+        for step, found in rows.items()
+        if found
+    )

@@ -1,0 +1,96 @@
+"""
+The plan of a step as an approval, and held against one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from orchestrator.app.services import Services
+from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.plan.approval import (
+    Approval,
+    ApprovedStep,
+    approved_objects,
+    not_covered,
+)
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.target import hook_of
+from orchestrator.errors import PlanChanged
+
+
+def approved_step(
+    services: Services,
+    prepared: PreparedStep,
+    inputs: StepInputs,
+    plan: StepPlan,
+) -> ApprovedStep:
+    """
+    What an approval keeps of a plan.
+    """
+    return ApprovedStep(
+        step=prepared.step.name,
+        status="unchanged" if plan.empty else "planned",
+        objects=approved_objects(plan.content.objects, services.key) if plan.content else (),
+        module=prepared.snapshot.digest,
+        lock_file=_lock_digest(services, prepared),
+        inputs=inputs.digest(services.key),
+        lineage=plan.before.lineage or None,
+    )
+
+
+def check_approved(
+    services: Services,
+    deployment: Deployment,
+    approval: Approval,
+    prepared: PreparedStep,
+    plan: StepPlan,
+) -> None:
+    """
+    PlanChanged where carrying the plan out would do anything that the approval does not cover. What
+    a step declares as its actions goes with the step.
+    """
+    name = prepared.step.name
+    if hook_of(name) is not None:
+        return
+    approved = approval.step(name)
+    if approved is None or approved.status == "deferred":
+        why = "it was deferred: nobody has seen what it changes"
+        differences = [why if approved else "it was not in the plan that was approved"]
+    else:
+        planned = plan.content.objects if plan.content else ()
+        differences = [
+            *_other_sources(services, approved, prepared, plan),
+            *not_covered(approved, planned, services.key),
+        ]
+    if differences:
+        mode = ("--destroy",) if approval.command == "destroy" else ()
+        again = command_line(deployment, "plan", *mode, "--out", "FILE")
+        raise PlanChanged(
+            f"{name}: its plan is not what was approved: {'; '.join(differences)}",
+            hint=f"plan it again and have that approved: {again}",
+        )
+
+
+def _other_sources(
+    services: Services, approved: ApprovedStep, prepared: PreparedStep, plan: StepPlan
+) -> list[str]:
+    """
+    What else it would be made from than what was reviewed. A serial that moved alone is none, nor
+    is the state that an attempt before this one began.
+    """
+    compared = [
+        ("the module", approved.module, prepared.snapshot.digest),
+        ("the lock file", approved.lock_file, _lock_digest(services, prepared)),
+    ]
+    if approved.lineage is not None:
+        compared.append(("the provider state", approved.lineage, plan.before.lineage))
+    return [f"{what} is another one" for what, shown, now in compared if shown != now]
+
+
+def _lock_digest(services: Services, prepared: PreparedStep) -> str | None:
+    lock = services.workdirs.lock_file(prepared.work_dir)
+    return None if lock is None else f"sha256:{hashlib.sha256(lock).hexdigest()}"

@@ -1,0 +1,165 @@
+"""
+``orchestrator gate``.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.affected import affected, affected_options
+from orchestrator.cli.approved import write_approval
+from orchestrator.cli.invocation import paper
+from orchestrator.cli.reports import PlanReports, report_options
+from orchestrator.cli.running import RunCall, run_command
+
+if TYPE_CHECKING:
+    from orchestrator.domain.documents.gate import GateDocument
+
+
+@click.command("gate", short_help="Say whether a change may be merged.")
+@options.blueprint
+@options.environment
+@options.inputs
+@options.selection
+@affected_options
+@click.option(
+    "--allow",
+    metavar="STEP=CONDITION",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="Only warn of in_doubt, interrupted or silent in that step; may be repeated.",
+)
+@click.option("--drift", is_flag=True, help="Warn of what changed outside the engine, too.")
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
+@options.jobs
+@options.engine
+@options.allow_engine_change
+@options.engine_passthrough
+@options.verbose
+@options.json_document
+@report_options
+@click.option(
+    "--plan-out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write what is to be approved, for `apply --plan FILE`; not where the gate fails.",
+)
+@run_command
+def command(
+    call: RunCall,
+    /,
+    *,
+    allow: tuple[str, ...],
+    drift: bool,
+    detailed_exitcode: bool,
+    plan_out: Path | None,
+    changed_since: str | None,
+    affected_by: tuple[Path, ...],
+    markdown: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
+    json_file: Path | None,
+) -> int:
+    """
+    Say whether a change of BLUEPRINT may go on: pass, warn or fail (exit 4), with every reason and
+    what can be done about it.
+
+    Checks the blueprint, what is recorded of its steps, the plan, and the plan against the policy.
+    Changes nothing and takes no lock: read-only credentials are enough.
+
+    \b
+    Example:
+      orchestrator gate web-service -e prod --drift
+      orchestrator gate web-service --allow server=in_doubt --json
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.gate import gate, invalid_gate, parse_allowed
+    from orchestrator.app.commands.plan import plan
+    from orchestrator.app.commands.status import status_of
+    from orchestrator.app.run.request import PlanRequest
+    from orchestrator.cli.approval import Nobody
+    from orchestrator.cli.signals import StopSignals
+    from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.errors import Invalid, OrchestratorError, Usage
+    from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.remaining import remaining_summary
+    from orchestrator.project import BlueprintSelection
+    from orchestrator.views.gate import gate_markdown
+
+    shown = paper(sys.stdout, verbose=call.verbose)
+    try:
+        deployment = load_deployment(call.project, call.selection)
+    except Invalid as exc:
+        document = invalid_gate(
+            exc,
+            project=call.project.settings.project,
+            blueprint=call.selection.blueprint,
+            environment=call.selection.environment or "default",
+        )
+        return _tell(call, document)
+    try:
+        allowed = parse_allowed(allow, deployment.steps)
+    except ValueError as exc:
+        raise Usage(str(exc)) from exc
+    outline = remaining_summary(
+        call.project,
+        BlueprintSelection(call.selection.blueprint, call.selection.environment),
+        partial(composition.open_store, call.project),
+    )
+    with composition.open_read_context(call.project, outline.operations) as reader:
+        status = status_of(reader, outline)
+    request = PlanRequest(
+        options=call.options,
+        locking=False,
+        affected=affected(call.project, deployment, changed_since, affected_by),
+    )
+    with (
+        StopSignals().installed() as stop,
+        composition.open_services(
+            call.project,
+            deployment,
+            engine=call.engine,
+            sink=call.invocation.quiet_sink(),
+            stop=stop,
+            approver=Nobody(),
+            records=plan_out is not None,  # an approval is signed with a key that lasts
+        ) as services,
+    ):
+        try:
+            result = plan(services, deployment, request)
+        except OrchestratorError as exc:
+            planned: PlanDocument | OrchestratorError = exc
+            approval = None
+        else:
+            planned, approval = result.document, result.approval
+    document = gate(
+        deployment, status, planned, allowed=allowed, drift="judged" if drift else "ignored"
+    )
+    if document.plan is not None:
+        head = gate_markdown(document)
+        files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
+        PlanReports.take(files, call.project, deployment).write(
+            document.plan, shown, head=head, verdict=document.verdict
+        )
+    if plan_out is not None and approval is not None and document.verdict != "fail":
+        write_approval(call.project.directory / plan_out, approval)
+    changes = document.plan is not None and document.plan.verdict != "no_changes"
+    return _tell(call, document) or (2 if detailed_exitcode and changes else 0)
+
+
+def _tell(call: RunCall, document: GateDocument) -> int:
+    """
+    Print the document; the exit code of its verdict.
+    """
+    from orchestrator.errors import Refused
+    from orchestrator.views.gate import gate_text
+
+    text = gate_text(document, paper(sys.stdout, verbose=call.verbose))
+    click.echo(document.to_json() if call.as_json else text)
+    return Refused.exit_code if document.verdict == "fail" else 0

@@ -1,0 +1,146 @@
+"""
+Which steps a change of files touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
+from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.target import HOOK_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedParts:
+    """
+    What of a blueprint file is not as it was: steps and inputs by name, or what all
+    steps depend on.
+    """
+
+    steps: frozenset[str] = frozenset()
+    inputs: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """
+    Absolute paths of files that changed, and what of the blueprint did.
+    """
+
+    files: tuple[str, ...]
+    blueprint: ChangedParts = field(default_factory=ChangedParts)
+
+
+def changed_parts(before: object, after: object, environment: str) -> ChangedParts:
+    """
+    What differs between two contents of a blueprint file, as far as an environment and those that
+    it extends go.
+    """
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return ChangedParts(everything=True)
+    old, new = dict(before), dict(after)
+    parts = [_named(old.pop("steps", None), new.pop("steps", None))]
+    inputs = _named(old.pop("inputs", None), new.pop("inputs", None))
+    was, now = _map(old.pop("environments", None)), _map(new.pop("environments", None))
+    everything = any(old.get(key) != new.get(key) for key in {*old, *new} - {"description"})
+    for name in {*_chain(was, environment), *_chain(now, environment)}:
+        one, other = dict(_map(was.get(name))), dict(_map(now.get(name)))
+        parts.append(_named(one.pop("steps", None), other.pop("steps", None)))
+        inputs |= _named(one.pop("inputs", None), other.pop("inputs", None))
+        everything = everything or one != other
+    return ChangedParts(frozenset().union(*parts), inputs, everything)
+
+
+def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple[str, ...]]:
+    """
+    The steps that a change touches and all that need them, in order, each with the reasons.
+    """
+    reasons = {
+        name: tuple(dict.fromkeys(_reasons(deployment, step, change)))
+        for name, step in deployment.steps.items()
+    }
+    touched = {name for name, why in reasons.items() if why}
+    found: dict[str, tuple[str, ...]] = {}
+    for name in deployment.graph.order:
+        upstream = sorted(touched & deployment.graph.upstreams(name))
+        needs = (f"needs {', '.join(upstream)}",) if upstream else ()
+        if reasons[name] or needs:
+            found[name] = (*reasons[name], *needs)
+    return found
+
+
+def _reasons(deployment: Deployment, step: Step, change: Change) -> Iterator[str]:
+    """
+    Why a step is touched itself.
+    """
+    root = deployment.project_dir
+    places = list(_places(step))
+    for file in change.files:
+        shown = file.removeprefix(f"{root}/")
+        if any(_is_within(file, place) for place in places):
+            yield f"{shown} changed"
+        for name in sorted(_inputs(step)):
+            value = deployment.inputs.get(name)
+            if value is not None and value.origin in (shown, file):
+                yield f"{shown} changed, which input {name} comes from"
+    parts = change.blueprint
+    if parts.everything:
+        yield "the blueprint changed"
+    elif step.name in parts.steps:
+        yield "its part of the blueprint changed"
+    for name in sorted(_inputs(step) & parts.inputs):
+        yield f"input {name} changed"
+
+
+def _is_within(file: str, directory: str) -> bool:
+    return file == directory or file.startswith(f"{directory}/")
+
+
+def _places(step: Step) -> Iterator[str]:
+    """
+    The directories that a step's modules are made from, those of its actions among them.
+    """
+    hooks = (step.hook(kind) for kind in HOOK_KINDS)
+    roots = [step, *(hook.root for hook in hooks if isinstance(hook, ModuleHook))]
+    for root in roots:
+        yield from (root.module.directory, *root.module.local_modules)
+        if root.module.package is not None:
+            yield root.module.package
+
+
+def _inputs(step: Step) -> frozenset[str]:
+    templates = (*step.inputs.values(), *step.providers.values(), step.backend.config)
+    return frozenset(_input_names(templates))
+
+
+def _input_names(templates: Iterable[Template]) -> Iterator[str]:
+    for template in templates:
+        for reference in template.references:
+            if reference.kind == "input":
+                yield reference.names[0]
+
+
+def _chain(environments: Mapping[object, object], name: object) -> Iterator[object]:
+    """
+    An environment and those that it extends; a circle is followed once.
+    """
+    seen: set[object] = set()
+    while name is not None and name not in seen:
+        seen.add(name)
+        yield name
+        name = _map(environments.get(name)).get("extends")
+
+
+def _named(before: object, after: object) -> frozenset[str]:
+    """
+    The names of what differs between two maps.
+    """
+    old, new = _map(before), _map(after)
+    return frozenset(str(name) for name in {*old, *new} if old.get(name) != new.get(name))
+
+
+def _map(value: object) -> dict[object, object]:
+    return value if isinstance(value, dict) else {}

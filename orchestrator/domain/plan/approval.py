@@ -1,0 +1,179 @@
+"""
+What was approved of a plan, and whether another plan holds nothing else.
+
+Paths and values stand in an approval as keyed digests only: it may leave the machine.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.domain.blueprint.inputs import digest
+from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.events.engine_messages import PlannedObject
+from orchestrator.domain.plan.differences import attribute_path
+from orchestrator.domain.record.record import Action, Json
+from orchestrator.domain.secret_leaves import LeafPath
+from orchestrator.domain.text import Word
+
+#: In place of the digest of a value that only the apply made known.
+_UNKNOWN = "unknown"
+_SAID = 5  # differences of one object that are told
+
+
+class ApprovedObject(JsonModel):
+    """
+    An action on an object, or on an output as ``output.NAME``. ``values`` maps the digest of each
+    path to that of the value there after the apply, or to "unknown".
+    """
+
+    address: Word
+    action: Action
+    deposed: Word | None = None
+    values: dict[Word, Word] = Field(default_factory=dict)
+
+
+class ApprovedStep(JsonModel):
+    """
+    What was shown of a step. ``lock_file`` and ``module`` are digests of what it was planned from.
+    """
+
+    step: Word
+    status: Literal["planned", "unchanged", "deferred"]
+    objects: tuple[ApprovedObject, ...] = ()
+    module: Word | None = None
+    lock_file: Word | None = None
+    inputs: Word | None = None
+    lineage: Word | None = None
+
+
+class Approval(JsonDocument):
+    """
+    What was reviewed: an apply or destroy with it changes nothing else. ``signature`` is made with
+    the project's key over all the rest.
+    """
+
+    schema_: Literal["orchestrator.approval/1"] = Field("orchestrator.approval/1", alias="schema")
+    project: Word
+    blueprint: Word
+    environment: Word
+    command: Literal["apply", "destroy"]
+    created_at: datetime
+    steps: tuple[ApprovedStep, ...]
+    signature: Word = ""
+
+    def signed(self, key: bytes) -> Approval:
+        """
+        The same with its signature.
+        """
+        return self.model_copy(update={"signature": self._signature(key)})
+
+    def is_signed(self, key: bytes) -> bool:
+        """
+        Whether it is as it was signed, with this key.
+        """
+        return hmac.compare_digest(self.signature, self._signature(key))
+
+    def step(self, name: str) -> ApprovedStep | None:
+        """
+        What was shown of a step, None where nothing was.
+        """
+        return next((item for item in self.steps if item.step == name), None)
+
+    def _signature(self, key: bytes) -> str:
+        content = self.model_dump(mode="json", by_alias=True, exclude={"signature"})
+        return digest({"approval": content}, key)
+
+
+def approved_objects(objects: Iterable[PlannedObject], key: bytes) -> tuple[ApprovedObject, ...]:
+    """
+    Planned objects as an approval holds them.
+    """
+    return tuple(
+        ApprovedObject(
+            address=item.address,
+            action=item.action,
+            deposed=item.deposed,
+            values={_path_digest(path, key): value for path, value in _values(item, key)},
+        )
+        for item in objects
+    )
+
+
+def not_covered(approved: ApprovedStep, planned: Sequence[PlannedObject], key: bytes) -> list[str]:
+    """
+    In what a plan differs from what was approved; empty where it holds the same, or less of it.
+
+    What was unknown may be known by now; what was known must be what it was.
+    """
+    known = {(item.address, item.action, item.deposed): item for item in approved.objects}
+    differences: list[str] = []
+    for item in planned:
+        shown = known.get((item.address, item.action, item.deposed))
+        if shown is None:
+            others = [a.action for a in approved.objects if a.address == item.address]
+            instead = f" (approved: {', '.join(others)})" if others else ""
+            differences.append(f"{item.address}: {item.action} was not approved{instead}")
+        else:
+            differences += _other_values(item, shown.values, key)
+    return differences
+
+
+def _other_values(item: PlannedObject, approved: Mapping[str, str], key: bytes) -> Iterator[str]:
+    found: list[str] = []
+    left = {path for path, value in approved.items() if value != _UNKNOWN}
+    for path, value in _values(item, key):
+        if any(approved.get(_path_digest(path[:n], key)) == _UNKNOWN for n in range(len(path) + 1)):
+            continue
+        here = _path_digest(path, key)
+        left.discard(here)
+        if approved.get(here) != value:
+            found.append(attribute_path(path) or "it")
+    for name in found[:_SAID]:
+        yield f"{item.address}: {name} is not what was approved"
+    if len(found) > _SAID:
+        yield f"{item.address}: {len(found) - _SAID} more values are not what was approved"
+    if left and not found:
+        yield f"{item.address}: values that were approved are gone"
+
+
+def _path_digest(path: LeafPath, key: bytes) -> str:
+    return digest({"path": list(path)}, key)
+
+
+def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[LeafPath, str]]:
+    """
+    Each value after the apply: its path, and its digest or that it is unknown.
+    """
+    for path, value, known in _leaves((), item.after, item.unknown):
+        yield path, digest(value, key) if known else _UNKNOWN
+
+
+def _leaves(path: LeafPath, value: Json, unknown: Json) -> Iterator[tuple[LeafPath, Json, bool]]:
+    if unknown is True:
+        yield path, None, False
+    elif isinstance(value, dict) or (isinstance(unknown, dict) and unknown):
+        fields = value if isinstance(value, dict) else {}
+        marks = unknown if isinstance(unknown, dict) else {}
+        for name in {**fields, **marks}:
+            if name in fields or _holds_unknown(marks.get(name)):
+                yield from _leaves((*path, name), fields.get(name), marks.get(name))
+        if not fields and not marks:
+            yield path, {}, True
+    elif isinstance(value, list) and value:
+        marks_of = unknown if isinstance(unknown, list) else []
+        for index, part in enumerate(value):
+            mark = marks_of[index] if index < len(marks_of) else False
+            yield from _leaves((*path, index), part, mark)
+    else:
+        yield path, value, True
+
+
+def _holds_unknown(unknown: Json) -> bool:
+    return "true" in json.dumps(unknown)

@@ -1,0 +1,44 @@
+"""
+Drift without what is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+
+from orchestrator.domain.addresses import is_like, meant_by
+from orchestrator.domain.blueprint.policy import DriftRule
+from orchestrator.domain.plan.changes import ResourceChange
+
+
+def remaining_drift(
+    drift: Iterable[ResourceChange], rules: Iterable[DriftRule], today: date
+) -> tuple[ResourceChange, ...]:
+    """
+    The drift that no rule accepts today and that is more than another notation.
+    """
+    valid = [rule for rule in rules if rule.until is None or today.isoformat() <= rule.until]
+
+    def accepted(item: ResourceChange, path: str) -> bool:
+        return any(
+            meant_by(rule.address, item.address) and _covers(rule.attribute, path) for rule in valid
+        )
+
+    found = []
+    for item in drift:
+        if item.action == "delete":
+            if not accepted(item, ""):
+                found.append(item)
+            continue
+        left = [a for a in item.attributes if not a.equivalent and not accepted(item, a.path)]
+        if left:
+            found.append(item.model_copy(update={"attributes": tuple(left)}))
+    return tuple(found)
+
+
+def _covers(attribute: str, path: str) -> bool:
+    """
+    Whether a path is meant, or lies within one that is; a vanished object has the path "".
+    """
+    return is_like(attribute, path) or path.startswith((f"{attribute}.", f"{attribute}["))

@@ -1,0 +1,33 @@
+"""
+One thing that a policy forbids of a plan.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator.domain.documents.json_model import JsonModel
+from orchestrator.domain.text import Word
+
+Rule = Literal[
+    "no_destroy", "protected_steps", "additive_only", "max_destroys", "required_tags", "regions"
+]
+
+
+class Violation(JsonModel):
+    """
+    An object, or with an empty address a step or run, of which a rule forbids what is planned.
+    """
+
+    rule: Rule
+    step: Word
+    address: Word = ""
+    verdict: Literal["fail"] = "fail"
+    message: str
+
+    @property
+    def text(self) -> str:
+        """
+        What is forbidden, in words.
+        """
+        return f"{self.address} {self.message} ({self.rule})".strip()

@@ -1,0 +1,123 @@
+"""
+What a plan would do that a policy forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from orchestrator.domain.addresses import is_like, meant_by
+from orchestrator.domain.blueprint.policy import Policy
+from orchestrator.domain.events.engine_messages import PlannedObject
+from orchestrator.domain.plan.violation import Rule, Violation
+from orchestrator.domain.record.record import Action, Json
+
+_LOSSES: frozenset[Action] = frozenset({"delete", "replace", "forget"})
+_TAGS = ("tags_all", "tags", "effective_labels", "labels")
+_REGION = ("region", "location")
+
+
+def violations(
+    policy: Policy,
+    step: str,
+    objects: Collection[PlannedObject],
+    *,
+    regions: Mapping[str, str],
+    destroyed: int,
+) -> Iterator[Violation]:
+    """
+    What the plan of a step would do that is forbidden. ``regions`` are those of the provider
+    configurations by their names; ``destroyed`` counts what the run destroys before this step.
+    """
+    changing = [item for item in objects if not item.is_output]
+    for item in changing:
+        for rule, check in _RULES.items():
+            message = check(policy, step, item)
+            if message is not None:
+                yield Violation(rule=rule, step=step, address=item.address, message=message)
+    lost = destroyed + destroys(changing)
+    if policy.max_destroys is not None and destroyed <= policy.max_destroys < lost:
+        said = f"{lost} objects would be destroyed or replaced, and {policy.max_destroys} may be"
+        yield Violation(rule="max_destroys", step=step, message=said)
+    if policy.regions and changing:
+        for name, region in regions.items():
+            if region not in policy.regions:
+                said = f"the provider {name} works in {region}; allowed: {_list(policy.regions)}"
+                yield Violation(rule="regions", step=step, message=said)
+
+
+def destroys(objects: Collection[PlannedObject]) -> int:
+    """
+    How many objects a plan destroys or replaces.
+    """
+    return sum(item.action in ("delete", "replace") for item in objects)
+
+
+def _no_destroy(policy: Policy, step: str, item: PlannedObject) -> str | None:
+    if item.action not in _LOSSES:
+        return None
+    for pattern in policy.no_destroy:
+        if meant_by(pattern, item.address):
+            return f"{_DOES[item.action]}, and {pattern} may not be"
+    return None
+
+
+def _protected(policy: Policy, step: str, item: PlannedObject) -> str | None:
+    if item.action in _LOSSES and any(is_like(name, step) for name in policy.protected_steps):
+        return f"{_DOES[item.action]}, and the step {step} is protected"
+    return None
+
+
+def _additive(policy: Policy, step: str, item: PlannedObject) -> str | None:
+    if policy.additive_only and item.action not in ("create", "import", "noop", "read"):
+        return f"{_DOES.get(item.action, 'would change')}, and only additions are allowed"
+    return None
+
+
+def _tags(policy: Policy, step: str, item: PlannedObject) -> str | None:
+    if not policy.required_tags or item.action not in ("create", "update", "replace", "import"):
+        return None
+    after = item.after if isinstance(item.after, dict) else {}
+    unknown = item.unknown if isinstance(item.unknown, dict) else {}
+    names = [name for name in _TAGS if name in after or name in unknown]
+    if not names:
+        return None  # it can have none
+    known: set[str] = set()
+    for name in names:
+        for tags in (after.get(name), unknown.get(name)):
+            known |= set(tags) if isinstance(tags, dict) else set()
+    missing = [tag for tag in policy.required_tags if tag not in known]
+    if not missing:
+        return None
+    if all(unknown.get(name) is True for name in names):
+        return f"has tags that only the apply makes known, and needs {_list(missing)}"
+    return f"has no tag {_list(missing)}"
+
+
+def _regions(policy: Policy, step: str, item: PlannedObject) -> str | None:
+    if not policy.regions or not isinstance(item.after, dict) or item.action == "delete":
+        return None
+    for name in _REGION:
+        region: Json = item.after.get(name)
+        if isinstance(region, str) and region and region not in policy.regions:
+            return f"would be in {region}; allowed: {_list(policy.regions)}"
+    return None
+
+
+_DOES: Mapping[Action, str] = {
+    "delete": "would be destroyed",
+    "replace": "would be replaced",
+    "forget": "would be forgotten",
+    "update": "would be updated",
+}
+_RULES: Mapping[Rule, Callable[[Policy, str, PlannedObject], str | None]] = {
+    "no_destroy": _no_destroy,
+    "protected_steps": _protected,
+    "additive_only": _additive,
+    "required_tags": _tags,
+    "regions": _regions,
+}
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(names)

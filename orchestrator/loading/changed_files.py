@@ -1,0 +1,85 @@
+"""
+What changed in the project's repository since a revision, uncommitted and new files included.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.domain.blueprint.affected_steps import Change, ChangedParts, changed_parts
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.yaml_tree import parse_document
+from orchestrator.errors import Invalid, Usage
+
+_PATIENCE = 60.0  # seconds for one question to git
+
+
+def changes_since(revision: str, deployment: Deployment) -> Change:
+    """
+    What changed since a revision. Usage where git does not know it, or there is no repository.
+    """
+    project = Path(deployment.project_dir)
+    top = Path(_git(project, "rev-parse", "--show-toplevel").strip())
+    known = _git(project, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    commit = known.strip()
+    # Without renames: a module that moved away has changed where it was.
+    diff = _git(top, "diff", "--name-only", "--no-renames", "-z", commit, "--")
+    new = _git(top, "ls-files", "--others", "--exclude-standard", "-z")
+    names = sorted({name for text in (diff, new) for name in text.split("\0") if name})
+    blueprint = (project / deployment.path).resolve()
+    files = tuple(_as_named(top / name, project) for name in names)
+    others = tuple(file for file in files if Path(file).resolve() != blueprint)
+    parts = ChangedParts()
+    if len(others) != len(files):
+        parts = _blueprint_parts(top, commit, blueprint, deployment.environment)
+    return Change(others, parts)
+
+
+def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
+    """
+    That these files changed; of a blueprint file nobody knows which part of it.
+    """
+    blueprint = (Path(deployment.project_dir) / deployment.path).resolve()
+    project = Path(deployment.project_dir)
+    others = tuple(_as_named(file, project) for file in files if file.resolve() != blueprint)
+    return Change(others, ChangedParts(everything=len(others) != len(files)))
+
+
+def _as_named(file: Path, project: Path) -> str:
+    """
+    A file as it is named from the project, which may be reached through a link.
+    """
+    real, root = file.resolve(), project.resolve()
+    return str(project / real.relative_to(root) if real.is_relative_to(root) else real)
+
+
+def _blueprint_parts(top: Path, commit: str, blueprint: Path, environment: str) -> ChangedParts:
+    try:
+        before = _git(top, "show", f"{commit}:{blueprint.relative_to(top).as_posix()}")
+        old = parse_document(before, file="before").plain
+        new = parse_document(blueprint.read_text(encoding="utf-8"), file="now").plain
+    except (Usage, Invalid, OSError, ValueError):
+        return ChangedParts(everything=True)  # it was not there, or was no blueprint
+    return changed_parts(old, new, environment)
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ("git", "-C", str(directory), *arguments),
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise Usage(f"git could not be asked what changed: {exc}") from exc
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise Usage(
+            f"git could not be asked what changed: {said[0]}",
+            hint="in a shallow clone, fetch the revision first",
+        )
+    return done.stdout

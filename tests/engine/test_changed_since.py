@@ -1,0 +1,107 @@
+"""
+Only what a change touches is planned: by git revision or by file, with what needs it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.project import Project
+
+pytestmark = pytest.mark.engine
+
+MODULE = """
+    variable "value" { type = string }
+    resource "terraform_data" "this" { input = var.value }
+"""
+BLUEPRINT = """
+    version: 1
+    name: web
+    inputs: {value: {type: string, default: one}}
+    steps:
+      net: {module: ../modules/net, inputs: {value: "${inputs.value}"}}
+      app: {module: ../modules/app, inputs: {value: fixed}, needs: [net]}
+      alone: {module: ../modules/alone, inputs: {value: fixed}}
+"""
+
+
+def git(project: Project, *arguments: str) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    subprocess.run(("git", *identity, *arguments), cwd=project.root, check=True)
+
+
+@pytest.fixture
+def project(project: Project) -> Project:
+    for name in ("net", "app", "alone"):
+        project.write(f"modules/{name}/main.tf", MODULE)
+    project.write("modules/shared/main.tf", "")
+    project.write("modules/alone/lib.tf", 'module "shared" { source = "../shared" }')
+    project.write("blueprints/web.yaml", BLUEPRINT)
+    project.write(".gitignore", ".orchestrator/\n")
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "first")
+    return project
+
+
+def touched(project: Project, *arguments: str) -> dict[str, list[str]]:
+    document = project.ok("plan", "web", "--json", *arguments).document
+    assert [row["step"] for row in document["steps"]] == [
+        row["step"] for row in document["affected"]
+    ]
+    return {row["step"]: row["reasons"] for row in document["affected"]}
+
+
+def test_what_did_not_change_is_not_planned(project: Project) -> None:
+    """
+    Nothing since the revision: no step at all. Uncommitted and new files count, those of modules
+    that a module calls as well; what needs a touched step comes along, with the reason.
+    """
+    since = ("--changed-since", "HEAD")
+    assert touched(project, *since) == {}
+    assert "no changes" in project.ok("plan", "web", *since).out
+
+    project.write("modules/net/new.tf", "locals { x = 1 }")
+    assert touched(project, *since) == {
+        "net": ["modules/net/new.tf changed"],
+        "app": ["needs net"],
+    }
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "second")
+    assert touched(project, *since) == {}
+    assert set(touched(project, "--changed-since", "HEAD~1")) == {"net", "app"}
+    assert "needs net" in project.ok("plan", "web", "--changed-since", "HEAD~1").out
+
+    (project.root / "modules/shared/main.tf").write_text("locals { y = 1 }\n")
+    assert touched(project, *since) == {"alone": ["modules/shared/main.tf changed"]}
+
+
+def test_the_blueprint_counts_by_its_parts(project: Project) -> None:
+    """
+    A step's own part, or an input that it is given; a setting of all is a change of all.
+    """
+    since = ("--changed-since", "HEAD")
+    project.write("blueprints/web.yaml", BLUEPRINT.replace("default: one", "default: two"))
+    assert touched(project, *since) == {"net": ["input value changed"], "app": ["needs net"]}
+    alone = BLUEPRINT.replace("alone, inputs: {value: fixed}", "alone, inputs: {value: other}")
+    project.write("blueprints/web.yaml", alone)
+    assert touched(project, *since) == {"alone": ["its part of the blueprint changed"]}
+    project.write("blueprints/web.yaml", BLUEPRINT + "    policy: {max_destroys: 1}\n")
+    assert set(touched(project, *since)) == {"net", "app", "alone"}
+
+
+def test_files_can_be_named_instead(project: Project) -> None:
+    """
+    As a build system gives them, with no repository needed; both at once, or a revision that git
+    does not know, is an error of usage.
+    """
+    assert touched(project, "--affected-by", "modules/app/main.tf") == {
+        "app": ["modules/app/main.tf changed"]
+    }
+    assert touched(project, "--affected-by", "README.md") == {}
+    both = project.run("plan", "web", "--affected-by", "x", "--changed-since", "HEAD")
+    unknown = project.run("plan", "web", "--changed-since", "no-such-revision")
+    option = project.run("plan", "web", "--changed-since", "--output=x")
+    assert (both.code, unknown.code, option.code) == (64, 64, 64)
