@@ -139,7 +139,7 @@ def test_nothing_is_invented_to_plan_a_destroy(interrupted: Interrupted) -> None
     What was never applied needs no values and has nothing to destroy.
     """
     assert interrupted.never_applied.code == 0
-    assert {row["reason"] for row in interrupted.never_applied.rows.values()} == {"never applied"}
+    assert {row["reason"] for row in interrupted.never_applied.rows.values()} == {"no record here"}
 
 
 def test_a_step_that_others_need_is_not_taken_away(interrupted: Interrupted) -> None:

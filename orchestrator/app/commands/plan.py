@@ -263,7 +263,7 @@ class _Planner:
                 return self._row(name, "unchanged", reason=self.teardown.skipped[name])
             if status in (None, *NOTHING_THERE):
                 return self._row(
-                    name, "unchanged", reason=f"already {status}" if status else "never applied"
+                    name, "unchanged", reason=f"already {status}" if status else "no record here"
                 )
             if name in self.teardown.removed_with:
                 return self._forgotten(name, self.teardown.removed_with[name])
@@ -271,7 +271,7 @@ class _Planner:
             waits_for = self._unknown_upstreams(step)
             if waits_for:
                 never = all(self.steps.status(up) is None for up in waits_for)
-                why = "never applied" if never else "not applied as it is now"
+                why = "no record here" if never else "not applied as it is now"
                 return self._deferred(
                     name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for
                 )
