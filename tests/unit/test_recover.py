@@ -198,7 +198,7 @@ def test_status_tells_of_a_first_apply_that_failed_before_any_entry(desk: Desk) 
     """
     fault = FAILED.model_copy(update={"phase": "plan", "summary": "bad value"})
     failed = ended(status="error").model_copy(update={"error": fault})
-    ran(desk, THIRD, failed, exit_code=10)
+    desk.reader.files.write_run(ran(desk, THIRD, failed, exit_code=10))
     found = status_of(desk.reader, outline())
 
     assert "apply failed and changed nothing: bad value" in status_text(found, Paper(now=NOW))

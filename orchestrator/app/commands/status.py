@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from functools import cached_property
 
 from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.listed_targets import listed_targets
@@ -13,7 +14,7 @@ from orchestrator.app.inspection.read_context import (
     ReadContext,
     orphaned_targets,
 )
-from orchestrator.app.inspection.run_history import RunHistory
+from orchestrator.app.inspection.run_history import RUNS
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.summary import BlueprintSummary
@@ -26,7 +27,7 @@ from orchestrator.domain.documents.documents import (
 )
 from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
-from orchestrator.domain.record.run_record import NextCommand
+from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import (
     NOTHING_THERE,
     READY,
@@ -58,7 +59,7 @@ def status_of(
     records = reader.records(outline)
     waiting = reader.spooled_outcomes(outline, records)
     runs = _run_rows(reader, records.values())
-    history = RunHistory(reader, outline)
+    attempts = _LocalAttempts(reader, outline)
     shown: list[StepState] = []
     own: list[tuple[OperationRecord | None, Condition | None]] = []
     beside: list[tuple[OperationRecord | None, Condition | None]] = []
@@ -67,7 +68,7 @@ def status_of(
         condition = watch.condition(newest) if newest else None
         (own if step in outline.graph else beside).append((newest, condition))
         if newest is None:
-            tried = _failed_attempt(history, step)
+            tried = attempts.failed(step)
             shown.append(_pending(outline, outline.target(step), records, tried))
         else:
             state = _recorded(reader, newest, runs, condition)
@@ -262,15 +263,35 @@ def _waits_for_parent(
     return (parent.target.step,)
 
 
-def _failed_attempt(history: RunHistory, step: str) -> Attempt | None:
+class _LocalAttempts:
     """
-    The newest apply of a step, where it failed before anything was recorded of it.
+    The newest runs of a blueprint on this machine: `recover` also asks the store for those of
+    others, which takes a request each.
     """
-    last = history.last_run(step)
-    if last is None or last[1].error is None or last[0].command not in APPLYING:
-        return None
-    run, row = last
-    return Attempt(command="apply", run_id=run.run_id, at=run.started_at, error=row.error)
+
+    def __init__(self, reader: ReadContext, outline: BlueprintSummary) -> None:
+        self._reader = reader
+        self._place = (outline.project, outline.blueprint, outline.environment)
+
+    @cached_property
+    def _runs(self) -> list[RunRecord]:
+        files = self._reader.files
+        found = []
+        for run_id in files.runs()[:RUNS]:
+            with suppress(StoreUnavailable):  # a damaged run record hides no operation record
+                found.append(files.read_run(run_id))
+        places = ((run, (run.project, run.blueprint, run.environment)) for run in found if run)
+        return [run for run, place in places if place == self._place]
+
+    def failed(self, step: str) -> Attempt | None:
+        """
+        The newest apply of a step, where it failed before anything was recorded of it.
+        """
+        rows = ((run, row) for run in self._runs for row in run.steps if row.step == step)
+        run, row = next(rows, (None, None))
+        if run is None or row is None or row.error is None or run.command not in APPLYING:
+            return None
+        return Attempt(command="apply", run_id=run.run_id, at=run.started_at, error=row.error)
 
 
 def _pending(
