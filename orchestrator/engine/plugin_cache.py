@@ -43,7 +43,9 @@ class PluginCache:
         Nothing is shared where the cache cannot be written.
         """
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # One by one: `parents=True` makes those in between with the permissions of the umask.
+            for place in (*reversed(self._directory.parents), self._directory):
+                place.mkdir(mode=0o700, exist_ok=True)
             self._remove_abandoned()
             staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._directory))
         except OSError:

@@ -97,3 +97,14 @@ def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with PluginCache(tmp_path / "file" / "cache").filling(tmp_path) as told:
         assert told == {}
+
+
+def test_every_directory_of_a_new_cache_is_private(tmp_path: Path) -> None:
+    """
+    Also those above it that were not there yet, whatever the umask.
+    """
+    cache = PluginCache(tmp_path / "own" / "cache" / "providers")
+    with cache.filling(tmp_path):
+        pass
+    made = [tmp_path / "own", tmp_path / "own/cache", tmp_path / "own/cache/providers"]
+    assert [oct(place.stat().st_mode & 0o777) for place in made] == ["0o700"] * 3
