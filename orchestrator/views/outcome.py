@@ -166,7 +166,8 @@ def outcome_text(step: StepRun) -> str:
     """
     A step's outcome in one line, without its status.
     """
-    done = counts_text(step)
+    tried = f"{step.attempts} attempts" if step.attempts > 1 else None
+    done = ", ".join(filter(None, (counts_text(step), tried)))
     match step.status:
         case StepStatus.PENDING:
             return pending_text(step.blocked_by, step.reason)

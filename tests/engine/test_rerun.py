@@ -104,6 +104,9 @@ class Story:
         hindrance.unlink()
         self.elsewhere = self._elsewhere(root / "elsewhere", engine)
         self.changed = self._run("retry", password="of-today")
+        self.misnamed = self._run(
+            "retry", "--accept-changed-secret", "pasword", password="of-today"
+        )
         self.retried = self._run("retry", "--reason", "the disk is there now")
         self.retried_records = {step: project.history(step) for step in STEPS}
         self.shown = {
@@ -217,6 +220,8 @@ def test_a_changed_secret_must_be_accepted(story: Story) -> None:
     assert "password" in error["error"]
     assert "--accept-changed-secret password" in error["hint"]
     assert statuses(story.changed) == ["pending"] * 3
+    assert story.misnamed.code == 3
+    assert "had no such secret" in story.misnamed.said, story.misnamed.said[-1500:]
 
 
 def test_another_machine_can_retry(story: Story) -> None:

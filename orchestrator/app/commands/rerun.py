@@ -28,7 +28,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import ModuleSource, stored_snapshot
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import KEY_VARIABLE
-from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id
+from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id, known_secrets
 from orchestrator.domain.record.record import Lineage, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE
@@ -43,6 +43,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     rollback_blocker,
     snapshot_blob,
 )
+from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Invalid, Problem, Refused
 
 
@@ -211,15 +212,15 @@ def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun)
     key, run_id = runner.services.key, earlier.record.run_id
     changed = changed_secrets(earlier.deployment, runner.deployment, key)
     accepted = set(request.accept_changed_secret)
-    unknown = sorted(accepted - set(changed))
-    if unknown:
-        hint = f"changed: {', '.join(changed) or 'none'}"
-        raise Invalid(
-            [
-                Problem(f"--accept-changed-secret {name}: it is that of run {run_id}", hint=hint)
-                for name in unknown
-            ]
-        )
+    known = known_secrets(earlier.deployment, runner.deployment)
+    problems = []
+    for name in sorted(accepted - set(changed)):
+        why, hint = f"it is that of run {run_id}", f"changed: {', '.join(changed) or 'none'}"
+        if name not in known:
+            why, hint = f"run {run_id} had no such secret", did_you_mean(name, known)
+        problems.append(Problem(f"--accept-changed-secret {name}: {why}", hint=hint))
+    if problems:
+        raise Invalid(problems)
     for name in sorted(accepted):
         runner.services.note(
             f"the secret {name} is not that of run {run_id}, as accepted", level="warning"

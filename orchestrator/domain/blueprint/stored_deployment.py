@@ -163,8 +163,17 @@ def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
 def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -> tuple[str, ...]:
     """
     The secrets that are not what they were, or of which that cannot be told because the project key
-    is another: inputs by name, others as ``env.NAME`` and ``steps.STEP.inputs.NAME``; sorted. A
-    variable that is not set any more is none: no step needs it.
+    is another, by name (`known_secrets`); sorted.
+    """
+    found = known_secrets(stored, current)
+    return tuple(sorted(name for name, (then, now) in found.items() if digest(now, key) != then))
+
+
+def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tuple[str, Json]]:
+    """
+    The digest of each secret of a deployment and what it is today: inputs by name, others as
+    ``env.NAME`` and ``steps.STEP.inputs.NAME``. A variable that is not set any more is none: no
+    step needs it.
     """
     then: dict[str, str] = {}
     today: dict[str, Json] = {}
@@ -182,7 +191,7 @@ def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -
         for name, known in inputs.items():
             secret = f"steps.{root}.inputs.{name}"
             then[secret], today[secret] = known, roots[root].inputs[name].raw
-    return tuple(sorted(name for name in then if digest(today[name], key) != then[name]))
+    return {name: (then[name], today[name]) for name in then}
 
 
 def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
