@@ -144,7 +144,11 @@ def unanswered_deletes(
     if record is None:
         return frozenset()
     resources = record.resources
-    cut = {(doubt.address, doubt.id) for doubt in resources.in_doubt if doubt.action == "delete"}
+    # A refresh settles what was cut short, also where it does not find the object: until the next
+    # apply that delete is still why it is gone.
+    refreshed = [item.doubt for item in record.settled if item.how == "refreshed"]
+    doubts = (*resources.in_doubt, *(refreshed if record.failed_command == "destroy" else ()))
+    cut = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
     said = record.error.diagnostics if record.error else ()
     tried = [item for item in resources.planned if item.address in resources.failed]
     deletes = {item.address for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
