@@ -77,6 +77,8 @@ def lose_state(project: Project, how: str) -> None:
             file.write_bytes(b"")
         case "cut":
             file.write_bytes(file.read_bytes()[:200])
+        case "no state":
+            file.write_text("{}")
         case "emptied":
             file.write_text(json.dumps(state | {"resources": [], "serial": state["serial"] + 1}))
         case "emptied, another lineage":
@@ -98,7 +100,8 @@ def alive(cloud: Cloud) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "how", ["missing", "zero bytes", "cut", "emptied", "emptied, another lineage", "older"]
+    "how",
+    ["missing", "zero bytes", "cut", "no state", "emptied", "emptied, another lineage", "older"],
 )
 def test_a_lost_state_is_rebuilt_from_the_record(project: Project, cloud: Cloud, how: str) -> None:
     """

@@ -131,7 +131,7 @@ def test_the_plan_of_an_unproven_adoption_is_shown_before_it_is_approved(
     del project.environ["TF_IN_AUTOMATION"]
 
     terminal = Terminal(project, "reconcile", "shop", "--adopt", f"{SPARE}={stranger}")
-    terminal.wait_for("nothing proves that it was made here, and an apply would replace it.")
+    terminal.wait_for("nothing proves that it was made here, and an apply would replace it")
     terminal.type("no\n")
 
     assert terminal.finish() == 5
@@ -525,7 +525,7 @@ def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cl
     said = " ".join(again.said.split())
     assert f"in doubt: {SPARE} (it left the provider state" in said
     advice = applied.ok("recover", "shop", "--json").document["steps"]
-    assert [row["situation"] for row in advice if row["step"] == STEP] == ["left"]
+    assert [row["situation"] for row in advice if row["step"] == STEP] == ["lost"]
     assert len(ids(cloud)) == 2
 
 

@@ -57,8 +57,10 @@ TRANSIENT = re.compile(
 )
 TRIES = 3
 
-#: What the engine says of a stored provider state that is none. An encrypted one is JSON, too.
-DAMAGED_STATE = re.compile(r"state file\s+could\s+not\s+be\s+parsed\s+as\s+JSON")
+#: What the engine says of a stored provider state that is none.
+DAMAGED_STATE = re.compile(
+    r"state file\s+(could\s+not\s+be\s+parsed\s+as\s+JSON|does\s+not\s+have\s+a\s+\"version\")"
+)
 
 #: How the engine asks for a new choice of provider versions; it wraps its lines.
 OUTDATED_LOCK = re.compile(r"init\s+-upgrade")

@@ -99,7 +99,7 @@ def _sound_state(runner: StepRunner, name: str) -> PulledState:
     try:
         return pull(services, work_dir, evidence, "pull-rebuild")
     except StateDamaged as exc:
-        file = services.workdirs.state_file(work_dir)
+        file = services.workdirs.damaged_state(work_dir)
         if file is None:
             raise StateDamaged(
                 exc.message,

@@ -156,8 +156,8 @@ class DirectoryWorkDirs:
 
     def make_state_private(self, root: WorkDir) -> None:
         states = [root.directory / ERRORED]
-        state = self.state_file(root)
-        if state is not None:
+        if root.backend_type == "local":
+            state = self._project / root.location
             states += [state, state.with_name(f"{state.name}.backup")]
         for path in states:
             with contextlib.suppress(OSError):  # not there, or somebody else's
@@ -178,8 +178,18 @@ class DirectoryWorkDirs:
         # A full disk leaves a file without content: that is no state.
         return path if path.is_file() and path.stat().st_size else None
 
-    def state_file(self, root: WorkDir) -> Path | None:
-        return self._project / root.location if root.backend_type == "local" else None
+    def damaged_state(self, root: WorkDir) -> Path | None:
+        path = self._project / root.location
+        if root.backend_type != "local" or not path.is_file():
+            return None
+        try:
+            document = json.loads(read_regular(path))
+        except ValueError:
+            return path
+        known = (
+            document.keys() & {"version", "encrypted_data"} if isinstance(document, dict) else ()
+        )
+        return None if known else path
 
     def set_aside(self, file: Path, place: Path) -> Path:
         kept = place / file.name
