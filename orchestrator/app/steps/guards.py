@@ -82,8 +82,8 @@ def check_state(
         raise Refused(
             "lineage",
             f"{target}: the provider state has lineage {state.lineage}, not {bound.lineage}",
-            hint="it is another state than the one that was applied: restore the right one; if that "
-            f"one is lost, put this aside, then `{_reconcile(record)} --rebuild-state`",
+            hint="it is another state than the one that was applied: restore that one; if it is "
+            f"lost, put this one aside, then `{_reconcile(record)} --rebuild-state`",
         )
     if bound.serial is None or state.serial == bound.serial:
         return None
