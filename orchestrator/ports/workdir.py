@@ -218,6 +218,11 @@ class WorkDirs(Protocol):
         The ``errored.tfstate`` that lies in the directory.
         """
 
+    def state_file(self, root: WorkDir) -> Path | None:
+        """
+        The file in which a local backend keeps the provider state; None of any other backend.
+        """
+
     def damaged_state(self, root: WorkDir) -> Path | None:
         """
         The file of a local backend whose content is no provider state, nor an encrypted one.

@@ -178,9 +178,12 @@ class DirectoryWorkDirs:
         # A full disk leaves a file without content: that is no state.
         return path if path.is_file() and path.stat().st_size else None
 
+    def state_file(self, root: WorkDir) -> Path | None:
+        return self._project / root.location if root.backend_type == "local" else None
+
     def damaged_state(self, root: WorkDir) -> Path | None:
-        path = self._project / root.location
-        if root.backend_type != "local" or not path.is_file():
+        path = self.state_file(root)
+        if path is None or not path.is_file():
             return None
         try:
             document = json.loads(read_regular(path))
