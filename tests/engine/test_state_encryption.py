@@ -390,3 +390,18 @@ def test_a_key_service_that_fails_in_the_middle_leaves_doubts(project: Encrypted
     assert project.record("s")["status"] == "error"
     (project.cloud / "keyless").unlink()
     assert made in project.run("reconcile", "b", "--yes").said
+
+
+def test_a_state_that_moves_to_another_backend_stays_encrypted(project: Encrypted) -> None:
+    """
+    Read with the step's key where it is, and encrypted where it goes; no clear copy is left.
+    """
+    project.ok("apply", "b", "--yes")
+    blueprint = (project.root / "blueprints/b.yaml").read_text()
+    place = 'backend: {type: local, config: {path: "elsewhere/s.tfstate"}}\n'
+    project.write("blueprints/b.yaml", blueprint.replace("steps:\n", f"{place}steps:\n"))
+    project.ok("backend", "move", "b/default/s", "--yes", "--reason", "a better place")
+    moved = json.loads((project.root / "elsewhere/s.tfstate").read_text())
+    assert "encrypted_data" in moved
+    assert project.clear_texts() == []
+    assert project.ok("apply", "b", "--yes", "--json").statuses == {"s": "ok"}
