@@ -4,6 +4,7 @@ Provider state in PostgreSQL: a whole life, its locks, and the server going away
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -90,6 +91,27 @@ def test_a_life_in_postgresql(project: Project, postgres: Postgres) -> None:
     assert again.events[-1]["steps"][0]["created"] == []
     assert project.status("one", "--expect", "destroyed")["verdict"] == "destroyed"
     assert postgres.query("select data like '%srv-%' from state_web.states") == ["f"]
+
+
+def test_records_lie_in_the_same_database(project: Project, postgres: Postgres) -> None:
+    """
+    Where the blueprint names no store: schema `orchestrator` beside the states, by the connection
+    string of the backend, and no file on this machine. Another machine sees all of it.
+    """
+    text = (project.root / "blueprints/one.yaml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("operations:")]
+    project.write("blueprints/one.yaml", "\n".join(lines) + "\n")
+    project.ok("apply", "one", "--yes")
+    files = list(project.own.glob("*.db"))
+    entries = postgres.query("select step, sequence from orchestrator.entries order by 2")
+    shutil.rmtree(project.own)
+    seen = project.status("one", "--expect", "ok")
+    again = project.ok("apply", "one", "--yes", "--json")
+    project.ok("destroy", "one", "--yes")
+    postgres.query("drop schema orchestrator cascade")
+
+    assert (files, entries) == ([], ["web|1", "web|2"])
+    assert (seen["verdict"], again.row["created"]) == ("ok", [])
 
 
 def test_a_lock_of_postgresql_names_no_holder(project: Project, postgres: Postgres) -> None:
