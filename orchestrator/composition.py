@@ -43,6 +43,7 @@ def _open_store(
     """
     from orchestrator.stores import store_urls
     from orchestrator.stores.placement import StorePlacement, sqlite_records
+    from orchestrator.stores.schema import is_ours
     from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 
     location = location or project.operations
@@ -54,7 +55,8 @@ def _open_store(
             hint="name one of its stores by `operations.url`",
         )
     file = store_urls.sqlite_file(location.url, project.project_dir)
-    if file is not None:
+    # What a URL names may be anything, `/dev/null` or `/`: only what is ours is closed.
+    if file is not None and is_ours(file):
         close_files((file,), _say)
     store = store_urls.open_store(
         location.url,

@@ -15,7 +15,25 @@ from orchestrator.errors import StoreUnavailable
 #: Marks a SQLite file as ours ("orch").
 APPLICATION_ID = 0x6F726368
 
+#: Bytes of the header of a SQLite file, and where our mark stands in it.
+_HEADER, _MAGIC, _MARK = 100, b"SQLite format 3\0", slice(68, 72)
+
 _DIRECTORY = Path(__file__).parent / "sql"
+
+
+def is_ours(file: Path) -> bool:
+    """
+    Whether a path leads to a regular file with operation records, as its header says.
+    """
+    try:
+        if file.is_symlink() or not file.is_file():  # nothing else is opened: a pipe would block
+            return False
+        with file.open("rb") as opened:
+            header = opened.read(_HEADER)
+    except OSError:
+        return False
+    mark = APPLICATION_ID.to_bytes(4, "big")
+    return header.startswith(_MAGIC) and header[_MARK] == mark
 
 
 @cache

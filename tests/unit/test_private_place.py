@@ -64,6 +64,24 @@ def test_a_store_elsewhere_is_closed_as_well(project: Project) -> None:
     assert "other users could read" in ended.err
 
 
+def test_what_is_no_store_keeps_its_mode(project: Project) -> None:
+    """
+    A URL may name anything, `/` or `/dev/null` too: a directory, or a file of somebody else, is not
+    touched.
+    """
+    shared = project.root / "shared"
+    shared.mkdir(mode=0o755)
+    notes = project.write("notes.txt", "not a database")
+    notes.chmod(0o644)
+
+    for name in ("shared", "notes.txt"):
+        project.write("orchestrator.yaml", f"operations: {{url: 'sqlite:{name}'}}\n")
+        for command in COMMANDS:
+            project.run(*command)
+
+    assert (mode(shared), mode(notes)) == (0o755, 0o644)
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     list(zip(COMMANDS, [".", "operations.db", "runs", "state", "seen"], strict=True)),
