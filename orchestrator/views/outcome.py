@@ -108,9 +108,9 @@ def fault_text(fault: Fault) -> str:
     """
     match fault.code:
         case "stopped" | "interrupted":
-            return f"{fault.code} during {fault.phase}"
+            return f"{fault.code} during {fault.hook or fault.phase}"
         case "deadline":
-            return f"deadline passed during {fault.phase}"
+            return f"deadline passed during {fault.hook or fault.phase}"
         case _:
             refused = "refused" if fault.code in get_args(Reason) else None
             return _CODES.get(fault.code) or refused or _FAULTS[fault.phase]

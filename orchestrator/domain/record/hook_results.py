@@ -132,7 +132,7 @@ def hook_fault(kind: HookKind, summary: str, *, code: str = "") -> Fault:
     """
     The fault of a step whose hook did not end well.
     """
-    return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary)
+    return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary, hook=kind)
 
 
 def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -> HookOutcome:
@@ -145,6 +145,7 @@ def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -
         update={
             "code": fault.code if fault.code in ("stopped", "deadline") else _FAILED[kind],
             "phase": _PHASE[kind],
+            "hook": kind,
             "summary": f"{root.module_ref}: {fault.summary}",
         }
     )

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.target import Target
+from orchestrator.domain.target import HookKind, Target
 from orchestrator.domain.text import Json as Json
 from orchestrator.domain.text import Word
 
@@ -89,7 +89,8 @@ class Diagnostic(RecordModel):
 
 class Fault(RecordModel):
     """
-    Why a target is in ``error``: stable code, phase and one-line summary.
+    Why a target is in ``error``: stable code, phase and one-line summary. ``hook`` is set where it
+    was a hook that failed, in the phase of the command that it belongs to.
     """
 
     code: Word
@@ -98,6 +99,7 @@ class Fault(RecordModel):
     resources: tuple[Word, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     retriable: bool = False
+    hook: HookKind | None = None
 
 
 class Attempt(RecordModel):

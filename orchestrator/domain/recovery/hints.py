@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import get_args
 
 from orchestrator.domain.record.record import Doubt, Fault, Phase
+from orchestrator.domain.target import HookKind
 from orchestrator.errors import Reason
 
 PHASE_HINTS: Mapping[Phase, str] = {
@@ -58,6 +59,12 @@ CODE_HINTS: Mapping[str, str] = {
 }
 
 
+#: The fault of a hook that was cut short.
+_CUT_SHORT: Mapping[HookKind, str] = {
+    "compensate": "compensation_unknown",
+    "before_destroy": "before_destroy_unknown",
+}
+
 #: Causes that the engine's own words tell, whatever the phase.
 _COLLISION = re.compile(
     r"already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate",
@@ -102,6 +109,8 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
         return doubt_hint(doubts) if doubts else None
     if fault.code in CODE_HINTS:
         return CODE_HINTS[fault.code]
+    if fault.hook is not None:  # its time was up
+        return CODE_HINTS[_CUT_SHORT[fault.hook]]
     if fault.phase == "lock":
         return PHASE_HINTS["lock"]
     errors = [item for item in fault.diagnostics if item.severity == "error"]
