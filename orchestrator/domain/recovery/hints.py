@@ -106,7 +106,7 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     of its own, and where a person stopped it.
     """
     if fault.code in (*get_args(Reason), "stopped"):
-        return doubt_hint(doubts) if doubts else None
+        return _doubt_hint(doubts) if doubts else None
     if fault.code in CODE_HINTS:
         return CODE_HINTS[fault.code]
     if fault.hook is not None:  # its time was up
@@ -127,13 +127,13 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     killed = fault.code in ("killed", "interrupted")
     if doubts:
         asked = any(doubt.readback for doubt in doubts)
-        return doubt_hint(doubts) if asked or not killed else f"the engine was killed: {_DOUBTS}"
+        return _doubt_hint(doubts) if asked or not killed else f"the engine was killed: {_DOUBTS}"
     if killed:
         return _KILLED
     return _ROUTE if _UNREACHED.search(said) else PHASE_HINTS[fault.phase]
 
 
-def doubt_hint(doubts: Collection[Doubt]) -> str:
+def _doubt_hint(doubts: Collection[Doubt]) -> str:
     """
     What to do first about objects in doubt, by what the provider has been asked and said.
     """
