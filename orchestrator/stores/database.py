@@ -46,11 +46,19 @@ def readable_errors(place: Path) -> Iterator[None]:
         ) from exc
 
 
+def is_writable(path: Path) -> bool:
+    """
+    Whether this user may write the file and what SQLite puts beside it.
+    """
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
 class Database:
     """
     The file and the one connection to it. Not thread-safe: the store holds a lock.
 
-    ``busy_timeout`` is how many seconds a statement waits for other processes.
+    ``busy_timeout`` is how many seconds a statement waits for other processes. Where ``writable``
+    says no, a private copy is read: in WAL mode SQLite cannot even read without writing beside it.
     """
 
     def __init__(
@@ -60,11 +68,14 @@ class Database:
         *,
         mounts: Callable[[], Sequence[Mount]] = mount_table,
         busy_timeout: float = 30.0,
+        writable: Callable[[Path], bool] = is_writable,
     ) -> None:
         self._path = path
         self._scripts = scripts
         self._mounts = mounts
         self._busy_timeout = busy_timeout
+        self._writable = writable
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
@@ -79,11 +90,14 @@ class Database:
             self._refuse_orphaned_log()
             return None
         self._refuse_network()
-        connection = self._connect(self._path, "rw")
+        is_copy = not self._writable(self._path)
+        connection = self._connect(self._copied() if is_copy else self._path, "rw")
         try:
             self._require_ours(connection)
             migrate(connection, self._scripts, place=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
+            if is_copy:
+                connection.execute("PRAGMA query_only = ON")
             self._file = _identity(self._path)
         except BaseException:
             connection.close()
@@ -117,6 +131,21 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+
+    def _copied(self) -> Path:
+        """
+        A copy of the file and its log in a private directory.
+        """
+        self._copy = tempfile.TemporaryDirectory(prefix="orchestrator-store-")
+        copy = Path(self._copy.name) / self._path.name
+        for source in (self._path, self._path.with_name(f"{self._path.name}-wal")):
+            if source.exists():
+                target = copy.with_name(source.name)
+                target.write_bytes(source.read_bytes())
+        return copy
 
     def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -14,7 +14,7 @@ from orchestrator.domain.record.record import Json, OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.database import Database, readable_errors
+from orchestrator.stores.database import Database, is_writable, readable_errors
 from orchestrator.stores.mounts import Mount, mount_table
 from orchestrator.stores.schema import migrations, queries
 from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
@@ -35,6 +35,7 @@ class SqliteStore:
 
     Refused on network file systems: their locks and shared memory do not hold across machines.
     ``mounts`` tells what is mounted, ``busy_timeout`` how many seconds to wait for other processes.
+    Where the file or its directory is not ``writable`` it is read all the same, and never written.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class SqliteStore:
         *,
         mounts: Callable[[], Sequence[Mount]] = mount_table,
         busy_timeout: float = 30.0,
+        writable: Callable[[Path], bool] = is_writable,
     ) -> None:
         self._path = path.absolute()
         self._lock = threading.RLock()
         self._database = Database(
-            self._path, migrations(), mounts=mounts, busy_timeout=busy_timeout
+            self._path, migrations(), mounts=mounts, busy_timeout=busy_timeout, writable=writable
         )
 
     @property

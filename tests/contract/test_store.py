@@ -17,8 +17,9 @@ import pytest
 from orchestrator.domain.record.record import OperationRecord, parse_record
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
-from orchestrator.errors import Fenced
+from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.ports.store import OperationStore
+from orchestrator.stores.sqlite import SqliteStore
 from tests.contract.stores import SCHEMES, STORES, store_place
 from tests.fakes.entries import NETWORK, claim, entry, lease
 
@@ -440,3 +441,26 @@ def test_the_url_names_the_store(store: OperationStore) -> None:
     The URL has a scheme and is stable.
     """
     assert store.url.partition(":")[0] in SCHEMES
+
+
+def test_a_file_that_may_not_be_written_is_read_and_nothing_else(tmp_path: Path) -> None:
+    """
+    On a read-only file system the newest entries are read, those of the log too; whoever wants to
+    write is told, and file and directory are as they were.
+    """
+    file = tmp_path / "o.db"
+    writer = SqliteStore(file)
+    writer.append(entry(sequence=1))
+    writer.append(entry(sequence=2, entry_id="second"))
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    reader = SqliteStore(file, writable=lambda _: False)
+    newest = reader.newest(NETWORK)
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        reader.append(entry(sequence=3, entry_id="third"))
+    reader.close()
+
+    assert newest is not None and newest.sequence == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert len(writer.history(NETWORK)) == 2
+    writer.close()
