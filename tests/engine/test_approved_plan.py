@@ -5,6 +5,7 @@ Approved means approved: an apply of what `plan --out` wrote changes that, and n
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,10 @@ def test_another_value_is_stopped_before_its_step_is_touched(project: Project) -
         "terraform_data.this: input.value is not what was approved" in ended.rows["first"]["reason"]
     )
     assert {name: project.entries(name) for name in entries} == entries
+    (offered,) = ended.events[-1]["next"]
+    project.ok(*shlex.split(offered["command"])[1:])
+    project.ok("apply", "pair", "--plan", "approval.json", "-i", "value=three")
+    plan(project, "-i", "value=two")
     other = {"ORCHESTRATOR_INPUT_token": "other-77aa"}
     changed = project.run(
         "apply", "pair", "--plan", "approval.json", "-i", "value=two", environ=other

@@ -252,6 +252,9 @@ def _next(
     ended = _ended_command(session, request, error)
     if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
         return (NextCommand(command=ended.again(), why="be asked again"),)
+    if PlanChanged.exit_code in session.codes and all(row.error is None for row in rows):
+        why = "see what would change now, and have that approved"
+        return (NextCommand(command=ended.plan(), why=why),)
     try:
         inspection = _inspection(session)
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}

@@ -111,6 +111,14 @@ class EndedCommand:
             *options,
         )
 
+    def plan(self) -> str:
+        """
+        The command that plans the same again, for another approval.
+        """
+        mode = ("--destroy",) if self.verb == "destroy" else ()
+        words = (*mode, *self.selection, *self.inputs, *self.engine, "--out", "approval.json")
+        return command_line(self.blueprint, "plan", *words)
+
     def other(self, verb: str, steps: Collection[str] | None = None) -> str:
         """
         Another command over the same selection, or over some of its steps.
