@@ -199,6 +199,7 @@ def open_services(
     from orchestrator.engine.versions import check_accepted
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.forbidden import check_trusted
+    from orchestrator.loading.inputs import unread_variables
     from orchestrator.loading.project import project_files
     from orchestrator.loading.unread_files import unread_files
     from orchestrator.stores.project_key import project_key
@@ -267,6 +268,7 @@ def open_services(
                 "the project has no name (`project:` in orchestrator.yaml): in a shared store "
                 "another project without one would meet the same records"
             )
+        notes += unread_variables(project.environ, deployment.inputs)
         for note in notes:
             services.note(note, level="warning")
         yield services

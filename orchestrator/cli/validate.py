@@ -42,7 +42,7 @@ def command(
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.catalog import blueprint_names
     from orchestrator.loading.deployment import load_deployment
-    from orchestrator.loading.inputs import InputPolicy
+    from orchestrator.loading.inputs import InputPolicy, unread_variables
     from orchestrator.loading.project import project_files
     from orchestrator.loading.summary import environment_names
     from orchestrator.loading.unread_files import unread_files
@@ -61,6 +61,7 @@ def command(
                 selection = BlueprintSelection(name, each, variables, input_files)
                 found = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
                 unread += unread_files(found, files)
+                unread += unread_variables(project.environ, found.inputs)
                 modules = (step.module for step in found.steps_and_hooks().values())
                 if unpackable := pack_problems(modules):
                     raise Invalid(unpackable)

@@ -141,6 +141,21 @@ def _variables(name: str) -> tuple[str, str]:
     return f"{INPUT_VARIABLE}{name}", f"{INPUT_VARIABLE}{name.replace('-', '_').upper()}"
 
 
+def unread_variables(environ: Mapping[str, str], inputs: Iterable[str]) -> list[str]:
+    """
+    A sentence for each variable that gives no input, and whose name is close to one that would. Any
+    other may be meant for another blueprint.
+    """
+    read = [variable for name in inputs for variable in _variables(name)]
+    found = []
+    for variable in sorted(environ):
+        if variable.startswith(INPUT_VARIABLE) and variable not in read:
+            hint = did_you_mean(variable, read, cutoff=0.9)
+            if hint.startswith("did you mean"):
+                found.append(f"the environment variable {variable} gives no input: {hint}")
+    return found
+
+
 def from_text(declaration: Declaration, text: str, at: Location, problems: Problems) -> Node:
     """
     A value given as text: as it is where text is wanted, else read as JSON or YAML.

@@ -27,6 +27,9 @@ _HINTS = {
     "IOERR": "the disk reports errors: see the system's log",
 }
 
+#: Bytes of a path that SQLite opens on Unix: its 512 without "-journal".
+_LONGEST = 504
+
 
 @contextmanager
 def readable_errors(place: Path) -> Iterator[None]:
@@ -148,6 +151,12 @@ class Database:
         return copy
 
     def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
+        longer = len(os.fsencode(path)) - _LONGEST
+        if longer > 0:
+            raise StoreUnavailable(
+                f"{self._path}: its path is {longer} bytes longer than SQLite can open",
+                hint="move the project to a shorter path, or name another file by operations.url",
+            )
         connection = sqlite3.connect(
             f"{path.as_uri()}?mode={mode}",
             uri=True,

@@ -549,6 +549,23 @@ def test_a_store_that_cannot_be_made_says_where(tmp_path: Path) -> None:
         opened(tmp_path / "file" / "operations.db").append(entry())
 
 
+def test_a_path_that_is_too_long_is_told_as_that(tmp_path: Path) -> None:
+    """
+    Up to the limit of SQLite it is opened; beyond it the way out is another place.
+    """
+    base = tmp_path
+    while len(str(base)) < 400:
+        base = base / ("d" * 50)
+    works = base / ("e" * (460 - len(str(base)) - 1)) / "operations.db"
+    SqliteStore(works).probe()
+    beyond = base / ("e" * (505 - len(str(base)) - 15)) / "operations.db"
+
+    with pytest.raises(StoreUnavailable, match="longer than SQLite can open") as caught:
+        SqliteStore(beyond).probe()
+
+    assert "shorter path" in (caught.value.hint or "")
+
+
 def test_the_application_id_marks_the_file(path: Path) -> None:
     """
     Other programs can tell an operation store by its application id.

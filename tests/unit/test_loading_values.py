@@ -13,7 +13,7 @@ import pytest
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_values
-from orchestrator.loading.inputs import InputPolicy
+from orchestrator.loading.inputs import InputPolicy, unread_variables
 from orchestrator.loading.sources import CommandFailed, run_command
 from orchestrator.loading.types import convert, parse_type
 from tests.fakes.project import ProjectOnDisk
@@ -461,6 +461,21 @@ def test_inputs_that_are_no_map_are_one_mistake(project: ProjectOnDisk) -> None:
     project.module("needy", required=dict.fromkeys("abcdefgh"))
     project.blueprint('steps: {s: {module: ../modules/needy, inputs: "x"}}')
     assert project.problems() == ["blueprints/web.yaml:3:47: inputs must be a map, not text"]
+
+
+def test_a_misspelt_variable_is_named() -> None:
+    """
+    Where its name is close to that of an input; one for another blueprint is none of ours.
+    """
+    environ = dict.fromkeys(
+        ("ORCHESTRATOR_INPUT_pasword", "ORCHESTRATOR_INPUT_PASSWORD", "ORCHESTRATOR_INPUT_region"),
+        "",
+    )
+
+    (said,) = unread_variables(environ, ["password", "size"])
+
+    assert said.startswith("the environment variable ORCHESTRATOR_INPUT_pasword gives no input")
+    assert "did you mean 'ORCHESTRATOR_INPUT_password'?" in said
 
 
 ROUNDED = ("1e400", "-1e400", "12345678901234567890.123456789", "3.141592653589793238", "1e-400")
