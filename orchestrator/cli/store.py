@@ -28,6 +28,9 @@ _of_blueprint = click.option(
 )
 _url = click.option("--url", metavar="URL", help="This store, whatever the project says.")
 
+#: Bytes of an export that are read at once, as all of it is checked before anything is written.
+_LARGEST_EXPORT = 1 << 30
+
 
 @contextmanager
 def _open(
@@ -171,7 +174,7 @@ def export(
 
 
 @command.command("import")
-@click.argument("file", metavar="FILE", type=click.Path(exists=True, path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @_of_blueprint
 @options.environment
 @_url
@@ -194,13 +197,16 @@ def import_(
       orchestrator store import records.jsonl --url s3://acme-tfstate/orchestrator
     """
     from orchestrator.app.commands.store import import_store
+    from orchestrator.errors import Invalid, Location, Problem
+    from orchestrator.regular_files import read_regular
 
-    project = invocation.project()
-    with (
-        _open(project, url, blueprint, environment) as store,
-        file.open(encoding="utf-8", errors="replace") as lines,
-    ):
-        document = import_store(lines, store, source=str(file), progress=_progress)
+    try:
+        text = read_regular(file, limit=_LARGEST_EXPORT).decode("utf-8", "replace")
+    except OSError as exc:
+        problem = Problem(f"cannot be read: {exc.strerror}", Location(str(file)))
+        raise Invalid([problem]) from exc
+    with _open(invocation.project(), url, blueprint, environment) as store:
+        document = import_store(text.split("\n"), store, source=str(file), progress=_progress)
     return _copied(document, as_json=as_json)
 
 
@@ -230,7 +236,7 @@ def migrate(
 @click.option(
     "--older-than",
     metavar="DAYS",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 36_500),
     default=90,
     show_default=True,
     help="Only runs that began so many days ago.",
@@ -238,7 +244,7 @@ def migrate(
 @click.option(
     "--keep",
     metavar="COUNT",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 1_000_000),
     default=20,
     show_default=True,
     help="So many runs of each blueprint and environment stay, however old.",

@@ -75,9 +75,16 @@ def open_store(
 
 def sqlite_file(url: str | None, project_dir: Path) -> Path | None:
     """
-    The file of the store that ``url`` names, None where it is kept in no file.
+    The file of the store that ``url`` names, None where it is kept in no file. Invalid for what is
+    no URL.
     """
     url = url or DEFAULT_PATH
+    try:
+        urlsplit(url)
+    except ValueError as exc:
+        raise Invalid(
+            [Problem(f"operations.url {_shown(url)}: {exc}", hint=f"use {_FORMS}")]
+        ) from exc
     match = _SCHEME.match(url)
     if match is None:
         return project_dir / url
