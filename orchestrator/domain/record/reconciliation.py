@@ -98,7 +98,7 @@ def reconciled(
         outputs = outputs_of_state(base, before.run_id, state, stamp)
         return checked(base.model_copy(update=outputs), sound, stamp)
     # What was in doubt before keeps the error that says how it came to be.
-    if fresh and base.status in (Status.OK, Status.ERROR):
+    if (doubts and base.status is Status.OK) or (fresh and base.status is Status.ERROR):
         return _doubted(base, stamp)
     if base.status is Status.ERROR:
         return observed(base, {}, stamp)
@@ -123,7 +123,8 @@ def not_taken_back(
             doubts[ref.address, ref.id] = doubt.model_copy(update={"readback": answer})
     resources = before.resources.model_copy(update={"in_doubt": tuple(doubts.values())})
     base = before.model_copy(update={"resources": resources})
-    if doubts.keys() > known and base.status in (Status.OK, Status.ERROR):
+    fresh = doubts.keys() > known
+    if base.status is Status.OK or (fresh and base.status is Status.ERROR):
         return _doubted(base, stamp)
     return observed(base, {}, stamp)
 
