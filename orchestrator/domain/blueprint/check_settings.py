@@ -107,7 +107,7 @@ def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
         check = CommandCheck(
             pacing=reader.pacing(timeout=60.0),
             argv=reader.argv("argv"),
-            cwd=reader.text("cwd", default="."),
+            cwd=reader.directory("cwd"),
             exit_code=reader.number("exit_code", default=0, highest=255),
             environment=reader.texts("environment"),
         )
@@ -182,6 +182,17 @@ class _Reader:
         if isinstance(value, str):
             return value
         return self._wrong(key, "must be a text", default)
+
+    def directory(self, key: str) -> str:
+        """
+        A path that stays below where it starts, as far as its words tell.
+        """
+        path, depth = self.text(key, default="."), 0
+        for part in path.split("/"):
+            depth += -1 if part == ".." else part not in ("", ".")
+            if depth < 0 or path.startswith("/"):
+                return self._wrong(key, "must be a directory within the project", ".")
+        return path
 
     def url(self, key: str) -> str:
         value = self._take(key, "")
