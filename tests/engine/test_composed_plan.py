@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
+from tests.engine.watched_engine import watched
 from tests.project import Project, every_engine
 
 pytestmark = pytest.mark.engine
@@ -260,3 +261,53 @@ def test_one_provider_configuration_is_one(project: Project, cloud: Cloud) -> No
     assert {row["status"] for row in same.values()} == {"unchanged"}
     assert changes(fewer["one"]) == {('fakecloud_server.more["x"]', "delete")}
     assert fewer["two"]["status"] == "unchanged"
+
+
+def test_a_repeated_apply_costs_one_plan(shop: Project, tmp_path: Path) -> None:
+    """
+    Steps with the module and inputs that they were applied with are planned as one and recorded
+    from that plan; a step that is not as it was has a plan of its own, and so have its dependents.
+    """
+    engine = watched(shop, tmp_path / "watched")
+    shop.ok("apply", "shop", "--yes")
+    first = len(engine.calls("plan"))
+    again = shop.ok("apply", "shop", "--yes", "--json")
+    repeat = len(engine.calls("plan"))
+    shop.write("modules/service/more.tf", 'resource "terraform_data" "more" {}\n')
+    changed = shop.ok("apply", "shop", "--yes", "--json")
+
+    assert (first, repeat) == (3, 4)
+    assert again.statuses == changed.statuses == dict.fromkeys(again.rows, "ok")
+    assert len(engine.calls("plan")) == repeat + 3
+    assert {step: row["created"] for step, row in changed.rows.items()} == {
+        "network": [],
+        "service": ["terraform_data.more"],
+        "other": ["terraform_data.more"],
+    }
+    assert [entry["status"] for entry in shop.history("network")] == ["running", "ok", "ok", "ok"]
+
+
+def test_what_changed_outside_is_not_taken_for_unchanged(project: Project, cloud: Cloud) -> None:
+    """
+    An object that somebody deleted or changed shows in the plan that all share, and its step is
+    planned and applied on its own.
+    """
+    project.write(
+        "blueprints/web.yaml",
+        """
+        version: 1
+        name: web
+        steps:
+          one: {module: ../modules/server, inputs: {name: one, names: [x]}}
+          two: {module: ../modules/server, inputs: {name: two}}
+          three: {module: ../modules/server, inputs: {name: "${steps.two.outputs.name}-three"}}
+        """,
+    )
+    project.ok("apply", "web", "--yes")
+    cloud.delete_out_of_band("x")
+
+    applied = project.ok("apply", "web", "--yes", "--json")
+
+    assert applied.rows["one"]["created"] == ['fakecloud_server.more["x"]']
+    assert applied.rows["three"]["status"] == "ok"
+    assert {item.name for item in cloud.servers()} == {"one", "x", "two", "two-three"}

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.inspection.run_lookup import refusal
 from orchestrator.app.run.attempts import with_retries
+from orchestrator.app.run.composed_plan import unchanged_plans
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import SourceOf, current_module, recorded_module
 from orchestrator.app.run.request import ApplyRequest
@@ -22,6 +23,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_children
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY
@@ -93,9 +95,12 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
         runner.end_before_work(todo, failures | doubts)
         return
     missing = upstreams - set(support)
+    made: Mapping[str, EnginePlan] = {}
+    if not failures and not missing:
+        made = unchanged_plans(steps, todo, runner.options.plan, runner.session.directory)
     unstarted = runner.work_on(
         graph.subset({*todo, *upstreams}),
-        partial(_apply_step, runner, policy),
+        partial(_apply_step, runner, policy, made),
         done=support,
         missing=missing,
     )
@@ -144,9 +149,12 @@ def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, Or
     return found
 
 
-def _apply_step(runner: StepRunner, policy: ApplyPolicy, name: str) -> Outcome:
+def _apply_step(
+    runner: StepRunner, policy: ApplyPolicy, made: Mapping[str, EnginePlan], name: str
+) -> Outcome:
     """
-    One step to its end, tried again as its ``retry`` allows.
+    One step to its end, tried again as its ``retry`` allows; ``made`` are plans that are known to
+    be empty.
     """
     if name not in runner.steps.prepared:
         runner.steps.prepare(name, policy.source)
@@ -162,6 +170,7 @@ def _apply_step(runner: StepRunner, policy: ApplyPolicy, name: str) -> Outcome:
             runner.options.plan,
             verb="apply",
             attempt=number,
+            made=made.get(name) if number == 1 else None,
         ).run()
 
     done, attempts = with_retries(runner, name, attempt)

@@ -38,6 +38,7 @@ from orchestrator.domain.composed_plan import (
     call_names,
 )
 from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateOutput
+from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.changes import UNKNOWN
 from orchestrator.domain.record.journal import Journal, adds_up
 from orchestrator.domain.record.states import Status
@@ -69,20 +70,26 @@ def composed_plan(
     The plans of those of these steps that can be planned together; what stood in the way of the
     others is found again when they are planned on their own.
     """
-    if steps.services.workspace != "default" or options.targets or options.replace:
+    services = steps.services
+    # An encrypted state would be one of the composed root's own kind: each step is asked then.
+    if services.workspace != "default" or services.environ.get("TF_ENCRYPTION"):
+        return {}
+    if options.targets or options.replace:
         return {}
     chosen = [name for name in names if _may_be_composed(steps, name)]
     failures = steps.prepare_all(chosen, current_module)
     prepared = {name: steps.prepared[name] for name in chosen if name not in failures}
     roots = {name: (item.snapshot, item.work_dir) for name, item in prepared.items()}
-    apart = {*names} - prepared.keys() | steps.services.workdirs.not_composable(roots).keys()
+    apart = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
     states = _states(steps, [name for name in prepared if name not in apart])
     apart |= prepared.keys() - states.keys()
     for attempt in range(1, _TRIES + 1):
         chosen = _without_dependents(steps, apart, prepared)
-        if len(chosen) < _FEWEST or steps.services.stop.stopping:
+        if len(chosen) < _FEWEST or services.stop.stopping:
             return {}
-        with steps.services.files.private(evidence) as place:
+        for name in chosen:
+            services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="plan"))
+        with services.files.private(evidence) as place:
             composed = _Composed(steps, {name: prepared[name] for name in chosen}, states, place)
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
@@ -166,13 +173,17 @@ class _Composed:
         changed = result.exit_code == CHANGES
         if not result.complete or not adds_up(result.messages, changed=changed):
             return None
-        content = plan_content(
-            self._services, self._work_dir, evidence, file, f"composed-{attempt}"
-        )
-        said, contents = self._root.messages(result.messages), self._root.contents(content)
+        said = self._root.messages(result.messages)
         journals = {name: Journal.of(messages, whole=True) for name, messages in said.items()}
+        contents: Mapping[str, PlanContent] = {}
+        if changed or any(item.drifted or item.diagnostics for item in journals.values()):
+            content = plan_content(
+                self._services, self._work_dir, evidence, file, f"composed-{attempt}"
+            )
+            contents = self._root.contents(content)
         planned = {
-            name: _planned_outputs(self._states[name], contents[name]) for name in self._prepared
+            name: _planned_outputs(self._states[name], contents.get(name))
+            for name in self._prepared
         }
         return {
             name: ComposedStep(
@@ -184,7 +195,7 @@ class _Composed:
                     before=self._states[name],
                     run_id="",
                     changed=bool(journal.changes or journal.outputs),
-                    content=contents[name],
+                    content=contents.get(name),
                 ),
                 inputs=self._steps.planned_inputs(
                     self._prepared[name].step, self._inputs[name], planned
@@ -221,16 +232,57 @@ class _Composed:
         self.in_the_way = frozenset(step for step in concerned if step is not None)
 
 
+def unchanged_plans(
+    steps: PreparedSteps, names: Collection[str], options: PlanOptions, evidence: Path
+) -> dict[str, EnginePlan]:
+    """
+    The plans of those of these prepared steps that one engine plan proves unchanged, with all that
+    they depend on: a repeated apply costs one plan then, not one a step.
+
+    Only steps are asked together that are expected to be so, whose module and inputs are those of
+    the last apply: of others the plan would be made twice.
+    """
+    expected: list[str] = []
+    for name in (step for step in steps.deployment.graph.order if step in names):
+        upstreams = steps.deployment.graph.needs(name) & {*names}
+        if upstreams <= {*expected} and _is_as_applied(steps, name):
+            expected.append(name)
+    plans = composed_plan(steps, expected, options, evidence)
+    proven: dict[str, EnginePlan] = {}
+    for name in (step for step in expected if step in plans):
+        journal = plans[name].plan.journal
+        needed = steps.deployment.graph.needs(name) & {*names}
+        if needed <= proven.keys() and not (journal.changes or journal.outputs):
+            proven[name] = plans[name].plan
+    return proven
+
+
+def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
+    """
+    Whether a prepared step has the module and the inputs that it was applied with.
+    """
+    record, prepared = steps.records.get(name), steps.prepared.get(name)
+    if record is None or prepared is None or record.status is not Status.OK:
+        return False
+    if record.module_digest != prepared.snapshot.digest:
+        return False
+    try:
+        inputs = steps.inputs(prepared.step)
+    except OrchestratorError:
+        return False
+    return record.inputs_digest == inputs.digest(steps.services.key)
+
+
 def _has_lost(planned: ComposedStep) -> bool:
     return any(item.action == "delete" for item in planned.plan.journal.drifted)
 
 
-def _planned_outputs(state: PulledState, content: PlanContent) -> dict[str, StateOutput]:
+def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[str, StateOutput]:
     """
     The outputs of a step as the plan leaves them; the value of a secret one is not told.
     """
     outputs = dict(state.outputs)
-    for change in content.changes.outputs_changed:
+    for change in content.changes.outputs_changed if content else ():
         if change.action == "delete":
             outputs.pop(change.name, None)
         else:

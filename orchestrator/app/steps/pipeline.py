@@ -32,10 +32,12 @@ from orchestrator.app.steps.mutation import (
 )
 from orchestrator.app.steps.planned_step import (
     Direction,
+    EnginePlan,
     MissingObjects,
     PlanOptions,
     StateCheck,
     StepPlan,
+    check_plan,
     plan_step,
     write_variables,
 )
@@ -77,7 +79,7 @@ def nothing_before() -> None:
 
 class StepPipeline:
     """
-    One attempt at one step of a run.
+    One attempt at one step of a run. ``made`` is a plan of it that is known already, and is empty.
     """
 
     def __init__(
@@ -89,8 +91,10 @@ class StepPipeline:
         *,
         verb: Direction,
         attempt: int,
+        made: EnginePlan | None = None,
     ) -> None:
         self.session = session
+        self._made = made
         self.services = session.services
         self.prepared = prepared
         self.inputs = inputs
@@ -221,6 +225,17 @@ class StepPipeline:
         """
         try:
             self.facts.write_inputs()
+            if self._made is not None:
+                yield check_plan(
+                    self.services,
+                    self.prepared,
+                    self.inputs,
+                    self.options,
+                    self._made,
+                    check,
+                    missing_objects,
+                )
+                return
             self._phase("plan")
             plan = plan_step(
                 self.services,
