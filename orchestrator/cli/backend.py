@@ -31,6 +31,7 @@ def command() -> None:
 @options.allow_engine_change
 @options.wait
 @options.takeover
+@options.at
 @options.reason
 @options.verbose
 @options.json_lines
