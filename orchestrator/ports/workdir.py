@@ -247,6 +247,12 @@ class WorkDirs(Protocol):
         ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
         """
 
+    def state_locked(self, root: WorkDir) -> bool:
+        """
+        Whether another process holds the lock of a provider state that is a file on this machine;
+        False where that cannot be told without an engine.
+        """
+
     def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
         """
         Of initialised steps those that cannot be planned as modules of one root without planning

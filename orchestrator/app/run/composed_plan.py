@@ -318,12 +318,15 @@ def _without_dependents(
 
 def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:
     """
-    The provider states of the steps, without those that cannot be read.
+    The provider states of the steps, without those that cannot be read or that another process has
+    locked: the step's own plan says whose lock it is.
     """
     states: dict[str, PulledState] = {}
 
     def read(name: str) -> None:
         prepared = steps.prepared[name]
+        if steps.services.workdirs.state_locked(prepared.work_dir):
+            return
         with contextlib.suppress(OrchestratorError):
             states[name] = pull(
                 steps.services, prepared.work_dir, steps.evidence(name), "pull-composed"

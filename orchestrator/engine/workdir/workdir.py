@@ -16,6 +16,8 @@ import os
 import re
 import shutil
 import stat
+import struct
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -47,6 +49,8 @@ _NOTES = ".orchestrator"  # no name of a step, so it cannot meet a target's dire
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)
 #: What a killed process may have left of files that were there for one call (`with_files`).
 _PASSING = (QUERY_FILE,)
+#: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
+_FLOCK = "hhqqi4x"
 #: What the engine leaves beside a module that goes with it when the module's place changes.
 _KEPT = (LOCK_FILE, "errored.tfstate", "terraform.tfstate.d")
 
@@ -246,6 +250,17 @@ class DirectoryWorkDirs:
             backend_type="local",
             init_needed=True,
         )
+
+    def state_locked(self, root: WorkDir) -> bool:
+        if root.backend_type != "local" or sys.platform != "linux":
+            return False
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        try:
+            with (self._project / root.location).open("rb") as file:
+                found = fcntl.fcntl(file, fcntl.F_GETLK, asked)
+        except OSError:
+            return False
+        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
 
     def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
         reasons = {step: not_composable(snapshot) for step, (snapshot, _) in roots.items()}
