@@ -29,7 +29,8 @@ SERVER_ERROR = re.compile(
     re.IGNORECASE,
 )
 
-#: A request that was throttled was not carried out; some providers answer so with status 503.
+#: A request that was throttled was not carried out. Some providers answer so with status 503: then
+#: it counts as that where the step's retries name the error.
 THROTTLED = re.compile(
     r"\bRequestLimitExceeded\b|\bThrottling(Exception)?\b|\bThrottledException\b"
     r"|\bTooManyRequests(Exception)?\b"
@@ -102,7 +103,8 @@ def _is_refused(text: str, rules: RefusalRules) -> bool:
         return True
     if UNCLEAR.search(text):
         return False
-    if THROTTLED.search(text):
-        return True
-    known = (*SHIPPED, *rules.retried_on)
-    return not SERVER_ERROR.search(text) and any(re.search(pattern, text) for pattern in known)
+    retried = any(re.search(pattern, text) for pattern in rules.retried_on)
+    if SERVER_ERROR.search(text):
+        return retried and THROTTLED.search(text) is not None
+    known = (THROTTLED.pattern, *SHIPPED)
+    return retried or any(re.search(pattern, text) for pattern in known)
