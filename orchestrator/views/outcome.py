@@ -71,7 +71,7 @@ _CODES = {
     "before_destroy_unknown": "not destroyed: what comes before its destroy was cut short",
 }
 #: Codes of what is no failure: a person asked for no more.
-_AS_ASKED = ("targeted",)
+AS_ASKED = ("targeted",)
 #: The style of what became of an action.
 ACTION_VERDICT = {
     "running": "cyan",
@@ -173,7 +173,7 @@ def outcome_text(step: StepRun) -> str:
             return pending_text(step.blocked_by, step.reason)
         case StepStatus.ERROR:
             words = fault_text(step.error) if step.error else step.last_error or "no reason known"
-            left = step.error.summary if step.error and step.error.code in _AS_ASKED else None
+            left = step.error.summary if step.error and step.error.code in AS_ASKED else None
             return _join(words, done, left, step.reason)
         case StepStatus.RUNNING:
             return _join("no outcome recorded", done, step.reason)
@@ -230,7 +230,7 @@ def failures(page: Page, steps: Iterable[StepRun], *, heading: str = "What went 
         step
         for step in steps
         if (step.error or step.status is StepStatus.ERROR)
-        and not (step.error and step.error.code in _AS_ASKED)
+        and not (step.error and step.error.code in AS_ASKED)
     ]
     if not failed:
         return

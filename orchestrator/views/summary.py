@@ -14,7 +14,14 @@ from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.errors import ApprovalMissing, EngineFailed
 from orchestrator.views.formats import duration, exit_meaning
-from orchestrator.views.outcome import alive_total, failures, objects, steps_table, warnings
+from orchestrator.views.outcome import (
+    AS_ASKED,
+    alive_total,
+    failures,
+    objects,
+    steps_table,
+    warnings,
+)
 from orchestrator.views.page import Page, cut
 
 _MANY = 8  # outputs at the end of a run
@@ -77,6 +84,8 @@ def _ending(event: RunFinished) -> str:
     """
     failed = [step for step in event.steps if step.status is StepStatus.ERROR]
     match event.exit_code:
+        case 0 if failed and all(step.error and step.error.code in AS_ASKED for step in failed):
+            return "done; what was not asked for is still to be applied"
         case 0 if failed:
             return "done; what failed before is still to be applied"
         case 0:

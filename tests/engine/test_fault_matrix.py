@@ -330,7 +330,8 @@ def test_a_create_that_hangs_until_everything_is_killed(
 ) -> None:
     """
     The journal tells that the create began and never ended; or the machine is gone with all its
-    files, and only the marker tells of it. It was made, and is found.
+    files, and only the marker tells of it, once somebody says that nothing of it is alive. It was
+    made, and is found.
     """
     place = Place(tmp_path, engine)
     place.cloud.arm("create", "stuck", "hang_after")
@@ -341,7 +342,7 @@ def test_a_create_that_hangs_until_everything_is_killed(
     for name in gone:
         shutil.rmtree(place.project.own / name)
 
-    place.reconcile()
+    place.reconcile(*(("--takeover", "the machine is lost") if gone else ()))
 
     assert place.record["resources"]["journal"] == journal
     assert place.readbacks[address("stuck")]["verdict"] == "exists"

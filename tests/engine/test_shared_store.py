@@ -188,7 +188,7 @@ def test_the_way_of_a_pipeline(jobs: Jobs) -> None:
         commands.append(command)
         settled = two.run(*shlex.split(command)[1:], "--yes")
         texts.append(settled.said)
-        assert settled.code in (0, 11), settled.said
+        assert settled.code in (0, 11, 20), settled.said
     gone = three.ok("destroy", "shop", "--yes", "--json")
 
     assert (live["status"], live["busy"]) == ("running", 20)
@@ -196,7 +196,7 @@ def test_the_way_of_a_pipeline(jobs: Jobs) -> None:
     assert dead["verdict"] == "interrupted"
     assert {item["step"] for item in shown["attempts"]} == {"net"}
     assert "Creation complete" in logs
-    assert ends[0] == 11
+    assert ends[0] == 20  # from an empty machine nobody can tell that the engine is dead
     assert ends[-1] == 0, texts
     assert any("--unlock" in command for command in commands), commands
     assert not any("is not the one" in text for text in texts)

@@ -20,7 +20,7 @@ from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Doubt, Fault, Json, OperationRecord, Phase
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
-from orchestrator.domain.record.verdicts import verdict_of
+from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.next_commands import (
     EndedCommand,
@@ -176,7 +176,10 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
     orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
     recorded = verdict_of(own or beside, orphaned, beside if own else ())
     under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
-    failed = any(row.status is StepStatus.ERROR for row in session.run.steps)
+    failed = any(
+        row.status is StepStatus.ERROR and not is_partly_applied(records.get(row.step))
+        for row in session.run.steps
+    )
     return _RecordedOutcome(
         records=[records[root] for root in deployment.steps_and_hooks() if root in records],
         verdict=Verdict.ERROR if failed and not under_way else recorded,

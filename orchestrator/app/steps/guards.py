@@ -369,7 +369,7 @@ def check_dependents(
     Refused where destroying the selection would take away what a live step outside it needs.
     """
     needed: dict[str, list[str]] = {}
-    for step in selected:
+    for step in (name for name in selected if name in graph):  # nothing needs a hook's module
         if statuses.get(step) in (None, *NOTHING_THERE):
             continue
         for dependent in sorted(graph.dependents(step)):
