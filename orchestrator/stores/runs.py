@@ -4,7 +4,9 @@ The evidence directories of runs on this machine.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -23,6 +25,7 @@ _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RECORD = "run.json"
 _PRIVATE = ".private-"  # no step or attempt is called so
+_SCRATCH = ".scratch-"  # nor any run
 #: Endings of the files in an attempt's directory that never hold a secret.
 _MASKED = (".log", ".answer.json", ".identity.json", "inventory.json", "resolved.inputs.yml")
 _IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
@@ -124,19 +127,19 @@ class RunDirectory:
         calls said: that is evidence until they are settled. Of the step ``settled`` remove that
         too.
         """
-        steps = self.directory(run_id) / "steps"
-        done = steps / file_name(settled) if settled else None
+        run = self.directory(run_id)
+        done = run / "steps" / file_name(settled) if settled else None
         secret = [
             path
-            for path in steps.rglob("raw/*")
+            for path in run.rglob("raw/*")
             if not path.name.startswith("apply.") or (done and path.is_relative_to(done))
         ]
-        for path in (*secret, *steps.rglob("*.tfplan"), *steps.rglob("*.tfvars.json")):
+        for path in (*secret, *run.rglob("*.tfplan"), *run.rglob("*.tfvars.json")):
             try:
                 path.unlink(missing_ok=True)
             except OSError as exc:
                 raise _unavailable(path, exc) from exc
-        for place in list(steps.rglob(f"{_PRIVATE}*")):
+        for place in list(run.rglob(f"{_PRIVATE}*")):
             try:
                 shutil.rmtree(place)
             except OSError as exc:
@@ -186,15 +189,33 @@ class RunDirectory:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """
-        A private directory for the evidence of a reading command, removed at the end.
+        A private directory for the evidence of a reading command, removed at the end; what a killed
+        one left is removed by the next.
         """
         try:
             make_private(self._root)
-            place = tempfile.TemporaryDirectory(prefix=".scratch-", dir=self._root)
+            self._remove_left_scratch()
+            place = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._root)
+            held = os.open(place.name, os.O_RDONLY)
         except OSError as exc:
             raise _unavailable(self._root, exc) from exc
-        with place as name:
-            yield Path(name)
+        try:
+            # Who dies lets go of the lock: by it the next one tells what is in use.
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with place as name:
+                yield Path(name)
+        finally:
+            os.close(held)
+
+    def _remove_left_scratch(self) -> None:
+        for path in self._root.glob(f"{_SCRATCH}*"):
+            with suppress(OSError):  # in use, or removed by another command
+                held = os.open(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+                finally:
+                    os.close(held)
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.watched_engine import watched
+from tests.engine.watched_engine import kill, watched
 from tests.project import Project, every_engine
 
 pytestmark = pytest.mark.engine
@@ -311,3 +311,31 @@ def test_what_changed_outside_is_not_taken_for_unchanged(project: Project, cloud
     assert applied.rows["one"]["created"] == ['fakecloud_server.more["x"]']
     assert applied.rows["three"]["status"] == "ok"
     assert {item.name for item in cloud.servers()} == {"one", "x", "two", "two-three"}
+
+
+def test_what_a_killed_command_composed_is_removed_by_the_next(
+    shop: Project, tmp_path: Path
+) -> None:
+    """
+    The merged provider state and the values of the inputs are nobody else's, and gone at the end;
+    also where the plan or the apply that made them was killed.
+    """
+    engine = watched(shop, tmp_path / "watched")
+    shop.ok("apply", "shop", "--yes")
+    for command in (("plan", "shop"), ("apply", "shop", "--yes")):
+        engine.hold("plan")
+        tool = shop.start(*command)
+        engine.wait_until_held("plan", tool)
+        (root,) = shop.own.rglob("main.tf.json")
+        kill(tool)
+        engine.release("plan")
+
+        assert root.parent.stat().st_mode & 0o077 == 0
+        assert root.exists()
+        shop.ok(*command)
+        assert temporary(shop) == []
+        assert "s3cr3t" not in "".join(
+            path.read_text(errors="replace")
+            for path in (shop.own / "runs").rglob("*")
+            if path.is_file()
+        )

@@ -61,6 +61,7 @@ class Watched:
         Let them go on.
         """
         self._file("hold", verb).unlink()
+        self._file("held", verb).unlink(missing_ok=True)
 
     def wait_until_held(self, verb: str, tool: subprocess.Popen[str]) -> None:
         """
