@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.reports import PlanReports, report_options
 from orchestrator.cli.running import RunCall, run_command
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.blueprint import Deployment
 
 
 @click.command("plan", short_help="Show what would change.")
@@ -126,10 +130,27 @@ def command(
     document = result.document
     if out is not None and result.approval is not None:
         write_approval(call.project.directory / out, result.approval)
-        document = with_file(document, deployment, str(out))
+        document = with_file(document, deployment, str(out), _input_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
     files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     PlanReports.take(files, call.project, deployment).write(document, shown)
     text = plan_text(document, shown, extent="summary" if summary else "changes")
     click.echo(document.to_json() if call.as_json else text)
     return result.exit_code
+
+
+def _input_options(call: RunCall, deployment: Deployment) -> list[str]:
+    """
+    The options that gave inputs on this command line, without values that nobody is to see.
+    """
+    given = [text for text in call.selection.variables if not _is_secret(text, deployment)]
+    files = [str(file) for file in call.selection.input_files]
+    return [
+        *(word for text in given for word in ("-i", text)),
+        *(word for file in files for word in ("--input-file", file)),
+    ]
+
+
+def _is_secret(text: str, deployment: Deployment) -> bool:
+    item = deployment.inputs.get(text.partition("=")[0].strip())
+    return item is not None and item.sensitive

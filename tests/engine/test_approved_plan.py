@@ -63,6 +63,26 @@ def test_a_new_environment_is_approved_as_a_whole(project: Project) -> None:
     assert ended.statuses == {"first": "ok", "second": "ok", "third": "ok"}
 
 
+def test_the_offered_command_carries_out_what_was_planned(project: Project) -> None:
+    """
+    With the inputs that the plan was given; a secret among them is left for the person to give.
+    """
+    ended = project.ok(
+        "plan",
+        "pair",
+        "--out",
+        "approval.json",
+        "-i",
+        "value=a b",
+        "-i",
+        f"token={SECRET}",
+        "--json",
+    )
+    (offered,) = ended.document["next"]
+    assert "-i 'value=a b'" in offered["command"] and SECRET not in ended.said
+    assert project.run(*shlex.split(offered["command"])[1:]).code == 0
+
+
 def test_what_nobody_could_plan_waits_for_another_approval(project: Project) -> None:
     """
     The steps before it are applied; it is left pending without a record, exit 6, and planned with

@@ -116,11 +116,14 @@ def plan(services: Services, deployment: Deployment, request: PlanRequest) -> Pl
     return PlanResult(document, worst(codes), approval)
 
 
-def with_file(document: PlanDocument, deployment: Deployment, file: str) -> PlanDocument:
+def with_file(
+    document: PlanDocument, deployment: Deployment, file: str, inputs: Sequence[str] = ()
+) -> PlanDocument:
     """
-    The document with the file that it was saved to, and the command that carries it out.
+    The document with the file that it was saved to, and the command that carries it out; ``inputs``
+    are the options that gave the plan its values.
     """
-    command = command_line(deployment, document.command, "--plan", file)
+    command = command_line(deployment, document.command, "--plan", file, *inputs)
     offered = NextCommand(command=command, why="changes what was approved, and nothing else")
     return document.model_copy(update={"out": file, "next": (offered,)})
 
