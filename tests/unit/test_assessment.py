@@ -160,9 +160,14 @@ CASES = [
         doubt=["s.a"], sorted_as={"created": ["s.a"]},
     ),
     Case(
-        "a throttled request was not carried out, whatever the status of its answer",
+        "a server error proves nothing, also where it says that it throttles",
         CREATE, [BEGAN, FAILED, "error s.a StatusCode: 503, RequestLimitExceeded: slow down"],
-        state(), sorted_as={"failed": ["s.a"]},
+        state(), doubt=["s.a"], sorted_as={"failed": ["s.a"]},
+    ),
+    Case(
+        "but a throttled request that `retry` names was not carried out",
+        CREATE, [BEGAN, FAILED, "error s.a StatusCode: 503, RequestLimitExceeded: slow down"],
+        state(), retried_on=["RequestLimitExceeded"], sorted_as={"failed": ["s.a"]},
     ),
     Case(
         "what `retry` names made nothing: it is there to be tried again",
