@@ -14,6 +14,7 @@ import argparse
 import json
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -37,7 +38,7 @@ dependency "up" {{
 """
 
 
-class Units:
+class Units(ABC):
     """
     The units of one way of running them, in a new directory for each first apply. ``size`` is the
     value that the first layer is given; each later unit takes it from one of the layer before.
@@ -86,17 +87,17 @@ class Units:
         self.count += 1
         self.apply()
 
-    def lay_out(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def lay_out(self) -> None: ...
 
-    def apply(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def apply(self) -> None: ...
 
+    @abstractmethod
     def plan(self) -> None:
         """
         Plan everything, with nothing to do.
         """
-        raise NotImplementedError
 
 
 class Orchestrator(Units):
@@ -211,7 +212,11 @@ def main() -> None:
         program = engine_program(options.engine, clean_environment(), place)
         Orchestrator.engine = ("--engine", options.engine) if options.engine else ()
         Script.program = Terragrunt.program = tuple(program)
-        ways = [Orchestrator, Script, *([Terragrunt] if shutil.which("terragrunt") else [])]
+        ways: list[Callable[..., Units]] = [
+            Orchestrator,
+            Script,
+            *([Terragrunt] if shutil.which("terragrunt") else []),
+        ]
         if Terragrunt not in ways:
             print("terragrunt is not on PATH: no figures of it")
         with subjects(place) as found:
