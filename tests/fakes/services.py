@@ -35,7 +35,12 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import Target
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
+from orchestrator.engine.workdir.layout import (
+    work_path,
+)
+from orchestrator.engine.workdir.workdir import (
+    DirectoryWorkDirs,
+)
 from orchestrator.ports.system import Sink, StopToken
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory

@@ -23,7 +23,12 @@ from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
-from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, work_path
+from orchestrator.engine.workdir.layout import (
+    work_path,
+)
+from orchestrator.engine.workdir.workdir import (
+    DirectoryWorkDirs,
+)
 from orchestrator.errors import Invalid, Location, StoreUnavailable
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 

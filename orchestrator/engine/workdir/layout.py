@@ -1,0 +1,299 @@
+"""
+A target's directory on disk: the snapshot's tree, what is generated around it, and our notes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.domain.provider_query.query import QUERY_FILE
+from orchestrator.domain.record.record import Json
+from orchestrator.domain.target import Target, is_name
+from orchestrator.engine.workdir import snapshot as snapshots
+from orchestrator.engine.workdir.generated import (
+    BACKEND_FILE,
+    FORMER_BACKEND_FILES,
+    PROVIDER_FILE,
+    Generated,
+)
+from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
+from orchestrator.engine.workdir.snapshot import Entry
+from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.ports.workdir import Snapshot
+from orchestrator.regular_files import read_regular
+
+_NOTES = ".orchestrator"  # no name of a step, so it cannot meet a target's directory
+_GENERATED = (BACKEND_FILE, PROVIDER_FILE)
+#: What a killed process may have left of files that were there for one call (`with_files`).
+_PASSING = (QUERY_FILE,)
+#: What the engine leaves beside a module that goes with it when the module's place changes.
+_KEPT = (LOCK_FILE, "errored.tfstate", "terraform.tfstate.d")
+
+
+def work_path(target: Target) -> Path:
+    """
+    Where a target's directory lies below the work directory.
+
+    >>> work_path(Target("web", "prod", "network")).as_posix()
+    'web/prod/network'
+    """
+    step = target.step
+    if not is_name(step):
+        # The key may hold anything and be long; "@" keeps it apart from the names of steps.
+        name, _, key = step.partition("[")
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "-", key.strip('"]')).strip("-")[:40]
+        step = f"{name}@{slug}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return Path(target.blueprint, target.environment, step)
+
+
+class Layout:
+    """
+    A target's directory on disk, and our notes on what we put there.
+    """
+
+    def __init__(self, work: Path, top: Path, module_path: str) -> None:
+        self._work = work
+        self._top = top
+        # Beside the module's files: a pattern of the module that matches everything meets no notes.
+        self._notes = top.parent / _NOTES / top.name
+        self.directory = top / module_path
+
+    def lay_out(self, snapshot: Snapshot, generated: Generated, lock_file: bytes | None) -> None:
+        """
+        Make the tree that of the snapshot; a file that is as we left it is not touched.
+        """
+        make_private(self._notes)
+        make_private(self.directory)
+        self._take_over_notes()
+        notes = self.read_note("layout") or {}
+        known: dict[str, Json] = notes.get("files", {})
+        own_lock: str | None = notes.get("lock")
+        fresh = (
+            notes.get("snapshot") == snapshot.digest
+            and all(self._mark(path) == mark for path, mark in known.items())
+            and (own_lock is None or (self.directory / LOCK_FILE).is_file())
+        )
+        if not fresh:
+            entries = {entry.path: entry for entry in snapshots.entries_of(snapshot)}
+            lock = entries.pop(f"{snapshot.module_path}/{LOCK_FILE}".removeprefix("./"), None)
+            # Noted before anything is written: what a killed process leaves is still ours.
+            started = {**notes, "snapshot": None, "files": dict.fromkeys([*known, *entries])}
+            self.write_note("layout", started)
+            self._replace(known, entries)
+            self._bring_along(notes.get("module_path", snapshot.module_path))
+            known = {path: self._mark(path) for path in entries}
+            done = {
+                "snapshot": snapshot.digest,
+                "module_path": snapshot.module_path,
+                "files": known,
+                "lock": self._place_lock(lock, own_lock),
+            }
+            self.write_note("layout", done)
+        if lock_file is not None:
+            self._write_if_other(LOCK_FILE, lock_file)
+        self._place_generated(generated.files)
+        self._refuse_strangers(known)
+
+    def _take_over_notes(self) -> None:
+        """
+        Move the notes of an earlier version of this tool, which lay among the module's files.
+        """
+        former = self._top / _NOTES
+        if not former.is_dir():
+            return
+        for path in former.iterdir():
+            path.replace(self._notes / path.name)
+        former.rmdir()
+
+    def _replace(self, known: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
+        for path in known:
+            if path not in entries:
+                self._remove(path)
+        for path, entry in entries.items():
+            mark = self._mark(path)
+            untouched = mark is not None and mark == known.get(path) and mark[2] == _mode(entry)
+            if not (untouched and (self._top / path).read_bytes() == entry.data):
+                self._write(path, entry.data, _mode(entry))
+
+    def _bring_along(self, module_path: str) -> None:
+        """
+        Move what must not be lost from the module's earlier place in the tree.
+        """
+        for name in _KEPT:
+            old, new = self._top / module_path / name, self.directory / name
+            if old != new and old.exists() and not new.exists():
+                old.rename(new)
+
+    def _place_lock(self, lock: Entry | None, placed: str | None) -> str | None:
+        """
+        Put the module's own lock file where none is yet, or where it has changed since.
+        """
+        if lock is None:
+            # What the module brought and took away again must not live on here; what init has
+            # written since is its own choice.
+            path = self.directory / LOCK_FILE
+            own = placed is not None and path.is_file()
+            if own and hashlib.sha256(read_regular(path)).hexdigest() == placed:
+                path.unlink()
+            return None
+        digest = hashlib.sha256(lock.data).hexdigest()
+        if digest != placed or not (self.directory / LOCK_FILE).is_file():
+            self._write_if_other(LOCK_FILE, lock.data)
+        return digest
+
+    def _place_generated(self, files: Mapping[str, str]) -> None:
+        for name in (*FORMER_BACKEND_FILES, *_PASSING):
+            (self.directory / name).unlink(missing_ok=True)
+        for name in _GENERATED:
+            if name in files:
+                self._write_if_other(name, files[name].encode())
+            else:
+                (self.directory / name).unlink(missing_ok=True)
+
+    def _refuse_strangers(self, known: Mapping[str, Json]) -> None:
+        """
+        A file that the engine would load although it is not of the module changes what is applied.
+        """
+        strangers = [
+            path
+            for path in sorted(self.directory.iterdir())
+            if is_loaded(path.name)
+            and path.name not in _GENERATED
+            and path.relative_to(self._top).as_posix() not in known
+        ]
+        if strangers:
+            message = "is not of the module, but the engine would load it; move it away"
+            raise Invalid([Problem(message, Location(str(path))) for path in strangers])
+
+    def is_initialised(self) -> bool:
+        """
+        Whether the last successful init was for what is wanted now, and is still there.
+        """
+        done = self.read_note("initialised")
+        return done is not None and done == self._init_digest() and self._has_plugins()
+
+    def remember_init(self) -> None:
+        """
+        Note that init succeeded for what was wanted last.
+        """
+        self.write_note("initialised", self._init_digest())
+
+    def _init_digest(self) -> str:
+        try:
+            lock = read_regular(self.directory / LOCK_FILE)
+        except FileNotFoundError:
+            lock = b""
+        wanted = json.dumps(self.read_note("wanted"), sort_keys=True).encode()
+        return hashlib.sha256(hashlib.sha256(lock).digest() + wanted).hexdigest()
+
+    def _has_plugins(self) -> bool:
+        """
+        Whether what init installed is there; providers are links into a plugin cache at times.
+        """
+        installed = self.directory / ".terraform"
+        links = (installed / "providers").glob("*/*/*/*/*")
+        return installed.is_dir() and all(path.exists() for path in links)
+
+    def copy_place(self, place: Path) -> Path:
+        """
+        Where `copy_to` puts the module's directory.
+        """
+        return place / "root" / self.directory.relative_to(self._top)
+
+    def copy_to(self, place: Path, *, generated: bool = True) -> Path:
+        """
+        Copy what is loaded from here, with what we ``generated`` around it or without, and link
+        what init installed; the module's directory there.
+        """
+        inside = self.directory.relative_to(self._top)
+        target = place / "root"
+        notes = self.read_note("layout") or {}
+        ours = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
+        make_private(target / inside / ".terraform")
+        for path in (*notes.get("files", {}), *(ours if generated else ())):
+            source = self._top / path
+            if source.is_file():
+                make_private((target / path).parent)
+                write_private(target / path, source.read_bytes(), source.stat().st_mode & 0o700)
+        for name in ("providers", "modules"):
+            installed = self.directory / ".terraform" / name
+            if installed.is_dir():
+                (target / inside / ".terraform" / name).symlink_to(installed)
+        return self.copy_place(place)
+
+    def write_note(self, name: str, content: Json) -> None:
+        """
+        Keep a note, whole or not at all.
+        """
+        path = self._notes / f"{name}.json"
+        temporary = path.with_suffix(".tmp")
+        write_private(temporary, json.dumps(content, sort_keys=True).encode(), 0o600)
+        temporary.replace(path)
+
+    def read_note(self, name: str) -> Json:
+        """
+        A note as it was written; None where there is none that can be read.
+        """
+        try:
+            return json.loads(read_regular(self._notes / f"{name}.json"))
+        except (FileNotFoundError, ValueError):
+            return None  # never written, or damaged: lay out and init again
+
+    def _mark(self, path: str) -> list[int] | None:
+        """
+        By which a changed file is noticed: its size, time in ns and mode.
+        """
+        try:
+            found = os.lstat(self._top / path)
+        except OSError:
+            return None
+        return [found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode)]
+
+    def _write_if_other(self, name: str, data: bytes) -> None:
+        path = self.directory / name
+        if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+            write_private(path, data, 0o600)
+
+    def _write(self, path: str, data: bytes, mode: int) -> None:
+        parent = self._top
+        for part in Path(path).parts[:-1]:
+            parent /= part
+            # A link left by a provisioner must not lead our writing elsewhere.
+            if parent.is_symlink() or parent.is_file():
+                parent.unlink()
+            parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(self._top / path, data, mode)
+
+    def _remove(self, path: str) -> None:
+        full = self._top / path
+        if full.is_dir() and not full.is_symlink():
+            return  # something else took the place of our file
+        with suppress(FileNotFoundError, NotADirectoryError):
+            full.unlink()
+        with suppress(OSError):  # not empty: what is in it is not ours
+            for parent in Path(path).parents[:-1]:
+                (self._top / parent).rmdir()
+
+
+def _mode(entry: Entry) -> int:
+    return 0o700 if entry.executable else 0o600
+
+
+def make_private(directory: Path) -> None:
+    for path in reversed([directory, *directory.parents]):
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_private(path: Path, data: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
