@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from orchestrator.domain.record.record import Json
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import Invalid, Problem
 
 

@@ -17,8 +17,10 @@ from orchestrator.domain.blueprint.yaml_tree import (
     is_inexact,
     plain_scalar,
 )
-from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import (
+    Json,
+)
 
 TypeKind = Literal["any", "string", "number", "bool", "list", "set", "map", "tuple", "object"]
 

@@ -16,9 +16,11 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
         PulledState,
         StateObject,
     )
-    from orchestrator.domain.record.record import Json
     from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.record.states import Liveness
+    from orchestrator.domain.text import (
+        Json,
+    )
     from orchestrator.ports.system import StopToken
 
 

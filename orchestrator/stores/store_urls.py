@@ -13,7 +13,9 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from orchestrator.domain.record.record import Json
+    from orchestrator.domain.text import (
+        Json,
+    )
     from orchestrator.ports.store import OperationStore
 
 #: The embedded default, relative to the project.

@@ -9,8 +9,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.domain.record.record import Json, OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.record import (
+    OperationRecord,
+    UnreadableRecord,
+    parse_record,
+)
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import Fenced, StoreUnavailable
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
+    Doubt,
+    Readback,
+)
+from orchestrator.domain.record.record import (
     Attempt,
     Diagnostic,
-    Doubt,
     Fault,
     HookResult,
-    Readback,
 )
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import StepStatus

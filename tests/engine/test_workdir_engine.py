@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud, Root, environment, find_program, install
-from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.loading.modules import read_module
 from orchestrator.ports.workdir import Secret, WorkDirConfig

@@ -7,7 +7,6 @@ from __future__ import annotations
 from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, RunFacts
 from orchestrator.domain.record.record import (
     Actor,
-    Json,
     OperationRecord,
     ProviderState,
     Source,
@@ -16,6 +15,9 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.run_record import Claim, Lease, ProcessIdentity
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from tests.fakes.clock import START
 
 ACTOR = Actor(user="ada", host="workshop")

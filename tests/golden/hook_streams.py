@@ -17,7 +17,15 @@ from orchestrator.domain.events.events import (
     PlanReady,
     RunFinished,
 )
-from orchestrator.domain.record.record import Absence, CheckedObject, Doubt, Fault, HookResult
+from orchestrator.domain.record.objects import (
+    Absence,
+    CheckedObject,
+    Doubt,
+)
+from orchestrator.domain.record.record import (
+    Fault,
+    HookResult,
+)
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import Status, StepStatus, Verdict
 from tests.golden.samples import DNS, EARLIER, NETWORK, state, status

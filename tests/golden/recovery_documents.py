@@ -15,15 +15,16 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     StepEvidence,
 )
-from orchestrator.domain.record.record import (
-    Attempt,
+from orchestrator.domain.record.objects import (
     Doubt,
-    Fault,
-    Json,
     ManualSearch,
-    OperationRecord,
     Readback,
     Resources,
+)
+from orchestrator.domain.record.record import (
+    Attempt,
+    Fault,
+    OperationRecord,
     Retention,
 )
 from orchestrator.domain.record.run_record import InFlight, NextCommand
@@ -34,6 +35,9 @@ from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Re
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 from tests.golden.streams import CAPACITY, RUN, at

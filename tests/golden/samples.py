@@ -30,15 +30,17 @@ from orchestrator.domain.documents.run import (
     RunDocument,
     teardown_report,
 )
-from orchestrator.domain.record.record import (
-    Actor,
+from orchestrator.domain.record.objects import (
     Doubt,
-    EngineRef,
-    Lineage,
     ManualSearch,
     ObjectRef,
-    OutputOrigin,
     Readback,
+)
+from orchestrator.domain.record.record import (
+    Actor,
+    EngineRef,
+    Lineage,
+    OutputOrigin,
     Retention,
     Source,
     Verification,

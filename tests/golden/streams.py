@@ -24,16 +24,18 @@ from orchestrator.domain.events.events import (
     StepFinished,
     StepRetried,
 )
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
     Action,
-    Check,
     CheckedObject,
-    Diagnostic,
     Doubt,
-    Fault,
     PlannedAction,
     Readback,
+)
+from orchestrator.domain.record.record import (
+    Check,
+    Diagnostic,
+    Fault,
     Verification,
 )
 from orchestrator.domain.record.run_record import NextCommand, StepRun

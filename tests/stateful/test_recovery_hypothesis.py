@@ -11,14 +11,16 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Action,
-    Command,
     Doubt,
-    Fault,
-    Phase,
     Readback,
     Resources,
+)
+from orchestrator.domain.record.record import (
+    Command,
+    Fault,
+    Phase,
 )
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.recovery.advice import advise

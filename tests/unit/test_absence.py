@@ -16,18 +16,20 @@ from orchestrator.domain.destroy.absence import (
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import DestroyFacts, EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
+from orchestrator.domain.record.objects import (
+    CheckedState,
+    Doubt,
+    Resources,
+    SavedState,
+    SettledDoubt,
+)
 from orchestrator.domain.record.reconciliation import (
     gone_without_mutation,
     reconciled,
     unconfirmed_reason,
 )
 from orchestrator.domain.record.record import (
-    CheckedState,
-    Doubt,
     OperationRecord,
-    Resources,
-    SavedState,
-    SettledDoubt,
 )
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import Status, StepStatus

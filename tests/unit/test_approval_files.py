@@ -19,7 +19,9 @@ from orchestrator.domain.plan.approval import (
     approved_objects,
     not_covered,
 )
-from orchestrator.domain.record.record import Action
+from orchestrator.domain.record.objects import (
+    Action,
+)
 
 KEY = b"k" * 32
 

@@ -24,7 +24,12 @@ from orchestrator.domain.events.engine_messages import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.record.record import Diagnostic, Json
+from orchestrator.domain.record.record import (
+    Diagnostic,
+)
+from orchestrator.domain.text import (
+    Json,
+)
 
 CLOUD = 'provider["registry.example/acme/cloud"]'
 

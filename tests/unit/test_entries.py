@@ -12,20 +12,22 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
+from orchestrator.domain.record.objects import (
+    Doubt,
+    ManualSearch,
+    Readback,
+    Resources,
+    SettledDoubt,
+)
 from orchestrator.domain.record.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.record.record import (
     Attempt,
     Check,
     Command,
-    Doubt,
     Fault,
-    ManualSearch,
     OperationRecord,
     OutputOrigin,
     ProviderState,
-    Readback,
-    Resources,
-    SettledDoubt,
     Verification,
 )
 from orchestrator.domain.record.state_lock import StateLock

@@ -22,12 +22,14 @@ from orchestrator.domain.events.engine_messages import PulledState, ResourceDrif
 from orchestrator.domain.provider_query.refresh import refresh_result
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     AdoptedObject,
     Doubt,
+    Resources,
+)
+from orchestrator.domain.record.record import (
     OperationRecord,
     ProviderState,
-    Resources,
 )
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START

@@ -16,13 +16,15 @@ from orchestrator.domain.blueprint.references import Reference, Resolved, Templa
 from orchestrator.domain.provider_query.doubt_query import declaration, doubt_queries
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
 from orchestrator.domain.provider_query.readback import doubt_options, known_objects, read_back
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Doubt,
-    Json,
     ManualSearch,
     Readback,
     Resources,
     SettledDoubt,
+)
+from orchestrator.domain.text import (
+    Json,
 )
 from tests.fakes.clock import START
 from tests.fakes.entries import entry

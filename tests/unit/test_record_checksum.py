@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.record.entry_facts import EntryStamp
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     ObjectRef,
     Resources,
+)
+from orchestrator.domain.record.record import (
     UnreadableRecord,
     parse_record,
 )

@@ -11,7 +11,6 @@ import pytest
 from orchestrator.domain.record.record import (
     Attempt,
     Fault,
-    Json,
     OperationRecord,
     Source,
     Verification,
@@ -31,6 +30,9 @@ from orchestrator.domain.recovery.rerun_rules import (
     snapshot_blob,
 )
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 

@@ -14,8 +14,10 @@ import pytest
 
 from orchestrator.cli.main import main
 from orchestrator.domain.blueprint.blueprint import Module
-from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.workdir import WorkDirConfig
 

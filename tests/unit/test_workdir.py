@@ -19,8 +19,10 @@ from orchestrator.domain.blueprint.blueprint import (
     Variable,
 )
 from orchestrator.domain.provider_query.query import QUERY_FILE
-from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir.layout import (

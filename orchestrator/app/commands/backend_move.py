@@ -35,10 +35,15 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     with_hook_steps,
 )
-from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.record import (
+    OperationRecord,
+)
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of, step_of
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import OrchestratorError, Refused
 
 

@@ -31,12 +31,25 @@ from orchestrator.domain.record.hook_results import (
     last_hook_result,
     module_outcome,
 )
+from orchestrator.domain.record.hook_transitions import (
+    hook_begun,
+    hook_ended,
+    hook_reverted,
+)
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import HookResult, Json, ObjectRef, OperationRecord
+from orchestrator.domain.record.objects import (
+    ObjectRef,
+)
+from orchestrator.domain.record.record import (
+    HookResult,
+    OperationRecord,
+)
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.domain.record.transitions import hook_begun, hook_ended, hook_reverted
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,

@@ -62,10 +62,15 @@ from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.changes import UNKNOWN
 from orchestrator.domain.record.conclusion import is_parent_destroy
-from orchestrator.domain.record.record import Json, OperationRecord
+from orchestrator.domain.record.record import (
+    OperationRecord,
+)
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import Busy, EngineFailed, Invalid, OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir

@@ -40,11 +40,13 @@ from orchestrator.domain.record.assessment import inventory
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.entry_facts import DestroyFacts
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     CheckedState,
     Doubt,
-    OperationRecord,
     SavedState,
+)
+from orchestrator.domain.record.record import (
+    OperationRecord,
 )
 from orchestrator.errors import OrchestratorError
 

@@ -31,11 +31,13 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.objects import (
+    PlannedAction,
+)
 from orchestrator.domain.record.record import (
     SURGERY,
     Fault,
     OperationRecord,
-    PlannedAction,
     Verification,
 )
 from orchestrator.domain.record.surgery import surgery_ended

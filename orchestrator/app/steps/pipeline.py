@@ -51,10 +51,12 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.faults import MutationEvidence, targeted_fault
+from orchestrator.domain.record.objects import (
+    PlannedAction,
+)
 from orchestrator.domain.record.reconciliation import gone_without_mutation
 from orchestrator.domain.record.record import (
     OperationRecord,
-    PlannedAction,
     Verification,
 )
 from orchestrator.domain.record.states import NOTHING_THERE

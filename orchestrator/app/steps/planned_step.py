@@ -39,15 +39,19 @@ from orchestrator.domain.record.doubts import (
     vanished_doubts,
 )
 from orchestrator.domain.record.journal import Journal, adds_up
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     AbsenceMethod,
     Doubt,
-    Json,
-    OperationRecord,
     SettledDoubt,
+)
+from orchestrator.domain.record.record import (
+    OperationRecord,
 )
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, ShowPlan
 from orchestrator.ports.workdir import WorkDir

@@ -21,7 +21,9 @@ from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, read_result
 from orchestrator.domain.provider_query.scope import Scope, scope
-from orchestrator.domain.record.record import ObjectRef
+from orchestrator.domain.record.objects import (
+    ObjectRef,
+)
 from orchestrator.ports.engine import CallResult, Plan
 
 

@@ -19,12 +19,14 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.faults import MutationEvidence
+from orchestrator.domain.record.objects import (
+    PlannedAction,
+)
 from orchestrator.domain.record.record import (
     Attempt,
     Check,
     Fault,
     OperationRecord,
-    PlannedAction,
     Verification,
 )
 from orchestrator.domain.record.run_record import InFlight

@@ -19,7 +19,9 @@ from orchestrator.app.surgery.state_operation import (
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import ProviderQuery
-from orchestrator.domain.record.record import PlannedAction
+from orchestrator.domain.record.objects import (
+    PlannedAction,
+)
 from orchestrator.domain.record.surgery import managing_address
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import EngineFailed, Refused

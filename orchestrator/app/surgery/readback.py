@@ -37,7 +37,13 @@ from orchestrator.domain.provider_query.scope import (
     without_credentials,
 )
 from orchestrator.domain.record.doubts import settling_seconds_left
-from orchestrator.domain.record.record import Doubt, ManualSearch, OperationRecord
+from orchestrator.domain.record.objects import (
+    Doubt,
+    ManualSearch,
+)
+from orchestrator.domain.record.record import (
+    OperationRecord,
+)
 from orchestrator.errors import EngineFailed, Invalid
 
 

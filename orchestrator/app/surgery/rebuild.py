@@ -32,8 +32,14 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import import_id
 from orchestrator.domain.provider_query.query import refused_imports
 from orchestrator.domain.record.lost_objects import lost_objects
+from orchestrator.domain.record.objects import (
+    ObjectRef,
+    PlannedAction,
+)
 from orchestrator.domain.record.reconciliation import not_taken_back
-from orchestrator.domain.record.record import Diagnostic, ObjectRef, PlannedAction
+from orchestrator.domain.record.record import (
+    Diagnostic,
+)
 from orchestrator.errors import EngineFailed, StateDamaged
 from orchestrator.ports.engine import Apply
 

@@ -25,7 +25,12 @@ from orchestrator.app.surgery.state_operation import (
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import settling_seconds_left
-from orchestrator.domain.record.record import OperationRecord, PlannedAction
+from orchestrator.domain.record.objects import (
+    PlannedAction,
+)
+from orchestrator.domain.record.record import (
+    OperationRecord,
+)
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.surgery import same_content
 from orchestrator.errors import ApprovalMissing, Invalid, Problem, Refused

@@ -26,11 +26,23 @@ from orchestrator.app.steps.preparation import (
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import Message, PulledState
+from orchestrator.domain.record.assessment import (
+    with_serial_of,
+)
 from orchestrator.domain.record.entry_facts import EntryFacts
-from orchestrator.domain.record.record import Command, Fault, OperationRecord, PlannedAction
+from orchestrator.domain.record.objects import (
+    PlannedAction,
+)
+from orchestrator.domain.record.record import (
+    Command,
+    Fault,
+    OperationRecord,
+)
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.record.surgery import surgery_ended
-from orchestrator.domain.record.transitions import mark, with_serial_of
+from orchestrator.domain.record.transitions import (
+    mark,
+)
 from orchestrator.errors import (
     ApprovalMissing,
     Refused,

@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from orchestrator.domain.blueprint.durations import seconds
-from orchestrator.domain.record.record import Json
+from orchestrator.domain.text import (
+    Json,
+)
 
 T = TypeVar("T")
 

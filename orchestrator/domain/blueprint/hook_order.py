@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
-from orchestrator.domain.record.record import Json
 from orchestrator.domain.target import HookKind
+from orchestrator.domain.text import (
+    Json,
+)
 
 #: The setting of a backend that tells its states apart, and its value where none is given.
 _STATE_NAMES: Mapping[str, tuple[str, str | None]] = {

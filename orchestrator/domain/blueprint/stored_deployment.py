@@ -25,7 +25,9 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
 from orchestrator.domain.blueprint.references import Resolved, Template
-from orchestrator.domain.record.record import Json
+from orchestrator.domain.text import (
+    Json,
+)
 
 SCHEMA = "orchestrator.deployment/1"
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from orchestrator.domain.record.record import Json
+from orchestrator.domain.text import (
+    Json,
+)
 
 
 def to_yaml(values: Mapping[str, Json], *, header: str) -> str:

@@ -17,8 +17,10 @@ from typing import Literal
 import yaml
 
 from orchestrator.domain.blueprint.references import scalar_text
-from orchestrator.domain.record.record import Json
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import (
+    Json,
+)
 from orchestrator.errors import Invalid, Location, Problem
 
 try:

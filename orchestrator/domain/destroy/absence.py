@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from orchestrator.domain.provider_query.query import Answer, ObjectKey, QueryResult, Verdict
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     PERSON,
     Absence,
     AbsenceMethod,
@@ -21,10 +21,12 @@ from orchestrator.domain.record.record import (
     CheckedState,
     Doubt,
     ObjectRef,
-    OperationRecord,
     Readback,
     SavedState,
     SettledDoubt,
+)
+from orchestrator.domain.record.record import (
+    OperationRecord,
 )
 
 #: Seconds in which an accepted delete may still be under way, where a step does not say.

@@ -16,27 +16,31 @@ from pydantic import Field
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
     Action,
+    Doubt,
+    PlannedAction,
+    SettledDoubt,
+)
+from orchestrator.domain.record.record import (
     Actor,
     Attempt,
     Command,
     Diagnostic,
-    Doubt,
     Fault,
     HookResult,
-    Json,
     Lineage,
     OutputOrigin,
-    PlannedAction,
     Retention,
-    SettledDoubt,
     Verification,
 )
 from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
-from orchestrator.domain.text import Word
+from orchestrator.domain.text import (
+    Json,
+    Word,
+)
 
 
 class StepState(JsonModel):

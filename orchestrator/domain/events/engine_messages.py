@@ -13,13 +13,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.record.record import Action, Diagnostic, Json, PlannedAction
+from orchestrator.domain.record.objects import (
+    Action,
+    PlannedAction,
+)
+from orchestrator.domain.record.record import (
+    Diagnostic,
+)
 from orchestrator.domain.secret_leaves import (
     NO_SHAPE,
     LeafPath,
     secret_leaves,
     value_at,
     without_leaves,
+)
+from orchestrator.domain.text import (
+    Json,
 )
 
 

@@ -12,13 +12,15 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Action,
-    Diagnostic,
     Doubt,
+    PlannedAction,
+)
+from orchestrator.domain.record.record import (
+    Diagnostic,
     Fault,
     Lineage,
-    PlannedAction,
 )
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus

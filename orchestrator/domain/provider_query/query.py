@@ -22,7 +22,12 @@ from orchestrator.domain.events.engine_messages import (
     ResourceDrift,
     StateObject,
 )
-from orchestrator.domain.record.record import Diagnostic, Json
+from orchestrator.domain.record.record import (
+    Diagnostic,
+)
+from orchestrator.domain.text import (
+    Json,
+)
 
 Verdict = Literal["exists", "absent", "unknown"]
 

@@ -18,12 +18,14 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
 from orchestrator.domain.provider_query.ownership import ownership_of
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Doubt,
     ManualSearch,
-    OperationRecord,
     Ownership,
     Readback,
+)
+from orchestrator.domain.record.record import (
+    OperationRecord,
 )
 
 Method = Literal["identity", "id", "search", "none"]

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.journal import ENGINE_ACTIONS, Journal, ObjectAction
+from orchestrator.domain.record.objects import (
+    Action,
+    Doubt,
+    ObjectRef,
+    PlannedAction,
+    Resources,
+)
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules, is_refusal
-from orchestrator.domain.record.record import Action, Doubt, ObjectRef, PlannedAction, Resources
+from orchestrator.domain.record.record import (
+    OperationRecord,
+    OutputOrigin,
+    ProviderState,
+)
 
 
 def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
@@ -274,3 +286,47 @@ class _Assessment:
         if self.journal.extent == "missing" and (address, part) not in self.journal.began:
             return f"its {part} was planned, and nothing is left that tells whether it began"
         return None
+
+
+def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
+    """
+    The provider state that a target is bound to, with lineage and serial as read.
+    """
+    if bound is None or state is None or not state.lineage:
+        return bound
+    return bound.model_copy(update={"lineage": state.lineage, "serial": state.serial})
+
+
+def outputs_of_state(
+    before: OperationRecord | None,
+    run_id: str,
+    state: PulledState,
+    stamp: EntryStamp,
+    *,
+    secrets_known: bool = False,
+) -> EntryChanges:
+    """
+    All outputs of a sound provider state; their origin moves only where the value is new.
+
+    Unless ``secrets_known`` (the step has just been applied, so that all its secrets have been
+    seen) what held a secret before does so still.
+    """
+    if before is not None and not secrets_known:
+        state = state.with_secrets(lambda _: False, {**before.outputs, **before.masked_outputs})
+    plain = {name: item.value for name, item in state.outputs.items() if not item.withheld}
+    fresh = OutputOrigin(run_id=run_id, at=stamp.at)
+    old, origins_before = (before.outputs, before.outputs_from) if before else ({}, {})
+    origins = {
+        name: origins_before.get(name, fresh) if old.get(name) == value else fresh
+        for name, value in plain.items()
+    }
+    return {
+        "outputs": plain,
+        "outputs_from": origins,
+        "sensitive_outputs": tuple(
+            sorted(name for name, item in state.outputs.items() if item.withheld)
+        ),
+        "masked_outputs": {
+            name: item.shape for name, item in state.outputs.items() if item.secret_leaves
+        },
+    }

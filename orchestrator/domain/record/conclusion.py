@@ -10,7 +10,12 @@ from collections.abc import Sequence
 
 from orchestrator.domain.destroy.absence import absence, unconfirmed_objects, update_doubts
 from orchestrator.domain.record.adoption import unproven_imports
-from orchestrator.domain.record.assessment import assess, not_deleted
+from orchestrator.domain.record.assessment import (
+    assess,
+    not_deleted,
+    outputs_of_state,
+    with_serial_of,
+)
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import (
     STOPPED_CHECKS,
@@ -25,18 +30,24 @@ from orchestrator.domain.record.hook_results import (
     hook_fault,
     last_hook_result,
 )
+from orchestrator.domain.record.hook_transitions import (
+    hook_ended,
+    hook_reverted,
+)
 from orchestrator.domain.record.journal import lasting_warnings
 from orchestrator.domain.record.last_writer import last_writer
+from orchestrator.domain.record.objects import (
+    Doubt,
+    PlannedAction,
+    Resources,
+)
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
 from orchestrator.domain.record.record import (
     Attempt,
     Command,
-    Doubt,
     Fault,
     OperationRecord,
-    PlannedAction,
-    Resources,
     Verification,
 )
 from orchestrator.domain.record.released import forgotten_refs, released_objects
@@ -44,12 +55,8 @@ from orchestrator.domain.record.transitions import (
     WITH_PARENT,
     failed,
     gone,
-    hook_ended,
-    hook_reverted,
-    outputs_of_state,
     restored,
     succeeded,
-    with_serial_of,
 )
 
 

@@ -10,13 +10,15 @@ from datetime import datetime
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import ENGINE_ACTIONS
-from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Doubt,
     ObjectRef,
-    OperationRecord,
     SettledDoubt,
     Settlement,
+)
+from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
+from orchestrator.domain.record.record import (
+    OperationRecord,
 )
 from orchestrator.domain.record.states import NOTHING_THERE
 

@@ -10,30 +10,34 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TypedDict
 
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
     AbsenceMethod,
-    Actor,
     AdoptedObject,
+    Resources,
+    SavedState,
+    SettledDoubt,
+)
+from orchestrator.domain.record.record import (
+    Actor,
     Attempt,
     Command,
     Diagnostic,
     EngineRef,
     Fault,
     HookResult,
-    Json,
     Lineage,
     OutputOrigin,
     ProviderState,
-    Resources,
     Retention,
-    SavedState,
-    SettledDoubt,
     Source,
     TargetRef,
     Verification,
 )
 from orchestrator.domain.record.states import Status
+from orchestrator.domain.text import (
+    Json,
+)
 
 
 @dataclass(frozen=True, slots=True)

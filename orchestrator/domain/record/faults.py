@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from orchestrator.domain.destroy.absence import AbsenceFinding
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.record.objects import (
+    Doubt,
+    PlannedAction,
+    Resources,
+)
 from orchestrator.domain.record.record import (
     SURGERY,
     Command,
-    Doubt,
     Fault,
     Phase,
-    PlannedAction,
-    Resources,
     Verification,
 )
 from orchestrator.domain.record.state_lock import StateLock

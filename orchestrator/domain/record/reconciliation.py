@@ -19,20 +19,27 @@ from orchestrator.domain.destroy.absence import (
     weakest_method,
 )
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.assessment import inventory, tainted
+from orchestrator.domain.record.assessment import (
+    inventory,
+    outputs_of_state,
+    tainted,
+    with_serial_of,
+)
 from orchestrator.domain.record.doubts import missing_from_state, vanished_doubts
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.last_writer import last_writer
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
     CheckedObject,
     Doubt,
-    Fault,
     ObjectRef,
-    OperationRecord,
     Readback,
     Resources,
     SettledDoubt,
+)
+from orchestrator.domain.record.record import (
+    Fault,
+    OperationRecord,
     Verification,
 )
 from orchestrator.domain.record.states import Status
@@ -40,9 +47,7 @@ from orchestrator.domain.record.transitions import (
     checked,
     gone,
     observed,
-    outputs_of_state,
     unconfirmed,
-    with_serial_of,
 )
 
 

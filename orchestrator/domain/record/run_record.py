@@ -8,25 +8,31 @@ from datetime import datetime
 
 from pydantic import Field
 
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
     Action,
+    Doubt,
+    ObjectRef,
+    ReleasedObject,
+)
+from orchestrator.domain.record.record import (
     Actor,
     Diagnostic,
-    Doubt,
     EngineRef,
     Fault,
-    Json,
     Lineage,
-    ObjectRef,
-    RecordModel,
-    ReleasedObject,
     Retention,
     Source,
     Verification,
 )
+from orchestrator.domain.record.record_model import (
+    RecordModel,
+)
 from orchestrator.domain.record.states import StepStatus
-from orchestrator.domain.text import Word
+from orchestrator.domain.text import (
+    Json,
+    Word,
+)
 
 
 class StepRun(RecordModel):

@@ -13,47 +13,39 @@ from typing import Final
 
 from orchestrator.domain.destroy.absence import unconfirmed_objects
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.assessment import inventory, tainted
+from orchestrator.domain.record.assessment import inventory, outputs_of_state, tainted
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import check_fault, unapplied_fault
-from orchestrator.domain.record.hook_results import (
-    HookOutcome,
-    HookStart,
-    active_hook,
-    last_hook_result,
-)
 from orchestrator.domain.record.last_writer import last_writer
-from orchestrator.domain.record.record import (
+from orchestrator.domain.record.objects import (
     Absence,
+    Doubt,
+    PlannedAction,
+    Resources,
+    SettledDoubt,
+)
+from orchestrator.domain.record.record import (
     Attempt,
     Command,
     Diagnostic,
-    Doubt,
     EngineRef,
     Fault,
-    HookResult,
     OperationRecord,
-    OutputOrigin,
-    PlannedAction,
     PriorStatus,
-    ProviderState,
-    Resources,
     Retention,
-    SettledDoubt,
     Verification,
 )
 from orchestrator.domain.record.released import with_released
 from orchestrator.domain.record.states import Status, Trigger, advance
-from orchestrator.domain.target import HookKind
 
 #: How the absence of what went with its parent is established.
 WITH_PARENT: Final = "parent"
 
-_NO_FAULT: EntryChanges = {"failed_command": None, "last_error": None, "error": None}
+NO_FAULT: EntryChanges = {"failed_command": None, "last_error": None, "error": None}
 
 #: What a target that is gone no longer has.
 _CLEARED: EntryChanges = {
-    **_NO_FAULT,
+    **NO_FAULT,
     "active_command": None,
     "last_attempt": None,
     "outputs": {},
@@ -69,7 +61,7 @@ _CLEARED: EntryChanges = {
 _NO_HOOKS: EntryChanges = {"compensation": None, "before_destroy": None}
 
 
-def _next(
+def next_entry(
     previous: OperationRecord | None,
     stamp: EntryStamp,
     trigger: Trigger,
@@ -108,7 +100,7 @@ def _next(
     return entry.model_copy(update={"resources": resources})
 
 
-def _with_fault(command: Command, fault: Fault) -> EntryChanges:
+def with_fault(command: Command, fault: Fault) -> EntryChanges:
     return {"failed_command": command, "error": fault, "last_error": fault.summary}
 
 
@@ -130,7 +122,7 @@ def mark(
     the plan.
     """
     changes: EntryChanges = {
-        **_NO_FAULT,
+        **NO_FAULT,
         "active_command": command,
         "absence": None,
         "started_at": stamp.at,
@@ -143,7 +135,7 @@ def mark(
     }
     if command == "apply":
         changes.update({**_NO_HOOKS, "warnings": tuple(warnings)})
-    return _next(before, stamp, Trigger.START, changes, facts=facts)
+    return next_entry(before, stamp, Trigger.START, changes, facts=facts)
 
 
 def mark_with_parent(
@@ -178,12 +170,12 @@ def succeeded(
     retained = before is not None and before.status is Status.RETAINED
     changes: EntryChanges = {
         **evidence,
-        **_NO_FAULT,
+        **NO_FAULT,
         "active_command": None,
         "last_attempt": None,
         "absence": None,
     }
-    return _next(marker, stamp, Trigger.KEEP if retained else Trigger.SUCCEED, changes)
+    return next_entry(marker, stamp, Trigger.KEEP if retained else Trigger.SUCCEED, changes)
 
 
 def failed(
@@ -197,8 +189,8 @@ def failed(
     """
     A mutation failed: ``error``; everything known stays, and what it left is merged in.
     """
-    changes: EntryChanges = {**evidence, **_with_fault(command, fault), "active_command": None}
-    return _next(marker, stamp, Trigger.FAIL, changes)
+    changes: EntryChanges = {**evidence, **with_fault(command, fault), "active_command": None}
+    return next_entry(marker, stamp, Trigger.FAIL, changes)
 
 
 def restored(
@@ -217,14 +209,14 @@ def restored(
     if before is not None:
         known: EntryChanges = evidence or {}
         changes: EntryChanges = {**known, "last_attempt": attempt}
-        return _next(marker, stamp, Trigger.REVERT, changes, restores=before, content=before)
+        return next_entry(marker, stamp, Trigger.REVERT, changes, restores=before, content=before)
     nothing: EntryChanges = {
         "last_attempt": attempt,
         "active_command": None,
         "resources": Resources(planned=marker.resources.planned),
         "absence": Absence(verdict="confirmed", method="never_applied", at=stamp.at),
     }
-    return _next(marker, stamp, Trigger.REVERT, nothing)
+    return next_entry(marker, stamp, Trigger.REVERT, nothing)
 
 
 def gone(
@@ -239,7 +231,7 @@ def gone(
     Absence is confirmed: ``destroyed`` where a destroy of ours did it, else ``absent``.
     """
     trigger = Trigger.GONE if destroyed else Trigger.MISSING
-    return _next(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
+    return next_entry(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
 
 
 def never_applied(facts: EntryFacts, stamp: EntryStamp) -> OperationRecord:
@@ -254,7 +246,7 @@ def never_applied(facts: EntryFacts, stamp: EntryStamp) -> OperationRecord:
         "resolved_inputs_file": None,
         "rerun_inputs_file": None,
     }
-    return _next(None, stamp, Trigger.MISSING, changes, facts=facts)
+    return next_entry(None, stamp, Trigger.MISSING, changes, facts=facts)
 
 
 def unchanged(
@@ -285,10 +277,10 @@ def unchanged(
     }
     retained = before is not None and before.status is Status.RETAINED
     if verification.verdict == "failed" and not retained:
-        changes.update(_with_fault("verify", check_fault(verification)))
-        return _next(before, stamp, Trigger.CHECK_FAIL, changes, facts=facts)
-    sound: EntryChanges = {**changes, **_NO_FAULT, "last_attempt": None}
-    return _next(before, stamp, Trigger.UNCHANGED, sound, facts=facts)
+        changes.update(with_fault("verify", check_fault(verification)))
+        return next_entry(before, stamp, Trigger.CHECK_FAIL, changes, facts=facts)
+    sound: EntryChanges = {**changes, **NO_FAULT, "last_attempt": None}
+    return next_entry(before, stamp, Trigger.UNCHANGED, sound, facts=facts)
 
 
 def adopted_unapplied(
@@ -308,13 +300,13 @@ def adopted_unapplied(
     named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
     fault = unapplied_fault(held, f" (would change: {named}; accepted: {reason})")
     entry: EntryChanges = {
-        **_with_fault("adopt", fault),
+        **with_fault("adopt", fault),
         "absence": None,
         "resources": held,
         "engine": _engine_of(before, facts, state),
         **outputs_of_state(None, facts.run_id, state, stamp, secrets_known=True),
     }
-    return _next(before, stamp, Trigger.UNAPPLIED, entry, facts=facts)
+    return next_entry(before, stamp, Trigger.UNAPPLIED, entry, facts=facts)
 
 
 def _engine_of(
@@ -335,18 +327,18 @@ def checked(
     """
     changes: EntryChanges = {"verification": verification}
     if before.status is Status.RETAINED:
-        return _next(before, stamp, Trigger.UNCHANGED, changes)
+        return next_entry(before, stamp, Trigger.UNCHANGED, changes)
     if verification.verdict == "failed":
-        changes.update(_with_fault("verify", check_fault(verification)))
-        return _next(before, stamp, Trigger.CHECK_FAIL, changes)
-    return _next(before, stamp, Trigger.SETTLE, {**changes, **_NO_FAULT, "targets": ()})
+        changes.update(with_fault("verify", check_fault(verification)))
+        return next_entry(before, stamp, Trigger.CHECK_FAIL, changes)
+    return next_entry(before, stamp, Trigger.SETTLE, {**changes, **NO_FAULT, "targets": ()})
 
 
 def observed(before: OperationRecord, evidence: EntryChanges, stamp: EntryStamp) -> OperationRecord:
     """
     Evidence was taken down that settles nothing.
     """
-    return _next(before, stamp, Trigger.OBSERVE, evidence)
+    return next_entry(before, stamp, Trigger.OBSERVE, evidence)
 
 
 def unconfirmed(
@@ -355,7 +347,7 @@ def unconfirmed(
     """
     Without a mutation objects turned out to be in doubt: ``error``.
     """
-    return _next(before, stamp, Trigger.UNCONFIRMED, _with_fault(command, fault))
+    return next_entry(before, stamp, Trigger.UNCONFIRMED, with_fault(command, fault))
 
 
 def retained(
@@ -375,7 +367,7 @@ def retained(
         "retained": retention.model_copy(update={"was": was}),
         "retained_as_declared": declared,
     }
-    return _next(before, stamp, Trigger.RETAIN, {**changes, **_in_run(run_id)})
+    return next_entry(before, stamp, Trigger.RETAIN, {**changes, **in_run(run_id)})
 
 
 def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> OperationRecord:
@@ -383,148 +375,14 @@ def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> Oper
     It is retained no more.
     """
     let_go: EntryChanges = {"retained": None, "retained_as_declared": False}
-    return _next(before, stamp, Trigger.RELEASE, {**let_go, **_in_run(run_id)})
+    return next_entry(before, stamp, Trigger.RELEASE, {**let_go, **in_run(run_id)})
 
 
-def _in_run(run_id: str) -> EntryChanges:
+def in_run(run_id: str) -> EntryChanges:
     return {"run_id": run_id, "run_record": f"runs/{run_id}"}
-
-
-def hook_begun(before: OperationRecord, hook: HookStart, stamp: EntryStamp) -> OperationRecord:
-    """
-    The marker of a hook: it is about to run. All that is known of the step stays.
-
-    Where the hook itself failed last, the status to go back to is the one from before that.
-    """
-    last = last_hook_result(before, hook.kind)
-    repeated = last is not None and before.failed_command == hook.kind
-    was = last.was if repeated and last is not None else None
-    result = HookResult(
-        verdict="running",
-        by=hook.by,
-        run_id=hook.run_id,
-        at=stamp.at,
-        reason=hook.reason,
-        target=hook.target,
-        on=tuple(ref.address for ref in before.resources.inventory),
-        was=was or _prior_status(before),
-    )
-    changes: EntryChanges = {
-        **_NO_FAULT,
-        **_hook(hook.kind, result),
-        **_in_run(hook.run_id),
-        "active_command": hook.kind,
-        "started_at": stamp.at,
-        "attempt": 1,
-    }
-    return _next(before, stamp, Trigger.START, changes)
-
-
-def hook_ended(
-    marker: OperationRecord, before: OperationRecord, outcome: HookOutcome, stamp: EntryStamp
-) -> OperationRecord:
-    """
-    The entry that ends the hook of ``marker``, which was written over ``before``.
-
-    A hook never makes ``ok``: one that ends well restores how the step stood before, with what was
-    done beside it. One that does not makes ``error``.
-    """
-    kind = active_hook(marker)
-    last = last_hook_result(marker, kind)
-    assert last is not None, "the marker tells of its hook"
-    result = last.model_copy(
-        update={
-            "verdict": outcome.verdict,
-            "exit_code": outcome.exit_code,
-            "ended_at": stamp.at,
-        }
-    )
-    if outcome.fault is None:
-        was = last.was or _prior_status(before)
-        prior: EntryChanges = {
-            **_hook(kind, result),
-            "run_id": was.run_id,
-            "run_record": was.run_record,
-            "attempt": was.attempt,
-            "failed_command": was.failed_command,
-            "last_error": was.last_error,
-            "error": was.error,
-        }
-        return _next(marker, stamp, Trigger.REVERT, prior, restores=was, content=before)
-    changes: EntryChanges = {
-        **_hook(kind, result),
-        **_with_fault(kind, outcome.fault),
-        "run_id": marker.run_id,
-        "run_record": marker.run_record,
-        "attempt": marker.attempt,
-        "started_at": marker.started_at,
-    }
-    return _next(marker, stamp, Trigger.FAIL, changes, content=before)
-
-
-def hook_reverted(
-    marker: OperationRecord, before: OperationRecord, fault: Fault, stamp: EntryStamp
-) -> OperationRecord:
-    """
-    The record from before a hook that never began, or is proven to have changed nothing.
-    """
-    attempt = Attempt(command=active_hook(marker), run_id=marker.run_id, at=stamp.at, error=fault)
-    return restored(marker, before, attempt, stamp)
-
-
-def _hook(kind: HookKind, result: HookResult) -> EntryChanges:
-    return {"compensation": result} if kind == "compensate" else {"before_destroy": result}
-
-
-def _prior_status(record: OperationRecord) -> PriorStatus:
-    return PriorStatus(**{name: getattr(record, name) for name in PriorStatus.model_fields})
 
 
 def _settled(
     before: OperationRecord | None, fresh: Sequence[SettledDoubt]
 ) -> tuple[SettledDoubt, ...]:
     return (*(before.settled if before else ()), *fresh)
-
-
-def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
-    """
-    The provider state that a target is bound to, with lineage and serial as read.
-    """
-    if bound is None or state is None or not state.lineage:
-        return bound
-    return bound.model_copy(update={"lineage": state.lineage, "serial": state.serial})
-
-
-def outputs_of_state(
-    before: OperationRecord | None,
-    run_id: str,
-    state: PulledState,
-    stamp: EntryStamp,
-    *,
-    secrets_known: bool = False,
-) -> EntryChanges:
-    """
-    All outputs of a sound provider state; their origin moves only where the value is new.
-
-    Unless ``secrets_known`` (the step has just been applied, so that all its secrets have been
-    seen) what held a secret before does so still.
-    """
-    if before is not None and not secrets_known:
-        state = state.with_secrets(lambda _: False, {**before.outputs, **before.masked_outputs})
-    plain = {name: item.value for name, item in state.outputs.items() if not item.withheld}
-    fresh = OutputOrigin(run_id=run_id, at=stamp.at)
-    old, origins_before = (before.outputs, before.outputs_from) if before else ({}, {})
-    origins = {
-        name: origins_before.get(name, fresh) if old.get(name) == value else fresh
-        for name, value in plain.items()
-    }
-    return {
-        "outputs": plain,
-        "outputs_from": origins,
-        "sensitive_outputs": tuple(
-            sorted(name for name, item in state.outputs.items() if item.withheld)
-        ),
-        "masked_outputs": {
-            name: item.shape for name, item in state.outputs.items() if item.secret_leaves
-        },
-    }
