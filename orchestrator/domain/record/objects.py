@@ -154,8 +154,8 @@ class Readback(RecordModel):
 class SavedState(RecordModel):
     """
     A provider state from before a destroy, kept beside the attempt that made it on that host until
-    the provider has confirmed what was destroyed. ``scope`` is where the provider was asked then
-    (`provider_query.scope`): names and keyed digests.
+    the provider has confirmed what was destroyed. ``scope`` is where the provider was asked then:
+    names and keyed digests.
     """
 
     run_id: Word
