@@ -63,6 +63,7 @@ Reason = Literal[
     "prevent_destroy",
     "reason_missing",
     "replaces_earlier",
+    "request_token",
     "retained",
     "secret_needed",
     "secret_not_at_hand",

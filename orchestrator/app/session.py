@@ -90,6 +90,8 @@ class Session:
             owner=services.processes.me(),
             actor=services.actor,
             taken_at=run.started_at,
+            request_token=run.request_token,
+            steps=tuple(row.step for row in run.steps),
         )
 
     @property
@@ -256,18 +258,23 @@ class Session:
         """
         Hold the blueprint and environment. A claim whose owner is proven gone is taken over; with
         ``takeover``, a reason, also one whose owner cannot be proven dead from here and whose
-        heartbeat is old. Any other is waited for with ``wait``, else Busy.
+        heartbeat is old. One that may be shared is. Any other is waited for with ``wait``, else
+        Busy.
         """
         services = self.services
         held: Claim | None = None
-        told = False
-        while (held := services.store.take_claim(self._claim, replaces=held)) is not None:
-            if self._may_replace(held, takeover):
-                self.takes_over_from.append(held.run_id)
-                unproven = services.processes.liveness(held.owner) is Liveness.UNKNOWN
+        wanted, told = self._claim, False
+        while (held := services.store.take_claim(wanted, replaces=held)) is not None:
+            wanted = self._claim
+            gone = [item for item in held.holders if self._may_replace(item, takeover)]
+            left = [item for item in held.holders if item not in gone]
+            if all(map(wanted.may_share, left)):
+                wanted = wanted.model_copy(update={"others": tuple(left)})
+                self.takes_over_from += [item.run_id for item in gone]
+                unproven = any(self._may_live(item) for item in gone)
                 self.replaced = held if unproven else None
                 continue
-            message, hint = claim_message(services, held)
+            message, hint = claim_message(services, left[0])
             if not wait or services.stop.stopping:
                 raise Busy(message, hint=hint)
             if not told:
@@ -290,13 +297,23 @@ class Session:
         """
         claim = self._claim
         held = self.services.store.claim(claim.blueprint, claim.environment)
-        if held is None or held.run_id != claim.run_id:
+        if held is None or claim.run_id not in (item.run_id for item in held.holders):
             who = f"run {held.run_id}" if held else "nobody"
             raise Fenced(
                 f"{claim.blueprint}/{claim.environment} is no longer claimed by this run but by "
                 f"{who}",
                 hint="look at `orchestrator status` before anything else",
             )
+
+    def runs_beside(self) -> frozenset[str]:
+        """
+        The other runs that hold the claim, too.
+        """
+        held = self.services.store.claim(self._claim.blueprint, self._claim.environment)
+        return frozenset(item.run_id for item in (held.holders if held else ())) - {self.run_id}
+
+    def _may_live(self, held: Claim) -> bool:
+        return self.services.processes.liveness(held.owner) is Liveness.UNKNOWN
 
     def _may_replace(self, held: Claim, takeover: str | None) -> bool:
         state = self.services.processes.liveness(held.owner)
@@ -338,13 +355,26 @@ class Session:
             try:
                 store.drop_lease(self.run_id)
             finally:
-                store.drop_claim(self._claim)
+                self._leave_claim()
         except StoreUnavailable as exc:
             self.services.note(
                 f"the claim could not be given back: {exc.message}",
                 hint="the next run takes it over once this process is gone",
                 level="warning",
             )
+
+    def _leave_claim(self) -> None:
+        """
+        Give the claim back, or leave it to those that hold it, too.
+        """
+        store, claim = self.services.store, self._claim
+        while (held := store.claim(claim.blueprint, claim.environment)) is not None:
+            left = held.without(claim.run_id)
+            if left is None or claim.run_id not in (item.run_id for item in held.holders):
+                break
+            if store.take_claim(left, replaces=held) is None:
+                return
+        store.drop_claim(claim)
 
     def _heartbeat_loop(self) -> None:
         """
@@ -409,10 +439,12 @@ def open_session(
     services: Services,
     deployment: Deployment,
     *,
+    run_id: str,
     command: str,
     steps: Iterable[str],
     arguments: dict[str, Json],
     reason: str | None = None,
+    request_token: str | None = None,
     skipped_preflight: str | None = None,
     lineage: Lineage | None = None,
 ) -> Session:
@@ -422,7 +454,7 @@ def open_session(
     now = services.clock.now()
     info = services.engine.info
     run = RunRecord(
-        run_id=services.ids.run_id(now),
+        run_id=run_id,
         project=deployment.project,
         blueprint=deployment.blueprint,
         environment=deployment.environment,
@@ -430,6 +462,7 @@ def open_session(
         arguments=arguments,
         actor=services.actor,
         reason=reason,
+        request_token=request_token,
         lineage=lineage,
         source=services.source,
         engine=EngineRef(kind=info.kind, version=info.version),

@@ -50,6 +50,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @options.wait
 @options.takeover
 @options.reason
+@options.request_token
 @options.verbose
 @options.json_lines
 @run_command

@@ -69,6 +69,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.wait
 @options.takeover
 @options.reason
+@options.request_token
 @options.verbose
 @options.json_lines
 @run_command

@@ -112,6 +112,14 @@ verbose = click.option("-v", "--verbose", is_flag=True, help="More details.")
 reason = click.option(
     "--reason", metavar="TEXT", type=NON_EMPTY, help="Why; kept in the run record."
 )
+request_token = click.option(
+    "--request-token",
+    metavar="TOKEN",
+    type=NON_EMPTY,
+    envvar="ORCHESTRATOR_REQUEST_TOKEN",
+    help="A name for this request, such as the id of a pipeline: given again, the run that it made "
+    "is returned; runs with one token and other steps work side by side.",
+)
 at = click.option(
     "--at",
     type=click.IntRange(0),
@@ -334,6 +342,7 @@ rerun = _stack(
     wait,
     takeover,
     reason,
+    request_token,
     verbose,
     json_lines,
 )

@@ -22,6 +22,7 @@ def graph_text(document: GraphDocument, paper: Paper) -> str:
         facts = [f"needs {', '.join(step.needs)}"] if step.needs else []
         if step.owned_by:
             facts.append(f"owned by {step.owned_by}")
+        facts += step.reasons
         facts.append(step.module_ref)
         wave = "" if step.wave == seen else str(step.wave)
         seen = step.wave
@@ -61,6 +62,24 @@ def graph_mermaid(document: GraphDocument) -> str:
                 arrow = "-.->" if need == step.owned_by else "-->"
                 lines.append(f"  {ids[need]} {arrow} {ids[step.step]}")
     return "\n".join([*lines, ""])
+
+
+def graph_matrix(document: GraphDocument) -> str:
+    """
+    The steps as the matrix of jobs, in a line: what runners take from an output.
+    """
+    entries = [
+        {
+            "step": step.step,
+            "wave": step.wave,
+            "needs": step.needs,
+            "reasons": step.reasons,
+            "environment": document.environment,
+            "target": f"{document.blueprint}/{document.environment}/{step.step}",
+        }
+        for step in document.steps
+    ]
+    return json.dumps({"include": entries})
 
 
 def _quoted(text: str) -> str:

@@ -105,3 +105,29 @@ def test_files_can_be_named_instead(project: Project) -> None:
     unknown = project.run("plan", "web", "--changed-since", "no-such-revision")
     option = project.run("plan", "web", "--changed-since", "--output=x")
     assert (both.code, unknown.code, option.code) == (64, 64, 64)
+
+
+def test_what_is_touched_as_a_matrix_of_jobs(project: Project) -> None:
+    """
+    One line of JSON for a runner's own fan-out: waves among the steps that are left. No engine is
+    asked and nothing is applied for it.
+    """
+    project.write("modules/app/new.tf", "")
+    project.write("modules/alone/new.tf", "")
+    project.environ["ORCHESTRATOR_ENGINE"] = "/nowhere/engine"
+    ended = project.ok("graph", "web", "--changed-since", "HEAD", "--format", "matrix")
+    assert ended.out.count("\n") == 1
+    found = {entry["step"]: entry for entry in ended.document["include"]}
+    assert {step: (entry["wave"], entry["needs"]) for step, entry in found.items()} == {
+        "app": (1, []),
+        "alone": (1, []),
+    }
+    assert found["app"]["reasons"] == ["modules/app/new.tf changed"]
+    project.write("modules/net/new.tf", "")
+    every = project.ok("graph", "web", "--changed-since", "HEAD", "--format", "matrix")
+    waves = {row["step"]: row["wave"] for row in every.document["include"]}
+    assert waves == {"net": 1, "alone": 1, "app": 2}
+    text = project.ok("graph", "web", "--changed-since", "HEAD").out
+    assert "modules/net/new.tf changed" in " ".join(text.split())
+    nothing = project.ok("graph", "web", "--affected-by", "README.md", "--format", "matrix")
+    assert nothing.document == {"include": []}

@@ -180,13 +180,17 @@ def _evidence(directory: Path) -> list[EvidenceFile]:
     ]
 
 
-def graph_document(outline: BlueprintSummary) -> GraphDocument:
+def graph_document(
+    outline: BlueprintSummary, touched: Mapping[str, tuple[str, ...]] | None = None
+) -> GraphDocument:
     """
-    The steps in the order of an apply; a step's wave is one more than that of what it needs.
+    The steps in the order of an apply; a step's wave is one more than that of what it needs. Only
+    those that a change ``touched``, with the reasons, where that is asked.
     """
+    graph = outline.graph if touched is None else outline.graph.subset(touched)
     waves: dict[str, int] = {}
-    for step in outline.graph.order:
-        waves[step] = 1 + max((waves[up] for up in outline.graph.needs(step)), default=0)
+    for step in graph.order:
+        waves[step] = 1 + max((waves[up] for up in graph.needs(step)), default=0)
     return GraphDocument(
         blueprint=outline.blueprint,
         environment=outline.environment,
@@ -195,9 +199,10 @@ def graph_document(outline: BlueprintSummary) -> GraphDocument:
                 step=step,
                 module_ref=outline.steps[step].module_ref,
                 wave=waves[step],
-                needs=tuple(up for up in outline.graph.order if up in outline.graph.needs(step)),
+                needs=tuple(up for up in graph.order if up in graph.needs(step)),
                 owned_by=outline.steps[step].owned_by,
+                reasons=(touched or {}).get(step, ()),
             )
-            for step in outline.graph.order
+            for step in graph.order
         ),
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 
+from orchestrator.app.run.repeated_request import REQUESTS, run_of_request
 from orchestrator.domain.documents.store import PrunedRun, StorePruneDocument
 from orchestrator.domain.record.run_record import Claim, RunRecord
 from orchestrator.errors import Busy
@@ -46,7 +47,13 @@ def prune(
         gone = _expired(runs.values(), named, now - older_than, keep)
         kept_runs = [store.blob(f"runs/{run}/run.json") or b"" for run in runs if run not in gone]
         kept = named + b"\n".join(kept_runs).decode("utf-8", "replace")
-        unneeded = [name for name in blobs if _run_of(name) in gone or _is_unnamed(name, kept)]
+        unneeded = [
+            name
+            for name in blobs
+            if _run_of(name) in gone
+            or _is_unnamed(name, kept)
+            or (name.startswith(REQUESTS) and run_of_request(store.blob(name)) in gone)
+        ]
         if remove:
             for name in unneeded:
                 store.drop_blob(name)

@@ -199,7 +199,7 @@ class Inspection:
         """
         reader = self.reader
         claim = reader.store.claim(self.outline.blueprint, self.outline.environment)
-        if claim is None or claim.run_id == self.own_run:
+        if claim is None or self.own_run in [item.run_id for item in claim.holders]:
             return None, None
         state = reader.processes.liveness(claim.owner)
         lease = reader.store.lease(claim.run_id)

@@ -169,15 +169,32 @@ class PreparedSteps:
         record = self.records.get(step)
         return record.status if record else None
 
-    def read_records(self, *, wait: bool, takeover: str | None = None) -> None:
+    def read_records(
+        self,
+        *,
+        wait: bool,
+        takeover: str | None = None,
+        beside: Collection[str] = (),
+        selected: Collection[str] = (),
+    ) -> None:
         """
-        Read the newest records of all steps, each of them ours and none of them live.
+        Read the newest records of all steps, each of them ours and none of them live, but for those
+        that runs ``beside`` this one work on and that the selected ones have nothing to do with.
         """
+        graph = self.deployment.graph
+        near = {
+            name
+            for step in {*selected} & {*graph.order}
+            for name in (step, *graph.upstreams(step), *graph.dependents(step))
+        }
         for record in self.services.store.records(
             self.deployment.blueprint, self.deployment.environment
         ):
             check_owner(record, self.deployment.project, self._paths)
             name = record.target.step
+            if record.run_id in beside and name not in near:
+                self.records[name] = record
+                continue
             check_not_live(self.services, record, wait=wait, takeover=takeover)
             self.records[name] = (
                 self.services.store.newest(record.target.target) if wait else record

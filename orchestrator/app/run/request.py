@@ -70,7 +70,8 @@ class RunOptions:
     the name of a protected environment. ``max_age`` is in seconds how old an approval may be.
     ``unavailable_secrets`` are inputs that a destroy does without. ``interactive`` says that a
     person can be asked, ``inputs_given`` that the command line named inputs, so that a
-    repetition needs them too; ``engine`` is the option as it was given.
+    repetition needs them too; ``engine`` is the option as it was given. ``request_token`` names the
+    request: repeated with it, it is carried out once.
     """
 
     engine: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
@@ -87,6 +88,7 @@ class RunOptions:
     jobs: int = field(default=4, metadata=_NOT_AN_ARGUMENT)
     wait: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
     reason: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
+    request_token: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
     confirm: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
     interactive: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
     inputs_given: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from orchestrator.app.run.repeated_request import earlier_run
 from orchestrator.app.run.request import RunOptions, RunRequest
-from orchestrator.app.run.run_summary import finish_run
+from orchestrator.app.run.run_summary import finish_run, tell_earlier
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services
@@ -38,13 +39,19 @@ def run(
     if selected or not options.orphaned:
         check_approval(services, deployment, request, selected)
     started = services.clock.monotonic()
+    run_id = services.ids.run_id(services.clock.now())
+    earlier = earlier_run(services, deployment, request, selected, run_id)
+    if earlier is not None:
+        return tell_earlier(Session(services, deployment, earlier), request, started=started)
     session = open_session(
         services,
         deployment,
+        run_id=run_id,
         command=request.verb,
         steps=selected,
         arguments=request.arguments(),
         reason=options.reason or None,
+        request_token=options.request_token,
         skipped_preflight=options.skip_preflight,
         lineage=request.lineage,
     )

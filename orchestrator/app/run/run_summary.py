@@ -129,6 +129,38 @@ def finish_run(
         left = {r.target.step: r for r in found.records if r.status not in NOTHING_THERE}
         session.set_remaining(left, found.orphaned)
     session.finish(exit_code, fault)
+    _tell_end(session, request, error, found, exit_code, started)
+    return exit_code
+
+
+def tell_earlier(session: Session, request: RunRequest, *, started: float) -> int:
+    """
+    Report the run that has carried out this very request already; its exit code.
+    """
+    exit_code = session.run.exit_code
+    assert exit_code is not None, "it came to its end"
+    found = _recorded_outcome(session)
+    session.codes.append(exit_code)
+    session.services.note(
+        f"run {session.run_id} has carried out the request {session.run.request_token} already; "
+        "nothing is done again"
+    )
+    _tell_end(session, request, None, found, exit_code, started)
+    return exit_code
+
+
+def _tell_end(
+    session: Session,
+    request: RunRequest,
+    error: OrchestratorError | None,
+    found: _RecordedOutcome | None,
+    exit_code: int,
+    started: float,
+) -> None:
+    """
+    Emit the last event of a run.
+    """
+    services = session.services
     alive = _alive(found.records if found else (), session.run.steps)
     services.sink.emit(
         RunFinished(
@@ -148,7 +180,6 @@ def finish_run(
             directory=str(session.directory),
         )
     )
-    return exit_code
 
 
 @dataclass(frozen=True, slots=True)

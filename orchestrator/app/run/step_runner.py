@@ -182,7 +182,12 @@ class StepRunner:
         The newest records of all steps, each of them ours and none of them live; Refused where the
         one that the request was given for has moved on since.
         """
-        self.steps.read_records(wait=self.options.wait, takeover=self.options.takeover)
+        self.steps.read_records(
+            wait=self.options.wait,
+            takeover=self.options.takeover,
+            beside=self.session.runs_beside(),
+            selected=[row.step for row in self.session.run.steps],
+        )
         if self.options.at is not None:
             (name,) = match_steps(self.deployment, self.options, self.request.verb)
             check_not_moved(self.deployment, name, self.steps.records.get(name), self.options.at)

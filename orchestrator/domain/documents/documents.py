@@ -362,7 +362,7 @@ class ValidationDocument(JsonDocument):
 class GraphStep(JsonModel):
     """
     A node: ``needs`` are its upstream steps, ``wave`` counts from 1 (all it needs is in earlier
-    ones).
+    ones). ``reasons`` say why it is touched, where only what a change touches is drawn.
     """
 
     step: Word
@@ -370,6 +370,7 @@ class GraphStep(JsonModel):
     wave: int
     needs: tuple[Word, ...] = ()
     owned_by: Word | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class GraphDocument(JsonDocument):

@@ -80,7 +80,8 @@ class RunRecord(RecordModel):
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
 
     ``deployment`` is the digest of the stored deployment of an applying run. ``orphaned`` are,
-    after a destroy, the targets that are alive and no longer in the blueprint.
+    after a destroy, the targets that are alive and no longer in the blueprint. ``request_token`` is
+    what the caller named the request: the same one is carried out once.
     """
 
     schema_: Word = Field(default="orchestrator.run/1", alias="schema")
@@ -92,6 +93,7 @@ class RunRecord(RecordModel):
     arguments: dict[Word, Json] = {}
     actor: Actor
     reason: str | None = None
+    request_token: Word | None = None
     lineage: Lineage | None = None
     source: Source
     engine: EngineRef | None = None
@@ -122,7 +124,9 @@ class ProcessIdentity(RecordModel):
 
 class Claim(RecordModel):
     """
-    The right to mutate a blueprint in an environment: one run at a time.
+    The right to mutate a blueprint in an environment: one run at a time, but for jobs of one
+    pipeline, which give the same ``request_token`` and have no step in common. ``others`` are the
+    claims of those that hold it, too.
     """
 
     blueprint: Word
@@ -132,6 +136,35 @@ class Claim(RecordModel):
     owner: ProcessIdentity
     actor: Actor
     taken_at: datetime
+    request_token: Word | None = None
+    steps: tuple[Word, ...] = ()
+    others: tuple[Claim, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Claim, ...]:
+        """
+        The claims of all runs that hold it, each on its own.
+        """
+        return (self.model_copy(update={"others": ()}), *self.others)
+
+    def may_share(self, held: Claim) -> bool:
+        """
+        Whether its run may work beside the one of a claim that is held.
+        """
+        mine = (self.request_token, self.command)
+        same = self.request_token is not None and mine == (held.request_token, held.command)
+        return same and not {*self.steps} & {*held.steps}
+
+    def without(self, run_id: str) -> Claim | None:
+        """
+        What is left of it where a run gives it up; None where that was all. Its run is another one
+        than before, if any is left to be it: a store replaces the claim of the same run unasked.
+        """
+        left = sorted((item for item in self.holders if item.run_id != run_id), key=self._is_first)
+        return left[0].model_copy(update={"others": tuple(left[1:])}) if left else None
+
+    def _is_first(self, item: Claim) -> bool:
+        return item.run_id == self.run_id
 
 
 class InFlight(RecordModel):

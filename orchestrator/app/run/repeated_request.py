@@ -1,0 +1,129 @@
+"""
+Requests that carry a token: made again, as a CI job that was restarted does, they return the run
+that they have made already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.app.run.request import RunRequest
+from orchestrator.app.services import Services
+from orchestrator.app.session import claim_message
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.inputs import digest
+from orchestrator.domain.record.run_record import Claim, RunRecord
+from orchestrator.domain.record.states import Liveness
+from orchestrator.errors import (
+    Busy,
+    CheckFailed,
+    DeadlinePassed,
+    EngineFailed,
+    InDoubt,
+    Refused,
+    Spooled,
+    StoreUnavailable,
+)
+
+#: Where a store has the run of each request.
+REQUESTS = "requests/"
+
+#: How a run ends that has done what it could; any other end leaves the request to be made again.
+_OWN_END = {
+    0,
+    *(error.exit_code for error in (EngineFailed, InDoubt, CheckFailed, DeadlinePassed, Spooled)),
+}
+
+
+def earlier_run(
+    services: Services,
+    deployment: Deployment,
+    request: RunRequest,
+    selected: Sequence[str],
+    run_id: str,
+) -> RunRecord | None:
+    """
+    The run that has carried this request out already; None where ``run_id`` is to do so.
+
+    Refused where the token named another request, Busy while the run is under way; with ``wait`` it
+    is waited for. One that was cut short, or that failed before it recorded anything, is made
+    again: its steps are settled as those of any such run.
+    """
+    token, store = request.options.request_token, services.store
+    if token is None:
+        return None
+    asked = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
+    about = json.dumps([*asked, *sorted(selected), token])
+    name = REQUESTS + hashlib.sha256(about.encode()).hexdigest()
+    mine = {"run_id": run_id, "digest": _digest(services, deployment, request)}
+    while True:
+        held = _parsed(store.create_blob(name, json.dumps(mine).encode()))
+        if held["run_id"] == run_id:
+            return None
+        if held["digest"] != mine["digest"]:
+            raise Refused(
+                "request_token",
+                f"the token {token} was given to another request: run {held['run_id']} has other "
+                "inputs or options",
+                hint="give each request a token of its own",
+            )
+        claim = _claim_of(services, deployment, held["run_id"])
+        if claim is None:
+            break
+        if not request.options.wait or services.stop.stopping:
+            message, hint = claim_message(services, claim)
+            raise Busy(message, hint=hint)
+        services.clock.sleep(0.5)
+    run = find_run(services.files, store, held["run_id"])
+    if run is not None and _came_to_its_end(run):
+        return run
+    store.put_blob(name, json.dumps(mine).encode())
+    return None
+
+
+def run_of_request(data: bytes | None) -> str | None:
+    """
+    The run of a request, as it is stored.
+    """
+    return _parsed(data)["run_id"] if data else None
+
+
+def _digest(services: Services, deployment: Deployment, request: RunRequest) -> str:
+    """
+    What is equal for requests that ask for the same.
+    """
+    approval = request.options.plan.approval
+    asked = {
+        "arguments": request.arguments(),
+        "inputs": {name: item.value for name, item in deployment.inputs.items()},
+        "approval": approval.to_json() if approval is not None else None,
+    }
+    return digest(asked, services.key)
+
+
+def _claim_of(services: Services, deployment: Deployment, run_id: str) -> Claim | None:
+    """
+    The claim of a run that may be alive.
+    """
+    held = services.store.claim(deployment.blueprint, deployment.environment)
+    for claim in held.holders if held is not None else ():
+        gone = services.processes.liveness(claim.owner) is Liveness.GONE
+        if claim.run_id == run_id and not gone:
+            return claim
+    return None
+
+
+def _came_to_its_end(run: RunRecord) -> bool:
+    recorded = any(row.sequence is not None for row in run.steps)
+    return run.exit_code == 0 or (run.exit_code in _OWN_END and recorded)
+
+
+def _parsed(data: bytes) -> dict[str, str]:
+    try:
+        found = json.loads(data)
+        return {"run_id": str(found["run_id"]), "digest": str(found["digest"])}
+    except (ValueError, TypeError, KeyError) as exc:
+        raise StoreUnavailable("the stored run of a request cannot be read") from exc
