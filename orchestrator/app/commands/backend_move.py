@@ -15,9 +15,14 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.content_blobs import store_once
+from orchestrator.app.steps.engine_calls import (
+    pull,
+)
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import plan_step
-from orchestrator.app.steps.preparation import PreparedStep, pull
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+)
 from orchestrator.app.surgery.state_move import move_to
 from orchestrator.domain.blueprint.blueprint import (
     Backend,

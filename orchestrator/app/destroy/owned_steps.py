@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
+from orchestrator.app.steps.engine_calls import (
     call_spec,
     ignore_message,
     pull,
     stopped,
+)
+from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
 )
 from orchestrator.app.steps.private_root import keep_state
 from orchestrator.domain.events.engine_messages import PulledState

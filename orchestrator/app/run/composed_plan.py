@@ -15,6 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
+from orchestrator.app.steps.engine_calls import (
+    call,
+    call_spec,
+    patiently,
+    pull,
+)
 from orchestrator.app.steps.planned_step import (
     CHANGES,
     NO_CHANGES,
@@ -25,10 +31,6 @@ from orchestrator.app.steps.planned_step import (
 )
 from orchestrator.app.steps.preparation import (
     PreparedStep,
-    call,
-    call_spec,
-    patiently,
-    pull,
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.composed_plan import (

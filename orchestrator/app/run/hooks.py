@@ -15,10 +15,12 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.engine_calls import (
+    stopped,
+)
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import PlanOptions, StepPlan, plan_step
-from orchestrator.app.steps.preparation import stopped
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message

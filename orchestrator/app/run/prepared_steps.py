@@ -16,6 +16,11 @@ from pathlib import Path
 
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.app.services import Services
+from orchestrator.app.steps.engine_calls import (
+    learn_secrets,
+    mask_by_digest,
+    pull,
+)
 from orchestrator.app.steps.guards import (
     StateBindings,
     check_own_state,
@@ -29,10 +34,7 @@ from orchestrator.app.steps.preparation import (
     check_engine,
     initialise,
     lay_out,
-    learn_secrets,
     lock_of,
-    mask_by_digest,
-    pull,
     snapshot_of,
 )
 from orchestrator.app.steps.settling import RecalledInputs, check_not_live

@@ -16,7 +16,13 @@ from typing import Generic, TypeVar
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import with_absence_findings
-from orchestrator.app.steps.preparation import PreparedStep, pull_after, refusal_rules
+from orchestrator.app.steps.engine_calls import (
+    pull_after,
+)
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+    refusal_rules,
+)
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import (
     keep_inventory,

@@ -22,6 +22,11 @@ from orchestrator.app.steps.absence import (
 )
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
+from orchestrator.app.steps.engine_calls import (
+    call_spec,
+    pull,
+    stopped,
+)
 from orchestrator.app.steps.guards import check_adopted, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
@@ -42,7 +47,9 @@ from orchestrator.app.steps.planned_step import (
     write_variables,
 )
 from orchestrator.app.steps.policy import check_policy
-from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull, stopped
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+)
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import keep_inventory, record_entry
 from orchestrator.app.steps.saved_states import drop_saved_states

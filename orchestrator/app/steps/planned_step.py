@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
-from orchestrator.app.steps.plan_changes import plan_changes
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
+from orchestrator.app.steps.engine_calls import (
     call,
     call_spec,
     failure,
     ignore_message,
     patiently,
     pull,
+)
+from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
+from orchestrator.app.steps.plan_changes import plan_changes
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
     refusal_rules,
     state_encryption,
 )

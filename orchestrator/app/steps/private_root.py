@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
+from orchestrator.app.steps.engine_calls import (
     call,
     call_spec,
     failure,
     patiently,
     pull,
+)
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
     state_encryption,
 )
 from orchestrator.domain.events.engine_messages import PulledState

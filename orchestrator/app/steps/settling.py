@@ -11,8 +11,14 @@ from dataclasses import dataclass, replace
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
+from orchestrator.app.steps.engine_calls import (
+    call_spec,
+    pull,
+)
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
-from orchestrator.app.steps.preparation import PreparedStep, call_spec, pull
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+)
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment

@@ -13,7 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.preparation import PreparedStep, stopped
+from orchestrator.app.steps.engine_calls import (
+    stopped,
+)
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+)
 from orchestrator.app.steps.provider_query import QueryContext, scratch_root
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup

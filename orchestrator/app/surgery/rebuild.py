@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.engine_calls import (
+    pull,
+)
 from orchestrator.app.steps.planned_step import StepPlan
-from orchestrator.app.steps.preparation import pull
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.surgery.imports import import_object, plan_imports
 from orchestrator.app.surgery.state_operation import (

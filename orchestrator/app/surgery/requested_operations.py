@@ -12,7 +12,12 @@ from pathlib import Path
 
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.preparation import PreparedStep, pull
+from orchestrator.app.steps.engine_calls import (
+    pull,
+)
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+)
 from orchestrator.app.steps.private_root import read_state_file
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.rebuild import rebuild_state

@@ -14,15 +14,17 @@ from pathlib import Path
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
+from orchestrator.app.steps.engine_calls import (
+    call_spec,
+    ignore_message,
+    pull,
+    stopped,
+)
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import (
     PreparedStep,
-    call_spec,
-    ignore_message,
-    pull,
-    stopped,
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import Message, PulledState

@@ -1,0 +1,249 @@
+"""
+Engine calls that mutate nothing: made again while their error passes, masked in what they show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.domain.blueprint.inputs import digest
+from orchestrator.domain.events.engine_messages import Message, PulledState
+from orchestrator.domain.events.events import StepRetried
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.secret_search import find_secrets
+from orchestrator.domain.text import Json
+from orchestrator.errors import (
+    Busy,
+    EngineFailed,
+    OrchestratorError,
+    StateDamaged,
+    StateLocked,
+    Stopped,
+    Terminated,
+)
+from orchestrator.ports.engine import CallResult, CallSpec, Pull, Request
+from orchestrator.ports.system import StopToken
+from orchestrator.ports.workdir import WorkDir
+
+#: Errors of ``init`` and ``plan`` that pass by themselves: registries and networks.
+TRANSIENT = re.compile(
+    r"connection (reset|refused|timed out)|i/o timeout|TLS handshake timeout|no such host"
+    r"|temporary failure in name resolution|context deadline exceeded|Client\.Timeout"
+    r"|could not query provider registry|failed to retrieve|unexpected EOF"
+    r"|\b(429|502|503|504)\b|Too Many Requests|Service Unavailable|Bad Gateway",
+    re.IGNORECASE,
+)
+TRIES = 3
+#: What the engine says of a stored provider state that is none.
+DAMAGED_STATE = re.compile(
+    r"state file\s+(could\s+not\s+be\s+parsed\s+as\s+JSON|does\s+not\s+have\s+a\s+\"version\")"
+)
+
+
+def patiently(
+    services: Services, step: str, phase: str, attempt: Callable[[int], CallResult]
+) -> CallResult:
+    """
+    The answer of a call that mutates nothing, made again while its error is a passing one.
+    """
+    for number in range(1, TRIES):
+        result = attempt(number)
+        said = error_text(result)
+        if result.exit_code == 0 or services.stop.stopping or not TRANSIENT.search(said):
+            return result
+        services.sink.emit(
+            StepRetried(
+                at=services.clock.now(),
+                step=step,
+                phase=phase,
+                attempt=number + 1,
+                reason=said.splitlines()[0] if said else "",
+            )
+        )
+        services.pause(float(2**number))
+    return attempt(TRIES)
+
+
+def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToken) -> CallResult:
+    """
+    A call that mutates nothing. What it said unmasked is gone when it returns.
+    """
+    try:
+        return services.engine.call(request, spec, stop=stop, observe=ignore_message)
+    finally:
+        services.engine.discard(spec)
+
+
+def pull(
+    services: Services,
+    work_dir: WorkDir,
+    evidence: Path,
+    name: str,
+    *,
+    stop: StopToken | None = None,
+) -> PulledState:
+    """
+    The provider state as it is now; its sensitive outputs are masked from here on, and what of the
+    others holds a known secret.
+
+    It heeds our own stop unless another token is given.
+    """
+    spec, stop = call_spec(services, work_dir, evidence, name), stop or services.stop
+    try:
+        result = services.engine.call(Pull(), spec, stop=stop, observe=ignore_message)
+        if result.exit_code != 0:
+            raise failure(result, "readback", stop)
+        state = services.engine.pulled_state(result)
+    finally:
+        services.engine.discard(spec)
+    return learn_secrets(services.masker, state)
+
+
+def learn_secrets(
+    masker: Masker, state: PulledState, shapes: Mapping[str, Json] | None = None
+) -> PulledState:
+    """
+    The state, knowing which of its outputs are secret; they are masked from here on. ``shapes`` are
+    the outputs as they were recorded, secret leaves replaced.
+    """
+    # First those that the module calls sensitive: others may be made from them.
+    for output in state.outputs.values():
+        if output.sensitive:
+            masker.add(output.value)
+    state = state.with_secrets(masker.hides, shapes)
+    for output in state.outputs.values():
+        for value in output.secret_values:
+            masker.add(value)
+    return state
+
+
+def mask_by_digest(
+    services: Services, state: PulledState, wanted: Collection[str]
+) -> frozenset[str]:
+    """
+    Mask from here on the values in a provider state whose keyed digests are wanted; which of them
+    were found.
+    """
+    found = find_secrets(
+        (*state.attributes, *(output.value for output in state.outputs.values())),
+        wanted,
+        partial(digest, key=services.key),
+    )
+    for value in found.values():
+        services.masker.add(value)
+    return frozenset(found)
+
+
+def call_spec(
+    services: Services,
+    work_dir: WorkDir,
+    evidence: Path,
+    name: str,
+    *,
+    delete_after: tuple[Path, ...] = (),
+    timeout: float | None = None,
+) -> CallSpec:
+    """
+    A call in the step's working directory.
+    """
+    return CallSpec(
+        directory=work_dir.directory,
+        evidence=evidence,
+        name=name,
+        mask=services.masker.mask,
+        delete_after=delete_after,
+        timeout=timeout,
+        grace=services.limits.grace,
+        early_values=work_dir.early_values,
+        module=work_dir.module,
+    )
+
+
+def stopped(stop: StopToken) -> Stopped:
+    """
+    The error of work that a signal ended before anything was mutated.
+    """
+    kind = Terminated if stop.exit_code == Terminated.exit_code else Stopped
+    return kind("stopped by a signal before anything was mutated")
+
+
+class KillOnly:
+    """
+    The stop token of a call that reads what a mutation left: it runs to its end even while we are
+    stopping, unless we are to stop at once.
+    """
+
+    def __init__(self, stop: StopToken) -> None:
+        self._stop = stop
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.killing
+
+    @property
+    def killing(self) -> bool:
+        return self._stop.killing
+
+    @property
+    def exit_code(self) -> int:
+        return self._stop.exit_code
+
+
+def pull_after(
+    services: Services, work_dir: WorkDir, evidence: Path
+) -> tuple[PulledState | None, str | None]:
+    """
+    The provider state that a mutation left, also while we are stopping; None where it cannot be
+    read, with the reason.
+    """
+    services.workdirs.make_state_private(work_dir)
+    try:
+        return pull(services, work_dir, evidence, "pull", stop=KillOnly(services.stop)), None
+    except (EngineFailed, StateDamaged, Busy) as exc:
+        return None, exc.message
+    except Stopped:
+        return None, "the third Ctrl-C came first"
+
+
+def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorError:
+    """
+    The error of a call that mutates nothing; of one that we stopped, that it was stopped.
+    """
+    if stop.stopping:
+        return stopped(stop)
+    if result.lock is not None:
+        return StateLocked(
+            f"the provider state is locked: {result.lock}",
+            lock_id=result.lock.id,
+            hint="wait for its holder; `--lock-timeout 5m` lets the engine wait",
+        )
+    said = error_text(result) or f"exit code {result.exit_code}"
+    if DAMAGED_STATE.search(said):
+        return StateDamaged(
+            "the provider state is damaged: what is stored as it can not be read",
+            hint="the objects may be alive: restore the state; if it is lost, `orchestrator "
+            "reconcile --rebuild-state` imports what the record knows",
+            phase="surgery",
+        )
+    errors = Journal.of(result.messages, whole=result.complete).errors
+    return EngineFailed(phase, said, diagnostics=errors)
+
+
+def error_text(result: CallResult) -> str:
+    journal = Journal.of(result.messages, whole=result.complete)
+    lines = []
+    for found in journal.errors:
+        where = f" ({found.at})" if found.at else ""
+        lines.append(f"{found.summary}{where}\n{found.detail}".strip())
+    return "\n".join(lines) or result.stderr_text.strip()
+
+
+def ignore_message(_: Message) -> None:
+    """
+    For calls whose messages are only read at their end.
+    """
