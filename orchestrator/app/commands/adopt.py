@@ -39,7 +39,7 @@ def _work(request: AdoptRequest, runner: StepRunner, selected: Sequence[str]) ->
         skip=lambda name: _why_skip(runner.steps.status(name)),
         source=current_module,
         settles=False,
-        early=lambda name: not runner.steps.needs_outputs_first(name),
+        early=lambda name: not runner.steps.values.needs_outputs_first(name),
         on_failure=OnFailure.CONTINUE,
     )
     runner.run(selected, policy)
@@ -56,7 +56,7 @@ def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
         result = StepPipeline(
             runner.session,
             prepared,
-            runner.steps.inputs(prepared.step),
+            runner.steps.values.inputs(prepared.step),
             runner.options.plan,
             verb="apply",
             attempt=1,

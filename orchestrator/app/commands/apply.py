@@ -82,10 +82,10 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
     support = [step for step in upstreams if steps.status(step) in READY]
     failures = steps.prepare_all(
-        [step for step in support if not steps.needs_outputs_first(step)], recorded_module
+        [step for step in support if not steps.values.needs_outputs_first(step)], recorded_module
     )
     failures |= steps.prepare_all(
-        [step for step in todo if not steps.needs_outputs_first(step)], policy.source
+        [step for step in todo if not steps.values.needs_outputs_first(step)], policy.source
     )
     failures |= store_snapshots(
         runner, [step for step in todo if step not in failures], policy.source
@@ -160,7 +160,7 @@ def _apply_step(
         runner.steps.prepare(name, policy.source)
         runner.settle(name)
         runner.check_certain(name)
-    inputs = runner.steps.inputs(runner.deployment.steps[name])
+    inputs = runner.steps.values.inputs(runner.deployment.steps[name])
 
     def attempt(number: int) -> StepResult:
         return StepPipeline(

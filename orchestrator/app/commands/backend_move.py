@@ -200,7 +200,7 @@ def _what_a_plan_says(runner: StepRunner, name: str) -> str:
         plan = plan_step(
             services,
             prepared,
-            runner.steps.recorded_inputs(prepared),
+            runner.steps.values.recorded_inputs(prepared),
             runner.options.plan,
             target=str(runner.deployment.target(name)),
             direction="apply",

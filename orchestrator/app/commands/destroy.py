@@ -167,7 +167,7 @@ def _recorded_inputs(
     lacking: dict[str, OrchestratorError] = {}
     for name in steps:
         try:
-            inputs[name] = runner.steps.recorded_inputs(runner.steps.prepared[name])
+            inputs[name] = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
         except OrchestratorError as exc:
             lacking[name] = exc
     return inputs, lacking

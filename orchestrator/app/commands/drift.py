@@ -104,7 +104,7 @@ class _Looker:
             plan = plan_step(
                 services,
                 prepared,
-                self.steps.recorded_inputs(prepared),
+                self.steps.values.recorded_inputs(prepared),
                 replace(self.request.options.plan, values=True, locking=False, only_refresh=True),
                 target=row.target,
                 direction="apply",

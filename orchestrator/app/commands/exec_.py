@@ -81,7 +81,7 @@ def look(
             check_maskable(steps, prepared, state)
         options, var_file = ["-no-color"], evidence / "inputs.tfvars.json"
         if command.takes_variables:
-            inputs = steps.recorded_inputs(prepared)
+            inputs = steps.values.recorded_inputs(prepared)
             write_variables(services, var_file, inputs, prepared.work_dir.variables)
             options.append(f"-var-file={var_file}")
         spec = call_spec(services, prepared.work_dir, evidence, "exec", delete_after=(var_file,))
@@ -139,7 +139,7 @@ def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOp
             + (f"it is `{record.status}`" if record else "it was never applied"),
             hint=f"take an existing object in with `orchestrator import {target} ADDRESS ID`",
         )
-    inputs = runner.steps.recorded_inputs(prepared) if command.takes_variables else None
+    inputs = runner.steps.values.recorded_inputs(prepared) if command.takes_variables else None
 
     def request(file: Path) -> Exec:
         variables = (f"-var-file={file}",) if inputs is not None else ()

@@ -283,7 +283,7 @@ class _Planner:
                 return self._deferred(
                     name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for
                 )
-            new = self.steps.outputs_not_applied(step)
+            new = self.steps.values.outputs_not_applied(step)
             if new:
                 waits_for = tuple(dict.fromkeys(output.partition(".")[0] for output in new))
                 return self._deferred(
@@ -311,7 +311,7 @@ class _Planner:
         if not isinstance(step.before_destroy, ModuleHook):
             return
         root = step.before_destroy.root.name
-        if self.steps.needs_outputs_first(root):
+        if self.steps.values.needs_outputs_first(root):
             self.rows[root] = self._deferred(root, "its provider needs outputs of steps", ())
             return
         self._guarded(root, partial(self._planned_hook, root))
@@ -337,7 +337,7 @@ class _Planner:
         """
         The steps whose outputs this one refers to and that are not there to be read.
         """
-        referred = self.steps.referred_steps(step)
+        referred = self.steps.values.referred_steps(step)
         return tuple(
             up
             for up in self.deployment.graph.order
@@ -407,8 +407,8 @@ class _Planner:
 
     def _inputs(self, prepared: PreparedStep, verb: Direction) -> StepInputs:
         if verb == "destroy":
-            return self.steps.recorded_inputs(prepared)
-        return self.steps.inputs(prepared.step)
+            return self.steps.values.recorded_inputs(prepared)
+        return self.steps.values.inputs(prepared.step)
 
     def _step_plan(self, prepared: PreparedStep, inputs: StepInputs, verb: Direction) -> StepPlan:
         """
@@ -449,7 +449,7 @@ class _Planner:
         The steps that a composed one needs without a reference and that would change: what it reads
         of them by data sources was read as it is.
         """
-        referred = self.steps.referred_steps(self.steps.roots[name])
+        referred = self.steps.values.referred_steps(self.steps.roots[name])
         return tuple(
             up
             for up in self.deployment.graph.order

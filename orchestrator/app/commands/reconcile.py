@@ -227,7 +227,7 @@ def _evidence(
     answered = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
-            inputs = runner.steps.recorded_inputs(prepared)
+            inputs = runner.steps.values.recorded_inputs(prepared)
         except Invalid as exc:
             services.note(f"its inputs cannot be had: {exc.message}", level="warning", step=name)
     if state.objects and inputs is not None:
@@ -295,7 +295,7 @@ def _findings(
     inputs: StepInputs | None = None
     why = ""
     try:
-        inputs = runner.steps.recorded_inputs(prepared)
+        inputs = runner.steps.values.recorded_inputs(prepared)
     except Invalid as exc:
         why = exc.message.splitlines()[0]
     place = runner.steps.evidence(prepared.step.name)

@@ -64,7 +64,7 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
     state = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull")
     check_state(str(runner.deployment.target(name)), prepared.record, state)
     _check_whole(runner, name, prepared.record, state)
-    inputs = runner.steps.recorded_inputs(prepared)
+    inputs = runner.steps.values.recorded_inputs(prepared)
     verification = run_checks(services, runner.deployment, prepared.step, inputs, state)
     if verification.verdict == "failed" and services.stop.stopping:
         raise stopped(services.stop)

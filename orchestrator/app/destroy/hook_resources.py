@@ -64,7 +64,7 @@ def _destroy_root(runner: StepRunner, root: str) -> Outcome:
     result = StepPipeline(
         runner.session,
         prepared,
-        runner.steps.recorded_inputs(prepared),
+        runner.steps.values.recorded_inputs(prepared),
         runner.options.plan,
         verb="destroy",
         attempt=1,

@@ -62,7 +62,7 @@ def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
     """
     Where the secrets are in what the step was applied with, and what they are called.
     """
-    text = steps.recorded_text(steps.records.get(step))
+    text = steps.values.recorded_text(steps.records.get(step))
     return (
         read_recorded_inputs(text, lambda _path, _origin: None).secrets if text is not None else {}
     )

@@ -127,7 +127,7 @@ class _Composed:
         calls: dict[str, ModuleCall] = {}
         self._inputs: dict[str, StepInputs] = {}
         for name, item in prepared.items():  # in order: a call refers to those before it
-            inputs, expressions = steps.composed_inputs(item.step, calls)
+            inputs, expressions = steps.values.composed_inputs(item.step, calls)
             self._inputs[name] = inputs
             calls[name] = ModuleCall(
                 step=name,
@@ -199,7 +199,7 @@ class _Composed:
                     changed=bool(journal.changes or journal.outputs),
                     content=contents.get(name),
                 ),
-                inputs=self._steps.planned_inputs(
+                inputs=self._steps.values.planned_inputs(
                     self._prepared[name].step, self._inputs[name], planned
                 ),
             )
@@ -269,7 +269,7 @@ def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
     if record.module_digest != prepared.snapshot.digest:
         return False
     try:
-        inputs = steps.inputs(prepared.step)
+        inputs = steps.values.inputs(prepared.step)
     except OrchestratorError:
         return False
     return record.inputs_digest == inputs.digest(steps.services.key)
@@ -301,7 +301,7 @@ def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
     blocks = [template.raw for template in steps.roots[name].providers.values()]
     return (
         steps.status(name) is not Status.RUNNING
-        and not steps.needs_outputs_first(name)
+        and not steps.values.needs_outputs_first(name)
         and not any(isinstance(raw, list) or "alias" in (raw or ()) for raw in blocks)
     )
 

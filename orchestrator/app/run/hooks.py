@@ -192,7 +192,7 @@ class HookRun:
         """
         The values of a template. What is sensitive in them is masked since it was read.
         """
-        scope = self.runner.steps.action_scope(self.name)
+        scope = self.runner.steps.values.action_scope(self.name)
         try:
             found = template.resolve(scope.look_up)
             _check_scalars(found)
@@ -250,7 +250,7 @@ class HookRun:
         pipeline = StepPipeline(
             self.runner.session,
             steps.prepared[root],
-            steps.inputs(action.root),
+            steps.values.inputs(action.root),
             wishes,
             verb="apply",
             attempt=1,
@@ -282,11 +282,11 @@ class HookRun:
         outputs cannot be made ready yet.
         """
         steps, root = self.runner.steps, action.root.name
-        if steps.needs_outputs_first(root):
+        if steps.values.needs_outputs_first(root):
             return
         steps.prepare(root, current_module)
         self.runner.check_certain(root)
-        inputs = steps.inputs(action.root)
+        inputs = steps.values.inputs(action.root)
         if self._earlier_objects():
             with self.services.files.scratch() as scratch:
                 plan = plan_step(

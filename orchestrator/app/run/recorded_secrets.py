@@ -35,7 +35,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
     services, target = steps.services, steps.deployment.target(prepared.step.name)
     history = services.store.history(target)
     documents = list(
-        dict.fromkeys(filter(None, map(steps.recorded_text, _since_complete(history))))
+        dict.fromkeys(filter(None, map(steps.values.recorded_text, _since_complete(history))))
     )
     unknown = [_not_at_hand(steps, prepared, text) for text in documents]
     found = mask_by_digest(services, state, {name for names in unknown for name in names})
@@ -70,5 +70,5 @@ def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Map
     The digests in a document of recorded inputs that belong to no secret of today, each with the
     name of the secret. What is at hand is masked from here on.
     """
-    found = read_recorded_inputs(text, partial(steps.secret_at_hand, prepared.step))
+    found = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
     return found.other_secrets(found.values, steps.services.key)

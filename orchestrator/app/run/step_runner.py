@@ -217,7 +217,7 @@ class StepRunner:
         if self.options.takeover is not None:
             check_engine_gone(self.services, prepared, self.session.run_id)
         try:
-            recalled = self.steps.recalled(prepared)
+            recalled = self.steps.values.recalled(prepared)
         except Invalid as exc:
             recalled = RecalledInputs(None, secrets_known=False, why=exc.message.splitlines()[0])
         kind = hook_kind(prepared.record.active_command if prepared.record else None)

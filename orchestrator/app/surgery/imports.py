@@ -71,7 +71,7 @@ def import_object(
     """
     _check_object_in_doubt(runner, name, address, object_id)
     if inputs is None:
-        inputs = runner.steps.recorded_inputs(runner.steps.prepared[name])
+        inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
     shown = f"import {object_id} as {address}"
     if not approved and _is_unproven(runner, name, address, object_id):
         shown += f"; {_consequence(runner, name, inputs, address, object_id)}"

@@ -72,7 +72,7 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
     if not lost.importable and not lost.obstacles:
         services.note("the provider state holds every recorded object", step=name)
         return None
-    inputs = runner.steps.recorded_inputs(prepared)
+    inputs = runner.steps.values.recorded_inputs(prepared)
     lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
     imports = {
         address: _import_id(prepared.step, ref, lookup) for address, ref in lost.importable.items()

@@ -257,7 +257,7 @@ def _unlock(runner: StepRunner, name: str, lock_id: str) -> StateOperationResult
             command="unlock",
             shown=f"release the lock of its provider state ({lock})",
             request=lambda _: Unlock(lock_id),
-            inputs=None if there else runner.steps.inputs(step),
+            inputs=None if there else runner.steps.values.inputs(step),
         ),
     )
 

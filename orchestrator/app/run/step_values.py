@@ -1,0 +1,352 @@
+"""
+The values of steps: what goes into their modules now, as recorded, or as planned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.app.services import Services
+from orchestrator.app.steps.engine_calls import (
+    mask_by_digest,
+    pull,
+)
+from orchestrator.app.steps.plan_changes import recorded_inputs_text
+from orchestrator.app.steps.preparation import (
+    ModuleSource,
+    PreparedStep,
+)
+from orchestrator.app.steps.settling import RecalledInputs
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.inputs import (
+    HookScope,
+    Lookup,
+    StepInputs,
+    input_sources,
+    module_inputs,
+    provider_lookup,
+)
+from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
+from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
+from orchestrator.domain.blueprint.references import (
+    Reference,
+    Resolved,
+    Template,
+    Unresolvable,
+)
+from orchestrator.domain.composed_plan import ModuleCall
+from orchestrator.domain.events.engine_messages import StateOutput
+from orchestrator.domain.plan.changes import UNKNOWN
+from orchestrator.domain.record.record import (
+    OperationRecord,
+)
+from orchestrator.domain.target import hook_of
+from orchestrator.domain.text import (
+    Json,
+)
+from orchestrator.errors import Busy, EngineFailed, Invalid, OrchestratorError
+from orchestrator.ports.engine import EngineInfo
+
+
+class StepValues:
+    """
+    The values that go into the modules of a command's steps. ``records`` and ``prepared`` are those
+    of the command, as they stand; ``outputs`` and ``prepare`` read and make ready another step.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        deployment: Deployment,
+        *,
+        records: Mapping[str, OperationRecord | None],
+        prepared: Mapping[str, PreparedStep],
+        outputs: Callable[[str], Mapping[str, StateOutput]],
+        prepare: Callable[[str], PreparedStep],
+        evidence: Callable[[str], Path],
+        run_id: str,
+        unavailable_secrets: Collection[str],
+    ) -> None:
+        self.services = services
+        self.deployment = deployment
+        self.records = records
+        self.prepared = prepared
+        self.outputs = outputs
+        self.prepare = prepare
+        self.evidence = evidence
+        self.run_id = run_id
+        self.unavailable_secrets = unavailable_secrets
+
+    def referred_steps(self, step: Step) -> frozenset[str]:
+        """
+        The steps whose outputs a step's inputs or providers refer to.
+        """
+        templates = (*step.inputs.values(), *step.providers.values())
+        return frozenset(_steps_in(templates))
+
+    def outputs_not_applied(self, step: Step) -> tuple[str, ...]:
+        """
+        The outputs that a step refers to, as STEP.OUTPUT, which the module of an upstream step
+        declares by now and which it was not applied with.
+        """
+        templates = (*step.inputs.values(), *step.providers.values())
+        return tuple(
+            f"{upstream}.{output}"
+            for upstream, output in sorted(_outputs_in(templates))
+            if upstream in self.deployment.steps
+            and output in self.deployment.steps[upstream].module.outputs
+            and output not in self.outputs(upstream)
+        )
+
+    def needs_outputs_first(self, name: str) -> bool:
+        """
+        Whether even its working directory waits for outputs: its providers refer to some, or what
+        OpenTofu needs to load its module does.
+        """
+        step = self.deployment.steps_and_hooks()[name]
+        early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
+        waits = _steps_in(early) if self.services.engine.info.kind == "tofu" else set()
+        return bool(waits | _steps_in(step.providers.values()))
+
+    def inputs(self, step: Step) -> StepInputs:
+        """
+        The values for the step's module now; what is sensitive in them is masked from here on.
+        """
+        found = module_inputs(step, self.lookup(step))
+        inputs = self._masked(replace(found, sources=input_sources(self.deployment, step)))
+        text = self.recorded_text(self.records.get(step.name))
+        if text is not None:
+            recorded = read_recorded_inputs(text, lambda _path, _origin: None)
+            self._mask_former(step.name, recorded.other_secrets(inputs.values, self.services.key))
+        return inputs
+
+    def _mask_former(self, name: str, digests: Collection[str]) -> None:
+        """
+        Mask what the provider state of a prepared step holds of secrets that are others now.
+        """
+        if not digests or name not in self.prepared:
+            return
+        root = self.prepared[name].work_dir
+        with suppress(EngineFailed, Busy):  # what cannot be read shows nothing
+            state = pull(self.services, root, self.evidence(name), "pull-former")
+            mask_by_digest(self.services, state, digests)
+
+    def composed_inputs(
+        self, step: Step, calls: Mapping[str, ModuleCall]
+    ) -> tuple[StepInputs, dict[str, Json]]:
+        """
+        The values for the step's module that are known now, as in `inputs`, and for the others the
+        expressions by which a composed root gives them from the outputs of ``calls``.
+        """
+
+        def engine_reference(reference: Reference) -> str | None:
+            if reference.kind != "step_output" or reference.names[0] not in calls:
+                return None
+            return calls[reference.names[0]].output_reference(reference)
+
+        composed = {
+            name: template
+            for name, template in step.inputs.items()
+            if any(engine_reference(reference) for reference in template.references)
+        }
+        known = {name: item for name, item in step.inputs.items() if name not in composed}
+        lookup = self.lookup(step)
+        values = self._masked(module_inputs(replace(step, inputs=known), lookup))
+        return values, {
+            name: template.expression(lookup, engine_reference)
+            for name, template in composed.items()
+        }
+
+    def planned_inputs(
+        self, step: Step, known: StepInputs, planned: Mapping[str, Mapping[str, StateOutput]]
+    ) -> StepInputs:
+        """
+        The values for the step's module with those that come from ``planned`` outputs, as far as a
+        plan knows them.
+        """
+        lookup = provider_lookup(
+            self.deployment, step, lambda name: planned.get(name) or self.outputs(name)
+        )
+        values, secrets = dict(known.values), dict(known.secrets)
+        for name in step.inputs.keys() - known.values.keys():
+            try:
+                found = module_inputs(replace(step, inputs={name: step.inputs[name]}), lookup)
+            except Invalid:
+                values[name] = UNKNOWN
+            else:
+                values |= found.values
+                secrets |= found.secrets
+        sources = input_sources(self.deployment, step)
+        return replace(self._masked(StepInputs(values, secrets)), sources=sources)
+
+    def lookup(self, step: Step) -> Lookup:
+        action = hook_of(step.name)
+        if action is not None:
+            return self.action_scope(action[0]).look_up
+        return provider_lookup(self.deployment, step, self.outputs)
+
+    def action_scope(self, name: str) -> HookScope:
+        """
+        What the actions of a recorded step may refer to. Outputs that a failed destroy has taken
+        out of the provider state are those that were known before.
+        """
+        prepared = self.prepare(name)
+        known = prepared.record.outputs if prepared.record is not None else {}
+        earlier = {
+            key: StateOutput(value, sensitive=False)
+            for key, value in known.items()
+            if not self.services.masker.hides(value)  # the real one was never recorded
+        }
+        return HookScope(
+            self.deployment,
+            prepared.step,
+            self.recorded_inputs(prepared),
+            {**earlier, **self.outputs(name)},
+            self.outputs,
+            self.run_id,
+        )
+
+    def recorded_inputs(self, prepared: PreparedStep) -> StepInputs:
+        """
+        The values that the step was applied with; secrets, which are never recorded, as of today.
+
+        Invalid where a secret can no longer be had.
+        """
+        recalled = self.recalled(prepared)
+        assert recalled.inputs is not None, "what cannot be had has raised"
+        return recalled.inputs
+
+    def recalled(self, prepared: PreparedStep) -> RecalledInputs:
+        """
+        The same, and whether the secrets are those that it was applied with.
+        """
+        step, record = prepared.step, prepared.record
+        text = self.recorded_text(record)
+        if text is None:
+            return RecalledInputs(self.inputs(step), secrets_known=True)
+
+        without: set[str] = set()
+
+        def today(path: PathInValue, origin: str) -> Json:
+            try:
+                return self._current_secret(step, path)
+            except Unresolvable:
+                if origin not in self.unavailable_secrets:
+                    raise
+                without.add(origin)
+                variable = prepared.snapshot.variables.get(str(path[0]))
+                return placeholder(None if path[1:] or variable is None else variable.type)
+
+        found = read_recorded_inputs(text, today)
+        former = found.other_secrets(found.values, self.services.key)
+        self._mask_former(step.name, former)
+        changed = [origin for origin in sorted(set(former.values())) if origin not in without]
+        for secret in changed:
+            self.services.note(
+                f"the secret {secret} is not the one it was applied with", step=step.name
+            )
+        for secret in sorted(without):
+            said = f"a placeholder stands for the secret {secret}, which is not available"
+            self.services.note(said, level="warning", step=step.name)
+        known = prepared.snapshot.variables
+        values = {name: value for name, value in found.values.items() if name in known}
+        secrets = {
+            path: origin
+            for path, origin in found.secrets.items()
+            if path[0] in known and origin not in without
+        }
+        inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
+        return RecalledInputs(self._masked(inputs), secrets_known=not changed and not without)
+
+    def secret_at_hand(self, step: Step, path: PathInValue, _origin: str) -> Json:
+        """
+        What a secret of a step's recorded inputs is today, masked from here on; None where that
+        cannot be told.
+        """
+        try:
+            value = self._current_secret(step, path)
+        except (Unresolvable, OrchestratorError):
+            return None
+        self.services.masker.add(value)
+        return value
+
+    def _current_secret(self, step: Step, path: PathInValue) -> Json:
+        name, *rest = path
+        template = step.inputs.get(str(name))
+        if template is None:
+            raise Unresolvable(f"the blueprint no longer sets {name!r}")
+        return template.resolve(self.lookup(step)).at(tuple(rest)).value
+
+    def early_values(
+        self,
+        step: Step,
+        record: OperationRecord | None,
+        taken: ModuleSource,
+        engine: EngineInfo,
+    ) -> Mapping[str, Json]:
+        """
+        What OpenTofu needs to load the step's module. A value that cannot be had is left out: the
+        engine says so where it misses it.
+        """
+        wanted = frozenset(taken.snapshot.early_variables)
+        if not wanted or engine.kind != "tofu":
+            return {}
+        text = self.recorded_text(record) if taken.inputs == "recorded" else None
+        if text is None:
+            lookup, templates = self.lookup(step), {}
+            for name in wanted & step.inputs.keys():
+                template = step.inputs[name]
+                # What comes from upstream must not be asked for before that is prepared itself.
+                if _steps_in([template]) and name not in step.module.early_variables:
+                    continue
+                with contextlib.suppress(Unresolvable):
+                    template.resolve(lookup)
+                    templates[name] = template
+            return self._masked(module_inputs(replace(step, inputs=templates), lookup)).values
+        unknown: set[PathInValue] = set()
+
+        def today(path: PathInValue, _: str) -> Json:
+            if path[0] in wanted:
+                with contextlib.suppress(Unresolvable):
+                    return self._current_secret(step, path)
+            unknown.add(path[:1])
+            return None
+
+        found = read_recorded_inputs(text, today)
+        values = {k: v for k, v in found.values.items() if k in wanted and (k,) not in unknown}
+        secrets = {path: origin for path, origin in found.secrets.items() if path[0] in values}
+        return self._masked(StepInputs(values, secrets)).values
+
+    def recorded_text(self, record: OperationRecord | None) -> str | None:
+        """
+        The document of what a target was applied with; None where it never was.
+
+        StoreUnavailable where the store does not hold what the record names.
+        """
+        return recorded_inputs_text(self.services, record)
+
+    def _masked(self, inputs: StepInputs) -> StepInputs:
+        masker, values = self.services.masker, Resolved(dict(inputs.values))
+        for path in inputs.secrets:
+            masker.add(values.at(path).value)
+        inputs = inputs.with_secrets(masker.hides)
+        for path in inputs.secrets:
+            masker.add(values.at(path).value)
+        return inputs
+
+
+def _steps_in(templates: Iterable[Template]) -> set[str]:
+    return {step for step, _ in _outputs_in(templates)}
+
+
+def _outputs_in(templates: Iterable[Template]) -> set[tuple[str, str]]:
+    return {
+        (reference.names[0], reference.names[1])
+        for template in templates
+        for reference in template.references
+        if reference.kind == "step_output"
+    }
