@@ -15,21 +15,12 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
 from orchestrator.domain.record.evidence_archive import evidence_blob, pack_evidence
-from orchestrator.domain.record.objects import (
-    Action,
-)
-from orchestrator.domain.record.record import (
-    EngineRef,
-    Fault,
-    Lineage,
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import Action
+from orchestrator.domain.record.record import EngineRef, Fault, Lineage, OperationRecord
 from orchestrator.domain.record.run_record import Claim, InFlight, Lease, RunRecord, StepRun
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.redaction import redacted
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 
 

@@ -81,12 +81,7 @@ class PlanReports:
         """
         from orchestrator import __version__
         from orchestrator.views.plan_markdown import plan_markdown
-        from orchestrator.views.plan_reports import (
-            findings,
-            gitlab_report,
-            plan_junit,
-            plan_sarif,
-        )
+        from orchestrator.views.plan_reports import findings, gitlab_report, plan_junit, plan_sarif
 
         place = f"{document.blueprint} -e {document.environment}"
         again = f"`orchestrator plan {place}`"

@@ -34,11 +34,7 @@ def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) 
     Carry out a request on what an earlier run meant to do; the exit code.
     """
     from orchestrator import composition
-    from orchestrator.loading.reruns import (
-        find_prior_run,
-        repeated_deployment,
-        summary_if_readable,
-    )
+    from orchestrator.loading.reruns import find_prior_run, repeated_deployment, summary_if_readable
 
     project, selection = call.project, call.selection
     readable = summary_if_readable(project, selection)

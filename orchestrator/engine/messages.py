@@ -28,12 +28,8 @@ from orchestrator.domain.events.engine_messages import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.record.objects import (
-    Action,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
+from orchestrator.domain.record.objects import Action
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.engine.diagnostics import named
 
 Mask = Callable[[str], str]

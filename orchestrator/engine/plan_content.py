@@ -25,13 +25,8 @@ from orchestrator.domain.plan.differences import (
     secret_values,
     shown_value,
 )
-from orchestrator.domain.record.objects import (
-    Action,
-    PlannedAction,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.objects import Action, PlannedAction
+from orchestrator.domain.text import Json
 
 _ACTIONS: Mapping[str, Action] = {
     "create": "create",

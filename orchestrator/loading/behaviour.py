@@ -12,9 +12,7 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import CheckSpec, RetryRule
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
-from orchestrator.domain.record.objects import (
-    AbsenceMethod,
-)
+from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
 from orchestrator.loading.located_templates import LocatedTemplate, locate

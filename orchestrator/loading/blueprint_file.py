@@ -13,9 +13,7 @@ from orchestrator.domain.blueprint.policy import DriftRule, Policy
 from orchestrator.domain.blueprint.references import Reference, Resolved
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.encoding import is_text
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid
 from orchestrator.loading.environments import (
     DEFAULT,

@@ -16,9 +16,7 @@ from orchestrator.domain.blueprint.yaml_tree import (
     node_of,
     parse_document,
 )
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import check_nesting
 from orchestrator.regular_files import read_regular

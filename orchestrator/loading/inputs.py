@@ -17,9 +17,7 @@ from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.environments import EffectiveBlueprint
 from orchestrator.loading.files import read_values

@@ -28,12 +28,7 @@ from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import HookKind, shown_step
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
-from orchestrator.loading.hooks import (
-    RawHook,
-    check_order,
-    check_references,
-    parse_hooks,
-)
+from orchestrator.loading.hooks import RawHook, check_order, check_references, parse_hooks
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import ProjectFiles

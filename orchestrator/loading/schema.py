@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.domain.record.objects import (
-    AbsenceMethod,
-)
+from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.errors import Location

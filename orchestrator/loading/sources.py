@@ -12,9 +12,7 @@ from typing import Literal
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
 from orchestrator.project import ProjectContext

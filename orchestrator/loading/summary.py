@@ -9,11 +9,7 @@ from collections.abc import Callable, Sequence
 from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
-from orchestrator.loading.blueprint_file import (
-    operations_url,
-    read_blueprint,
-    resolve_inputs,
-)
+from orchestrator.loading.blueprint_file import operations_url, read_blueprint, resolve_inputs
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import CommandInputs, InputPolicy

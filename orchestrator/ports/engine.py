@@ -18,9 +18,7 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     )
     from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.record.states import Liveness
-    from orchestrator.domain.text import (
-        Json,
-    )
+    from orchestrator.domain.text import Json
     from orchestrator.ports.system import StopToken
 
 

@@ -17,13 +17,9 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
         ProviderDependencies,
         Variable,
     )
-    from orchestrator.domain.record.record import (
-        ProviderState,
-    )
+    from orchestrator.domain.record.record import ProviderState
     from orchestrator.domain.target import Target
-    from orchestrator.domain.text import (
-        Json,
-    )
+    from orchestrator.domain.text import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 
 if TYPE_CHECKING:

@@ -9,14 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.schema import migrations, queries
 from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model

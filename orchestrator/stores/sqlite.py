@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.database import Database, is_writable, readable_errors
 from orchestrator.stores.mounts import Mount, mount_table

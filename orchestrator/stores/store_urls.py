@@ -13,9 +13,7 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from orchestrator.domain.text import (
-        Json,
-    )
+    from orchestrator.domain.text import Json
     from orchestrator.ports.store import OperationStore
 
 #: The embedded default, relative to the project.

@@ -9,15 +9,9 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.domain.record.record import (
-    OperationRecord,
-    UnreadableRecord,
-    parse_record,
-)
+from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Fenced, StoreUnavailable
 
 Model = TypeVar("Model", bound=BaseModel)

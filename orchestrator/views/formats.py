@@ -7,14 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from orchestrator.domain.record.objects import (
-    Action,
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Lineage,
-    Retention,
-)
+from orchestrator.domain.record.objects import Action, PlannedAction
+from orchestrator.domain.record.record import Lineage, Retention
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES
 

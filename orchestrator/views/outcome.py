@@ -10,17 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.domain.record.objects import (
-    Absence,
-    Doubt,
-    Readback,
-)
-from orchestrator.domain.record.record import (
-    Attempt,
-    Diagnostic,
-    Fault,
-    HookResult,
-)
+from orchestrator.domain.record.objects import Absence, Doubt, Readback
+from orchestrator.domain.record.record import Attempt, Diagnostic, Fault, HookResult
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of

@@ -8,12 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, count, planned
 from orchestrator.views.outcome import diagnostic, fault_text
 from orchestrator.views.page import Page, Paper, Part, cut

@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange, ResourceChange
 from orchestrator.domain.plan.differences import json_document
-from orchestrator.domain.record.objects import (
-    Action,
-)
-from orchestrator.domain.record.record import (
-    SENSITIVE,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.objects import Action
+from orchestrator.domain.record.record import SENSITIVE
+from orchestrator.domain.text import Json
 from orchestrator.views.formats import ACTION_STYLE, SYMBOLS
 from orchestrator.views.page import Page, Part, cells, cut
 

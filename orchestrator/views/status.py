@@ -9,12 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
-from orchestrator.domain.record.objects import (
-    PERSON,
-)
-from orchestrator.domain.record.record import (
-    OutputOrigin,
-)
+from orchestrator.domain.record.objects import PERSON
+from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict
 from orchestrator.views.formats import (
     DOING,

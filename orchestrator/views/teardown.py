@@ -13,9 +13,7 @@ from orchestrator.domain.documents.run import (
     RetainedTarget,
     TeardownReport,
 )
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-)
+from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.views.formats import count, retained_text, utc
 from orchestrator.views.outcome import absence_text
 from orchestrator.views.page import Page, Part

@@ -13,9 +13,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud, Root, environment, find_program, install
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.loading.modules import read_module
 from orchestrator.ports.workdir import Secret, WorkDirConfig

@@ -35,13 +35,8 @@ from orchestrator.domain.events.engine_messages import (
     StateObject,
     StateOutput,
 )
-from orchestrator.domain.record.objects import (
-    Action,
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
+from orchestrator.domain.record.objects import Action, PlannedAction
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.workdir.generated import BACKEND_FILE

@@ -15,9 +15,7 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.run_record import Claim, Lease, ProcessIdentity
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 
 ACTOR = Actor(user="ada", host="workshop")

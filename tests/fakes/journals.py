@@ -19,17 +19,9 @@ from orchestrator.domain.events.engine_messages import (
     StateOutput,
 )
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    Action,
-    ObjectRef,
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.objects import Action, ObjectRef, PlannedAction
+from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 
 PROVIDER = "registry.terraform.io/test/fakecloud"

@@ -9,13 +9,9 @@ from pathlib import Path
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory

@@ -25,26 +25,14 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import Event
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-    ProviderState,
-)
+from orchestrator.domain.record.objects import ObjectRef, Resources
+from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.workdir.layout import (
-    work_path,
-)
-from orchestrator.engine.workdir.workdir import (
-    DirectoryWorkDirs,
-)
+from orchestrator.engine.workdir.layout import work_path
+from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.system import Sink, StopToken
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory

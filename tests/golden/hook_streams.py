@@ -17,28 +17,12 @@ from orchestrator.domain.events.events import (
     PlanReady,
     RunFinished,
 )
-from orchestrator.domain.record.objects import (
-    Absence,
-    CheckedObject,
-    Doubt,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-    HookResult,
-)
+from orchestrator.domain.record.objects import Absence, CheckedObject, Doubt
+from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import Status, StepStatus, Verdict
 from tests.golden.samples import DNS, EARLIER, NETWORK, state, status
-from tests.golden.streams import (
-    DIRECTORY,
-    RUN,
-    actions,
-    at,
-    finished,
-    phases,
-    started,
-    step,
-)
+from tests.golden.streams import DIRECTORY, RUN, actions, at, finished, phases, started, step
 
 ARCHIVE = 'compute["@before_destroy"]'
 IMAGE = "aws_ami_from_instance.last"

@@ -17,17 +17,10 @@ from orchestrator.domain.plan.changes import (
     ResourceChange,
 )
 from orchestrator.domain.plan.differences import Marks, attribute_changes
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-    Fault,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Diagnostic, Fault
 from orchestrator.domain.record.run_record import NextCommand
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 
 def attributes(

@@ -15,18 +15,8 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     StepEvidence,
 )
-from orchestrator.domain.record.objects import (
-    Doubt,
-    ManualSearch,
-    Readback,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    Attempt,
-    Fault,
-    OperationRecord,
-    Retention,
-)
+from orchestrator.domain.record.objects import Doubt, ManualSearch, Readback, Resources
+from orchestrator.domain.record.record import Attempt, Fault, OperationRecord, Retention
 from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.advice import advise
@@ -35,9 +25,7 @@ from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Re
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 from tests.golden.streams import CAPACITY, RUN, at

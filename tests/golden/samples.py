@@ -30,12 +30,7 @@ from orchestrator.domain.documents.run import (
     RunDocument,
     teardown_report,
 )
-from orchestrator.domain.record.objects import (
-    Doubt,
-    ManualSearch,
-    ObjectRef,
-    Readback,
-)
+from orchestrator.domain.record.objects import Doubt, ManualSearch, ObjectRef, Readback
 from orchestrator.domain.record.record import (
     Actor,
     EngineRef,

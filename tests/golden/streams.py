@@ -32,12 +32,7 @@ from orchestrator.domain.record.objects import (
     PlannedAction,
     Readback,
 )
-from orchestrator.domain.record.record import (
-    Check,
-    Diagnostic,
-    Fault,
-    Verification,
-)
+from orchestrator.domain.record.record import Check, Diagnostic, Fault, Verification
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 

@@ -11,17 +11,8 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.record.objects import (
-    Action,
-    Doubt,
-    Readback,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    Command,
-    Fault,
-    Phase,
-)
+from orchestrator.domain.record.objects import Action, Doubt, Readback, Resources
+from orchestrator.domain.record.record import Command, Fault, Phase
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import offers

@@ -28,9 +28,7 @@ from orchestrator.domain.record.reconciliation import (
     reconciled,
     unconfirmed_reason,
 )
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.record.transitions import mark

@@ -10,9 +10,7 @@ import pytest
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import assess, not_deleted
-from orchestrator.domain.record.objects import (
-    Resources,
-)
+from orchestrator.domain.record.objects import Resources
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.run_record import InFlight
 from tests.fakes.clock import START

@@ -24,12 +24,8 @@ from orchestrator.domain.events.engine_messages import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.text import Json
 
 CLOUD = 'provider["registry.example/acme/cloud"]'
 

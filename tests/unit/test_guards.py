@@ -22,15 +22,8 @@ from orchestrator.domain.events.engine_messages import PulledState, ResourceDrif
 from orchestrator.domain.provider_query.refresh import refresh_result
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    AdoptedObject,
-    Doubt,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-    ProviderState,
-)
+from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources
+from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry

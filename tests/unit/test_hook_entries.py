@@ -27,26 +27,11 @@ from orchestrator.domain.record.hook_results import (
     hook_fault,
     hook_skipped,
 )
-from orchestrator.domain.record.hook_transitions import (
-    hook_begun,
-    hook_ended,
-)
-from orchestrator.domain.record.objects import (
-    Doubt,
-    ObjectRef,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-    HookResult,
-    OperationRecord,
-    Verification,
-)
+from orchestrator.domain.record.hook_transitions import hook_begun, hook_ended
+from orchestrator.domain.record.objects import Doubt, ObjectRef, Resources
+from orchestrator.domain.record.record import Fault, HookResult, OperationRecord, Verification
 from orchestrator.domain.record.states import IllegalMove, Status
-from orchestrator.domain.record.transitions import (
-    mark,
-    unchanged,
-)
+from orchestrator.domain.record.transitions import mark, unchanged
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
 from tests.fakes.clock import START

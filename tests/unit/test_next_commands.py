@@ -10,19 +10,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orchestrator.domain.record.objects import (
-    Doubt,
-    Readback,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-)
+from orchestrator.domain.record.objects import Doubt, Readback
+from orchestrator.domain.record.record import Fault
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, StepFacts
 from orchestrator.domain.recovery.next_commands import EndedCommand, StepAdvice, after_run
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 

@@ -19,10 +19,7 @@ from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-    Resources,
-)
+from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.record.transitions import mark_with_parent
 from orchestrator.ports.engine import Apply, Program, Push

@@ -20,10 +20,7 @@ from orchestrator.domain.events.engine_messages import (
     PlannedChange,
 )
 from orchestrator.domain.record.journal import Journal, adds_up
-from orchestrator.domain.record.objects import (
-    Action,
-    PlannedAction,
-)
+from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.plan_content import parse_plan
 

@@ -14,12 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper
 from orchestrator.views.plan_markdown import LIMIT, plan_markdown
 from orchestrator.views.plan_reports import findings, plan_junit, plan_sarif

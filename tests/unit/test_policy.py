@@ -13,9 +13,7 @@ from orchestrator.domain.blueprint.policy import Policy
 from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.plan.violation import Rule
 from orchestrator.domain.plan.violations import violations
-from orchestrator.domain.record.objects import (
-    Action,
-)
+from orchestrator.domain.record.objects import Action
 
 EXISTING: tuple[Action, ...] = ("update", "delete", "replace", "forget", "unknown")
 

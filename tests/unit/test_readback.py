@@ -23,9 +23,7 @@ from orchestrator.domain.record.objects import (
     Resources,
     SettledDoubt,
 )
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs, state

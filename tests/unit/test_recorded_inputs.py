@@ -13,9 +13,7 @@ from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.blueprint.yaml_text import to_yaml
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid
 
 KEY = b"k" * 32

@@ -17,19 +17,8 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep, RemedyDocument
-from orchestrator.domain.record.objects import (
-    Doubt,
-    Readback,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    Attempt,
-    Fault,
-    Phase,
-    Retention,
-    Source,
-    Verification,
-)
+from orchestrator.domain.record.objects import Doubt, Readback, Resources
+from orchestrator.domain.record.record import Attempt, Fault, Phase, Retention, Source, Verification
 from orchestrator.domain.record.run_record import (
     InFlight,
     Lease,
@@ -40,9 +29,7 @@ from orchestrator.domain.record.run_record import (
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus
 from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text

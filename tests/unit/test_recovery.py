@@ -11,12 +11,7 @@ from typing import get_args
 
 import pytest
 
-from orchestrator.domain.record.objects import (
-    Doubt,
-    Readback,
-    Resources,
-    SavedState,
-)
+from orchestrator.domain.record.objects import Doubt, Readback, Resources, SavedState
 from orchestrator.domain.record.record import (
     Attempt,
     Diagnostic,
@@ -39,9 +34,7 @@ from orchestrator.domain.recovery.context import (
 from orchestrator.domain.recovery.hints import PHASE_HINTS, hint_of
 from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
 from orchestrator.domain.recovery.rerun_rules import Blocker
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs

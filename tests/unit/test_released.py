@@ -17,13 +17,8 @@ from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    ReleasedObject,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import ReleasedObject, Resources
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.record.transitions import observed

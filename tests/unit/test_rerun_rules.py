@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.domain.record.record import (
-    Attempt,
-    Fault,
-    OperationRecord,
-    Source,
-    Verification,
-)
+from orchestrator.domain.record.record import Attempt, Fault, OperationRecord, Source, Verification
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
@@ -30,9 +24,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     snapshot_blob,
 )
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 

@@ -10,9 +10,7 @@ import pytest
 
 from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.provider_query.scope import Scope, differing, scope
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 AWS = "registry.terraform.io/hashicorp/aws"
 THEN = {"AWS_REGION": "eu", "AWS_SESSION_TOKEN": "one", "GOOGLE_PROJECT": "p", "HOME": "/root"}

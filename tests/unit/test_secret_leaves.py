@@ -6,9 +6,7 @@ Which places in a value are secret, by what is known and by what was recorded of
 from __future__ import annotations
 
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.assessment import (
-    outputs_of_state,
-)
+from orchestrator.domain.record.assessment import outputs_of_state
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.secret_leaves import secret_leaves, without_leaves
 from orchestrator.domain.text import Json

@@ -11,16 +11,10 @@ import pytest
 from orchestrator.app.commands.history import history_of
 from orchestrator.app.commands.status import outputs_of, status_of
 from orchestrator.app.inspection.expectation import check_expectation
-from orchestrator.domain.record.record import (
-    Attempt,
-    Fault,
-    Source,
-)
+from orchestrator.domain.record.record import Attempt, Fault, Source
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Refused
 from orchestrator.views.outputs import outputs_text
 from orchestrator.views.page import Paper

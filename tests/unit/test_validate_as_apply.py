@@ -15,9 +15,7 @@ import pytest
 from orchestrator.cli.main import main
 from orchestrator.domain.blueprint.blueprint import Module
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.workdir import WorkDirConfig
 

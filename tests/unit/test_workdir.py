@@ -20,17 +20,11 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
-from orchestrator.engine.workdir.layout import (
-    work_path,
-)
-from orchestrator.engine.workdir.workdir import (
-    DirectoryWorkDirs,
-)
+from orchestrator.engine.workdir.layout import work_path
+from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.errors import Invalid, Location, StoreUnavailable
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 

@@ -15,14 +15,10 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.content_blobs import store_once
-from orchestrator.app.steps.engine_calls import (
-    pull,
-)
+from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import plan_step
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_move import move_to
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
@@ -40,15 +36,11 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     with_hook_steps,
 )
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of, step_of
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import OrchestratorError, Refused
 
 

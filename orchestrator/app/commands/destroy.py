@@ -7,11 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.commands.retain import (
-    follow_declared,
-    note_overdue_reviews,
-    retain_declared,
-)
+from orchestrator.app.commands.retain import follow_declared, note_overdue_reviews, retain_declared
 from orchestrator.app.destroy.before_destroy import (
     before_destroy_failures,
     note_before_destroy,

@@ -18,14 +18,9 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    call_spec,
-    pull,
-)
+from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.engine_commands import EngineCommand

@@ -50,12 +50,8 @@ from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.plan.violations import destroys, violations
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Fault
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.command_line import command_line

@@ -21,15 +21,10 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import recheck_absence
-from orchestrator.app.steps.engine_calls import (
-    pull,
-    stopped,
-)
+from orchestrator.app.steps.engine_calls import pull, stopped
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.saved_states import awaiting_confirmation, drop_saved_states

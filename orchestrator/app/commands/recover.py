@@ -9,10 +9,7 @@ from datetime import datetime
 
 from orchestrator.app.inspection.inspection import Inspection
 from orchestrator.app.inspection.listed_targets import listed_targets
-from orchestrator.app.inspection.read_context import (
-    ReadContext,
-    orphaned_targets,
-)
+from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.recovery import (
     LastRun,

@@ -10,10 +10,7 @@ from functools import cached_property
 
 from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.listed_targets import listed_targets
-from orchestrator.app.inspection.read_context import (
-    ReadContext,
-    orphaned_targets,
-)
+from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
 from orchestrator.app.inspection.run_history import RUNS
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.store_location import StoreLocation
@@ -28,13 +25,7 @@ from orchestrator.domain.documents.documents import (
 from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
-from orchestrator.domain.record.states import (
-    NOTHING_THERE,
-    READY,
-    Condition,
-    Status,
-    StepStatus,
-)
+from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.next_commands import (
     about_orphans,

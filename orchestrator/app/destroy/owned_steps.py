@@ -10,37 +10,21 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import (
-    call_spec,
-    ignore_message,
-    pull,
-    stopped,
-)
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import keep_state
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.record.assessment import (
-    with_serial_of,
-)
+from orchestrator.domain.record.assessment import with_serial_of
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import EntryFacts, RunFacts
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    EngineRef,
-    OperationRecord,
-)
-from orchestrator.domain.record.transitions import (
-    mark_with_parent,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import EngineRef, OperationRecord
+from orchestrator.domain.record.transitions import mark_with_parent
 from orchestrator.errors import ApprovalMissing
 from orchestrator.ports.engine import CallSpec, Push
 

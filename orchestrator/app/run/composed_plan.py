@@ -15,12 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
-from orchestrator.app.steps.engine_calls import (
-    call,
-    call_spec,
-    patiently,
-    pull,
-)
+from orchestrator.app.steps.engine_calls import call, call_spec, patiently, pull
 from orchestrator.app.steps.planned_step import (
     CHANGES,
     NO_CHANGES,
@@ -29,9 +24,7 @@ from orchestrator.app.steps.planned_step import (
     plan_content,
     write_variables,
 )
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.composed_plan import (
     ComposedRoot,

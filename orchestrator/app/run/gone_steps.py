@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only
-from orchestrator.app.steps.engine_calls import (
-    pull,
-)
+from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, OrchestratorError, Refused

@@ -14,10 +14,7 @@ from orchestrator.app.steps.settling import NOT_SHOWN, RecalledInputs
 from orchestrator.domain.record.conclusion import conclude_command
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.hook_results import hook_fault, last_hook_result, module_outcome
-from orchestrator.domain.record.hook_transitions import (
-    hook_ended,
-    hook_reverted,
-)
+from orchestrator.domain.record.hook_transitions import hook_ended, hook_reverted
 from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, Liveness, Status

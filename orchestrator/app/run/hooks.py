@@ -15,9 +15,7 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import (
-    stopped,
-)
+from orchestrator.app.steps.engine_calls import stopped
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import PlanOptions, StepPlan, plan_step
@@ -33,25 +31,14 @@ from orchestrator.domain.record.hook_results import (
     last_hook_result,
     module_outcome,
 )
-from orchestrator.domain.record.hook_transitions import (
-    hook_begun,
-    hook_ended,
-    hook_reverted,
-)
+from orchestrator.domain.record.hook_transitions import hook_begun, hook_ended, hook_reverted
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-)
-from orchestrator.domain.record.record import (
-    HookResult,
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import ObjectRef
+from orchestrator.domain.record.record import HookResult, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,

@@ -15,10 +15,7 @@ from pathlib import Path
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.app.run.step_values import StepValues
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    learn_secrets,
-    pull,
-)
+from orchestrator.app.steps.engine_calls import learn_secrets, pull
 from orchestrator.app.steps.guards import (
     StateBindings,
     check_own_state,
@@ -36,23 +33,13 @@ from orchestrator.app.steps.preparation import (
 )
 from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
-from orchestrator.domain.blueprint.inputs import (
-    Lookup,
-    provider_lookup,
-)
-from orchestrator.domain.blueprint.references import (
-    Unresolvable,
-)
-from orchestrator.domain.blueprint.stored_deployment import (
-    UnreadableDeployment,
-    parse_deployment,
-)
+from orchestrator.domain.blueprint.inputs import Lookup, provider_lookup
+from orchestrator.domain.blueprint.references import Unresolvable
+from orchestrator.domain.blueprint.stored_deployment import UnreadableDeployment, parse_deployment
 from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import is_parent_destroy
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import OrchestratorError

@@ -11,12 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.engine_calls import (
-    mask_by_digest,
-)
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.engine_calls import mask_by_digest
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.record import OperationRecord

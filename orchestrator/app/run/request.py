@@ -11,12 +11,8 @@ from typing import ClassVar, Literal
 
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
-from orchestrator.domain.record.record import (
-    Lineage,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.record import Lineage
+from orchestrator.domain.text import Json
 
 Verb = Literal[
     "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",

@@ -17,14 +17,8 @@ from orchestrator.app.session import Session
 from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.objects import (
-    Doubt,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-    OperationRecord,
-    Phase,
-)
+from orchestrator.domain.record.objects import Doubt
+from orchestrator.domain.record.record import Fault, OperationRecord, Phase
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
@@ -36,9 +30,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
 )
 from orchestrator.domain.recovery.rerun_rules import APPLYING
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,

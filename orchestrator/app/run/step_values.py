@@ -11,15 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    mask_by_digest,
-    pull,
-)
+from orchestrator.app.steps.engine_calls import mask_by_digest, pull
 from orchestrator.app.steps.plan_changes import recorded_inputs_text
-from orchestrator.app.steps.preparation import (
-    ModuleSource,
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import ModuleSource, PreparedStep
 from orchestrator.app.steps.settling import RecalledInputs
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
@@ -32,22 +26,13 @@ from orchestrator.domain.blueprint.inputs import (
 )
 from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
-from orchestrator.domain.blueprint.references import (
-    Reference,
-    Resolved,
-    Template,
-    Unresolvable,
-)
+from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
 from orchestrator.domain.composed_plan import ModuleCall
 from orchestrator.domain.events.engine_messages import StateOutput
 from orchestrator.domain.plan.changes import UNKNOWN
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import hook_of
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Busy, EngineFailed, Invalid, OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 

@@ -11,12 +11,7 @@ from orchestrator.app.steps.planned_step import StepPlan
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.plan.approval import (
-    Approval,
-    ApprovedStep,
-    approved_objects,
-    not_covered,
-)
+from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import hook_of
 from orchestrator.errors import PlanChanged

@@ -17,14 +17,8 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.refresh import RefreshResult
 from orchestrator.domain.record.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    AdoptedObject,
-    Doubt,
-    ObjectRef,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import AdoptedObject, Doubt, ObjectRef
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.domain.target import Target

@@ -16,13 +16,8 @@ from typing import Generic, TypeVar
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import with_absence_findings
-from orchestrator.app.steps.engine_calls import (
-    pull_after,
-)
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-    refusal_rules,
-)
+from orchestrator.app.steps.engine_calls import pull_after
+from orchestrator.app.steps.preparation import PreparedStep, refusal_rules
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import (
     keep_inventory,
@@ -37,15 +32,8 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    SURGERY,
-    Fault,
-    OperationRecord,
-    Verification,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import SURGERY, Fault, OperationRecord, Verification
 from orchestrator.domain.record.surgery import surgery_ended
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable

@@ -22,11 +22,7 @@ from orchestrator.app.steps.absence import (
 )
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import (
-    call_spec,
-    pull,
-    stopped,
-)
+from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
 from orchestrator.app.steps.guards import check_adopted, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
@@ -47,9 +43,7 @@ from orchestrator.app.steps.planned_step import (
     write_variables,
 )
 from orchestrator.app.steps.policy import check_policy
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import keep_inventory, record_entry
 from orchestrator.app.steps.saved_states import drop_saved_states
@@ -58,21 +52,12 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.faults import MutationEvidence, targeted_fault
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
+from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.reconciliation import gone_without_mutation
-from orchestrator.domain.record.record import (
-    OperationRecord,
-    Verification,
-)
+from orchestrator.domain.record.record import OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.transitions import adopted_unapplied, mark, never_applied, unchanged
-from orchestrator.errors import (
-    ApprovalMissing,
-    OrchestratorError,
-    Refused,
-)
+from orchestrator.errors import ApprovalMissing, OrchestratorError, Refused
 from orchestrator.ports.engine import Apply
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it

@@ -21,11 +21,7 @@ from orchestrator.app.steps.engine_calls import (
 )
 from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
 from orchestrator.app.steps.plan_changes import plan_changes
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-    refusal_rules,
-    state_encryption,
-)
+from orchestrator.app.steps.preparation import PreparedStep, refusal_rules, state_encryption
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
 from orchestrator.domain.events.events import PlanReady
@@ -41,19 +37,11 @@ from orchestrator.domain.record.doubts import (
     vanished_doubts,
 )
 from orchestrator.domain.record.journal import Journal, adds_up
-from orchestrator.domain.record.objects import (
-    AbsenceMethod,
-    Doubt,
-    SettledDoubt,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import AbsenceMethod, Doubt, SettledDoubt
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, ShowPlan
 from orchestrator.ports.workdir import WorkDir

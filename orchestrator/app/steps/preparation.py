@@ -26,12 +26,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
 from orchestrator.domain.text import Json
-from orchestrator.errors import (
-    Invalid,
-    Problem,
-    Refused,
-    StoreUnavailable,
-)
+from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Init
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 

@@ -14,17 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    call,
-    call_spec,
-    failure,
-    patiently,
-    pull,
-)
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-    state_encryption,
-)
+from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
+from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.ports.engine import CallResult, EngineInfo, Init, Push
 from orchestrator.ports.workdir import WorkDir

@@ -14,23 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    call,
-    call_spec,
-    patiently,
-)
+from orchestrator.app.steps.engine_calls import call, call_spec, patiently
 from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import PrivateRoot, private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, read_result
 from orchestrator.domain.provider_query.scope import Scope, scope
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-)
+from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.ports.engine import CallResult, Plan
 
 

@@ -11,30 +11,17 @@ from dataclasses import dataclass, replace
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    call_spec,
-    pull,
-)
+from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Attempt,
-    Check,
-    Fault,
-    OperationRecord,
-    Verification,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
 from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.record.transitions import restored

@@ -5,14 +5,8 @@ The lock of a step's provider state, asked for.
 from __future__ import annotations
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    call,
-    call_spec,
-    failure,
-)
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.engine_calls import call, call_spec, failure
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.record.state_lock import PASSING_LOCKS, StateLock
 from orchestrator.errors import Busy
 from orchestrator.ports.engine import Exec

@@ -11,17 +11,11 @@ from functools import partial
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import StepPlan, plan_step
-from orchestrator.app.surgery.state_operation import (
-    StateOperation,
-    StateOperationResult,
-    operate,
-)
+from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import ProviderQuery
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
+from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.surgery import managing_address
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.errors import EngineFailed, Refused

@@ -13,12 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.engine_calls import (
-    stopped,
-)
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.engine_calls import stopped
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext, scratch_root
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
@@ -42,13 +38,8 @@ from orchestrator.domain.provider_query.scope import (
     without_credentials,
 )
 from orchestrator.domain.record.doubts import settling_seconds_left
-from orchestrator.domain.record.objects import (
-    Doubt,
-    ManualSearch,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import Doubt, ManualSearch
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.errors import EngineFailed, Invalid
 
 

@@ -14,9 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import (
-    pull,
-)
+from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.planned_step import StepPlan
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.surgery.imports import import_object, plan_imports
@@ -34,14 +32,9 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import import_id
 from orchestrator.domain.provider_query.query import refused_imports
 from orchestrator.domain.record.lost_objects import lost_objects
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-    PlannedAction,
-)
+from orchestrator.domain.record.objects import ObjectRef, PlannedAction
 from orchestrator.domain.record.reconciliation import not_taken_back
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.errors import EngineFailed, StateDamaged
 from orchestrator.ports.engine import Apply
 

@@ -12,12 +12,8 @@ from pathlib import Path
 
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import (
-    pull,
-)
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.engine_calls import pull
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import read_state_file
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.rebuild import rebuild_state
@@ -30,12 +26,8 @@ from orchestrator.app.surgery.state_operation import (
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import settling_seconds_left
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.surgery import same_content
 from orchestrator.errors import ApprovalMissing, Invalid, Problem, Refused

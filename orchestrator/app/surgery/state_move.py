@@ -8,16 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import (
-    call_spec,
-    ignore_message,
-    pull,
-    stopped,
-)
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_operation import approve
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts

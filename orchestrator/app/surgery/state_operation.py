@@ -14,41 +14,21 @@ from pathlib import Path
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import (
-    call_spec,
-    ignore_message,
-    pull,
-    stopped,
-)
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
-from orchestrator.app.steps.preparation import (
-    PreparedStep,
-)
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import Message, PulledState
-from orchestrator.domain.record.assessment import (
-    with_serial_of,
-)
+from orchestrator.domain.record.assessment import with_serial_of
 from orchestrator.domain.record.entry_facts import EntryFacts
-from orchestrator.domain.record.objects import (
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Command,
-    Fault,
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Command, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.record.surgery import surgery_ended
-from orchestrator.domain.record.transitions import (
-    mark,
-)
-from orchestrator.errors import (
-    ApprovalMissing,
-    Refused,
-)
+from orchestrator.domain.record.transitions import mark
+from orchestrator.errors import ApprovalMissing, Refused
 from orchestrator.ports.engine import Apply, Surgery
 
 

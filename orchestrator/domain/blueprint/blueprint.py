@@ -14,13 +14,9 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.policy import DriftRule, Policy
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.domain.record.objects import (
-    AbsenceMethod,
-)
+from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import HOOK_KINDS, HookKind, Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Location
 
 

@@ -23,9 +23,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from orchestrator.domain.blueprint.durations import seconds
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 T = TypeVar("T")
 

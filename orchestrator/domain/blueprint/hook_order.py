@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.target import HookKind
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 #: The setting of a backend that tells its states apart, and its value where none is given.
 _STATE_NAMES: Mapping[str, tuple[str, str | None]] = {

@@ -23,15 +23,11 @@ from orchestrator.domain.blueprint.references import (
 )
 from orchestrator.domain.blueprint.yaml_text import to_yaml
 from orchestrator.domain.events.engine_messages import StateOutput
-from orchestrator.domain.record.record import (
-    SENSITIVE,
-)
+from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.secret_leaves import secret_leaves
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import shown_step, step_of
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem
 
 __all__ = [

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
 from orchestrator.domain.blueprint.references import Resolved, Unresolvable
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem
 
 _STAND_IN = frozenset({"secret", "digest"})

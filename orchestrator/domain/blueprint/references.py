@@ -20,9 +20,7 @@ from orchestrator.domain.blueprint.reference_syntax import (
     parse_text,
     path_text,
 )
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 #: Where records lie beside provider states in a bucket or container.
 PREFIX = "orchestrator"

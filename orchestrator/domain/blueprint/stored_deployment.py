@@ -25,9 +25,7 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
 from orchestrator.domain.blueprint.references import Resolved, Template
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 SCHEMA = "orchestrator.deployment/1"
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 
 def to_yaml(values: Mapping[str, Json], *, header: str) -> str:

@@ -18,9 +18,7 @@ import yaml
 
 from orchestrator.domain.blueprint.references import scalar_text
 from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
 
 try:

@@ -25,9 +25,7 @@ from orchestrator.domain.record.objects import (
     SavedState,
     SettledDoubt,
 )
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 
 #: Seconds in which an accepted delete may still be under way, where a step does not say.
 ABSENCE_TIMEOUT = 300.0

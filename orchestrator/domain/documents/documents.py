@@ -16,13 +16,7 @@ from pydantic import Field
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.record.objects import (
-    Absence,
-    Action,
-    Doubt,
-    PlannedAction,
-    SettledDoubt,
-)
+from orchestrator.domain.record.objects import Absence, Action, Doubt, PlannedAction, SettledDoubt
 from orchestrator.domain.record.record import (
     Actor,
     Attempt,
@@ -37,10 +31,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
-from orchestrator.domain.text import (
-    Json,
-    Word,
-)
+from orchestrator.domain.text import Json, Word
 
 
 class StepState(JsonModel):

@@ -8,9 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.domain.record.objects import (
-    Doubt,
-)
+from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.text import Word
 from orchestrator.domain.unsafe_text import escaped

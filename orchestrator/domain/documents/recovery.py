@@ -10,10 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
-from orchestrator.domain.record.objects import (
-    Action,
-    Readback,
-)
+from orchestrator.domain.record.objects import Action, Readback
 from orchestrator.domain.record.record import (
     Attempt,
     Command,

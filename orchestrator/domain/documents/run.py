@@ -11,14 +11,8 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
-from orchestrator.domain.record.objects import (
-    Absence,
-    Doubt,
-    ObjectRef,
-)
-from orchestrator.domain.record.record import (
-    Retention,
-)
+from orchestrator.domain.record.objects import Absence, Doubt, ObjectRef
+from orchestrator.domain.record.record import Retention
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus

@@ -13,13 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.record.objects import (
-    Action,
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
+from orchestrator.domain.record.objects import Action, PlannedAction
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.secret_leaves import (
     NO_SHAPE,
     LeafPath,
@@ -27,9 +22,7 @@ from orchestrator.domain.secret_leaves import (
     value_at,
     without_leaves,
 )
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.record.objects import (
-    Action,
-    Doubt,
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-    Fault,
-    Lineage,
-)
+from orchestrator.domain.record.objects import Action, Doubt, PlannedAction
+from orchestrator.domain.record.record import Diagnostic, Fault, Lineage
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.text import Json, Word

@@ -18,14 +18,9 @@ from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
 from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.plan.differences import attribute_path
-from orchestrator.domain.record.objects import (
-    Action,
-)
+from orchestrator.domain.record.objects import Action
 from orchestrator.domain.secret_leaves import LeafPath
-from orchestrator.domain.text import (
-    Json,
-    Word,
-)
+from orchestrator.domain.text import Json, Word
 
 #: In place of the digest of a value that only the apply made known.
 _UNKNOWN = "unknown"

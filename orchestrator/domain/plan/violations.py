@@ -10,12 +10,8 @@ from orchestrator.domain.addresses import is_like, meant_by
 from orchestrator.domain.blueprint.policy import Policy
 from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.plan.violation import Rule, Violation
-from orchestrator.domain.record.objects import (
-    Action,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.objects import Action
+from orchestrator.domain.text import Json
 
 _LOSSES: frozenset[Action] = frozenset({"delete", "replace", "forget"})
 _TAGS = ("tags_all", "tags", "effective_labels", "labels")

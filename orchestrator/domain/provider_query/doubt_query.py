@@ -20,9 +20,7 @@ from orchestrator.domain.blueprint.references import (
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import ProviderQuery, Search
-from orchestrator.domain.record.objects import (
-    Doubt,
-)
+from orchestrator.domain.record.objects import Doubt
 
 #: A type whose objects have no remote side: any id "exists".
 _WITHOUT_REMOTE = "terraform_data"

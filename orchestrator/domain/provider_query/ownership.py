@@ -7,14 +7,9 @@ That it exists proves that something is there, not that this target made it.
 from __future__ import annotations
 
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
-from orchestrator.domain.record.objects import (
-    Doubt,
-    Ownership,
-)
+from orchestrator.domain.record.objects import Doubt, Ownership
 from orchestrator.domain.record.provider_refusals import says_already_exists
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 
 
 def ownership_of(

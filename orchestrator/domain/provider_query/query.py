@@ -22,12 +22,8 @@ from orchestrator.domain.events.engine_messages import (
     ResourceDrift,
     StateObject,
 )
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.text import Json
 
 Verdict = Literal["exists", "absent", "unknown"]
 

@@ -18,15 +18,8 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
 from orchestrator.domain.provider_query.ownership import ownership_of
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
-from orchestrator.domain.record.objects import (
-    Doubt,
-    ManualSearch,
-    Ownership,
-    Readback,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import Doubt, ManualSearch, Ownership, Readback
+from orchestrator.domain.record.record import OperationRecord
 
 Method = Literal["identity", "id", "search", "none"]
 

@@ -14,12 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from orchestrator.domain.blueprint.references import Path, Resolved
-from orchestrator.domain.record.record import (
-    SENSITIVE,
-)
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.record.record import SENSITIVE
+from orchestrator.domain.text import Json
 
 #: Names of what may be a credential, written out, in a provider's configuration.
 CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)

@@ -9,12 +9,8 @@ from __future__ import annotations
 import re
 
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.objects import (
-    AdoptedObject,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import AdoptedObject
+from orchestrator.domain.record.record import OperationRecord
 
 _KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
 

@@ -11,19 +11,9 @@ from collections.abc import Collection, Sequence
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.journal import ENGINE_ACTIONS, Journal, ObjectAction
-from orchestrator.domain.record.objects import (
-    Action,
-    Doubt,
-    ObjectRef,
-    PlannedAction,
-    Resources,
-)
+from orchestrator.domain.record.objects import Action, Doubt, ObjectRef, PlannedAction, Resources
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules, is_refusal
-from orchestrator.domain.record.record import (
-    OperationRecord,
-    OutputOrigin,
-    ProviderState,
-)
+from orchestrator.domain.record.record import OperationRecord, OutputOrigin, ProviderState
 
 
 def inventory(state: PulledState) -> tuple[ObjectRef, ...]:

@@ -30,34 +30,15 @@ from orchestrator.domain.record.hook_results import (
     hook_fault,
     last_hook_result,
 )
-from orchestrator.domain.record.hook_transitions import (
-    hook_ended,
-    hook_reverted,
-)
+from orchestrator.domain.record.hook_transitions import hook_ended, hook_reverted
 from orchestrator.domain.record.journal import lasting_warnings
 from orchestrator.domain.record.last_writer import last_writer
-from orchestrator.domain.record.objects import (
-    Doubt,
-    PlannedAction,
-    Resources,
-)
+from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
-from orchestrator.domain.record.record import (
-    Attempt,
-    Command,
-    Fault,
-    OperationRecord,
-    Verification,
-)
+from orchestrator.domain.record.record import Attempt, Command, Fault, OperationRecord, Verification
 from orchestrator.domain.record.released import forgotten_refs, released_objects
-from orchestrator.domain.record.transitions import (
-    WITH_PARENT,
-    failed,
-    gone,
-    restored,
-    succeeded,
-)
+from orchestrator.domain.record.transitions import WITH_PARENT, failed, gone, restored, succeeded
 
 
 def conclude(

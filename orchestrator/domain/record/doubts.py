@@ -10,16 +10,9 @@ from datetime import datetime
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import ENGINE_ACTIONS
-from orchestrator.domain.record.objects import (
-    Doubt,
-    ObjectRef,
-    SettledDoubt,
-    Settlement,
-)
+from orchestrator.domain.record.objects import Doubt, ObjectRef, SettledDoubt, Settlement
 from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 
 

@@ -35,9 +35,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,8 @@ from dataclasses import dataclass
 from orchestrator.domain.destroy.absence import AbsenceFinding
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.objects import (
-    Doubt,
-    PlannedAction,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    SURGERY,
-    Command,
-    Fault,
-    Phase,
-    Verification,
-)
+from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
+from orchestrator.domain.record.record import SURGERY, Command, Fault, Phase, Verification
 from orchestrator.domain.record.state_lock import StateLock
 
 #: Why a step is in ``error`` whose checks a signal cut short: they neither held nor failed.

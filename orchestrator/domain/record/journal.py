@@ -23,13 +23,8 @@ from orchestrator.domain.events.engine_messages import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.record.objects import (
-    Action,
-    PlannedAction,
-)
-from orchestrator.domain.record.record import (
-    Diagnostic,
-)
+from orchestrator.domain.record.objects import Action, PlannedAction
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.run_record import InFlight
 
 #: The actions that change remote objects; everything else in a plan does not.

@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.doubts import missing_from_state
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import ObjectRef
+from orchestrator.domain.record.record import OperationRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,18 +37,9 @@ from orchestrator.domain.record.objects import (
     Resources,
     SettledDoubt,
 )
-from orchestrator.domain.record.record import (
-    Fault,
-    OperationRecord,
-    Verification,
-)
+from orchestrator.domain.record.record import Fault, OperationRecord, Verification
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.record.transitions import (
-    checked,
-    gone,
-    observed,
-    unconfirmed,
-)
+from orchestrator.domain.record.transitions import checked, gone, observed, unconfirmed
 
 
 def reconciled(

@@ -8,15 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.objects import (
-    ObjectRef,
-    ReleasedObject,
-    ReleaseReason,
-    Resources,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import ObjectRef, ReleasedObject, ReleaseReason, Resources
+from orchestrator.domain.record.record import OperationRecord
 
 _REMOVING = frozenset({"delete", "replace", "update"})
 

@@ -8,13 +8,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from orchestrator.domain.record.objects import (
-    Absence,
-    Action,
-    Doubt,
-    ObjectRef,
-    ReleasedObject,
-)
+from orchestrator.domain.record.objects import Absence, Action, Doubt, ObjectRef, ReleasedObject
 from orchestrator.domain.record.record import (
     Actor,
     Diagnostic,
@@ -25,14 +19,9 @@ from orchestrator.domain.record.record import (
     Source,
     Verification,
 )
-from orchestrator.domain.record.record_model import (
-    RecordModel,
-)
+from orchestrator.domain.record.record_model import RecordModel
 from orchestrator.domain.record.states import StepStatus
-from orchestrator.domain.text import (
-    Json,
-    Word,
-)
+from orchestrator.domain.text import Json, Word
 
 
 class StepRun(RecordModel):

@@ -11,12 +11,7 @@ from collections.abc import Iterable
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.adoption import imported_addresses, type_of, unproven_imports
-from orchestrator.domain.record.assessment import (
-    assess,
-    inventory,
-    tainted,
-    with_serial_of,
-)
+from orchestrator.domain.record.assessment import assess, inventory, tainted, with_serial_of
 from orchestrator.domain.record.doubts import (
     StateObservation,
     missing_from_state,
@@ -26,21 +21,10 @@ from orchestrator.domain.record.doubts import (
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.record.last_writer import last_writer
-from orchestrator.domain.record.objects import (
-    AdoptedObject,
-    Resources,
-    SettledDoubt,
-)
-from orchestrator.domain.record.record import (
-    Attempt,
-    Fault,
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import AdoptedObject, Resources, SettledDoubt
+from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.record.transitions import (
-    failed,
-    restored,
-)
+from orchestrator.domain.record.transitions import failed, restored
 
 
 def surgery_ended(

@@ -14,12 +14,8 @@ from orchestrator.domain.record.hook_results import (
     is_before_destroy_unknown,
     is_compensation_unknown,
 )
-from orchestrator.domain.record.objects import (
-    Doubt,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import Doubt
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation

@@ -8,12 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from orchestrator.domain.record.objects import (
-    Doubt,
-)
-from orchestrator.domain.record.record import (
-    OperationRecord,
-)
+from orchestrator.domain.record.objects import Doubt
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress
 from orchestrator.domain.recovery.rerun_rules import Blocker

@@ -9,13 +9,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import get_args
 
-from orchestrator.domain.record.objects import (
-    Doubt,
-)
-from orchestrator.domain.record.record import (
-    Fault,
-    Phase,
-)
+from orchestrator.domain.record.objects import Doubt
+from orchestrator.domain.record.record import Fault, Phase
 from orchestrator.domain.target import HookKind
 from orchestrator.errors import Reason
 

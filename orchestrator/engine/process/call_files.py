@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.domain.record.run_record import ProcessIdentity
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.process.wrapper import create_exclusively
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import Processes

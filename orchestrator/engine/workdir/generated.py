@@ -9,9 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDirConfig
 

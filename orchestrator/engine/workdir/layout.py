@@ -15,9 +15,7 @@ from pathlib import Path
 
 from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.target import Target, is_name
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import (
     BACKEND_FILE,

@@ -23,9 +23,7 @@ from orchestrator.domain.blueprint.blueprint import (
     ProviderDependencies,
     Variable,
 )
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE
 from orchestrator.engine.workdir.ignore_file import (
     LOCK_FILE,

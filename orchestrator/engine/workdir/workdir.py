@@ -22,22 +22,13 @@ from pathlib import Path
 
 from orchestrator.backend_location import location, render
 from orchestrator.domain.blueprint.blueprint import Module
-from orchestrator.domain.record.record import (
-    ProviderState,
-)
+from orchestrator.domain.record.record import ProviderState
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import (
-    Json,
-)
+from orchestrator.domain.text import Json
 from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.composed_root import merged_lock_files, not_composable
-from orchestrator.engine.workdir.generated import (
-    BACKEND_FILE,
-    Generated,
-    backend_text,
-    generate,
-)
+from orchestrator.engine.workdir.generated import BACKEND_FILE, Generated, backend_text, generate
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE
 from orchestrator.engine.workdir.layout import Layout, make_private, work_path, write_private
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
