@@ -17,15 +17,14 @@ from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.plan_changes import diagnostics_of
+from orchestrator.app.steps.plan_changes import failure_fields
 from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.drift import DriftDocument, DriftedStep
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.drift import remaining_drift
-from orchestrator.domain.record.record import Fault
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.errors import OrchestratorError, Refused, worst
+from orchestrator.errors import OrchestratorError, worst
 
 
 def drift(
@@ -113,18 +112,8 @@ class _Looker:
             )
         except OrchestratorError as exc:
             self.codes.append(exc.exit_code)
-            code = exc.reason if isinstance(exc, Refused) else exc.code
-            said = services.masker.mask(exc.message)
-            fault = Fault(code=code, phase="plan", summary=said)
-            found = diagnostics_of(exc)
-            return row.model_copy(
-                update={
-                    "status": "failed",
-                    "error": fault,
-                    "reason": exc.hint or None,
-                    "diagnostics": found,
-                }
-            )
+            failed = {"status": "failed", **failure_fields(services, exc)}
+            return row.model_copy(update=failed)
         changed = (plan.shown.changes or PlanChanges()).drift
         left = remaining_drift(changed, self.deployment.drift_rules, services.clock.now().date())
         known = {item.address for item in left}

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
+from orchestrator.app.commands.plan_rows import PlanRows
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
@@ -22,7 +22,6 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import approved_step
 from orchestrator.app.steps.guards import check_dependents, check_state
-from orchestrator.app.steps.plan_changes import diagnostics_of
 from orchestrator.app.steps.planned_step import (
     STATE_REWRITTEN,
     Direction,
@@ -32,32 +31,28 @@ from orchestrator.app.steps.planned_step import (
     plan_step,
 )
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.documents import (
     AffectedStep,
-    PlanCounts,
     PlanDocument,
     PlannedStep,
 )
 from orchestrator.domain.events.engine_messages import PlanContent
-from orchestrator.domain.events.events import PhaseStarted, StepDeferred
+from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.plan.violations import destroys, violations
+from orchestrator.domain.plan.violations import violations_of_steps
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
-from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.record import Fault
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
-from orchestrator.errors import EngineFailed, OrchestratorError, Refused, worst
+from orchestrator.errors import OrchestratorError, Refused, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +131,6 @@ class _Planner:
         self.services = services
         self.deployment = deployment
         self.request = request
-        self.rows: dict[str, PlannedStep] = {}
-        self.codes: list[int] = []
         self.teardown: Teardown | None = None
         self.composed: dict[str, ComposedStep] = {}
         self._approved: dict[str, ApprovedStep] = {}
@@ -145,12 +138,13 @@ class _Planner:
         self.steps = PreparedSteps(
             services,
             deployment,
-            evidence=partial(_evidence, scratch),
+            evidence=partial(services.files.inside, scratch),
             jobs=request.options.jobs,
             allow_engine_change=request.options.allow_engine_change,
             # What `${run.id}` stands for differs from run to run: a plan has one of its own.
             run_id=services.ids.run_id(services.clock.now()),
         )
+        self.rows = PlanRows(self.steps)
 
     def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
         self.steps.read_records(wait=False)
@@ -188,8 +182,8 @@ class _Planner:
         for step in others:
             self._work(step)
         places = (root for step in (*subset.order, *others) for root in (_first_root(step), step))
-        order = [root for root in places if root in self.rows]
-        return tuple(self.rows[step] for step in order), self.codes
+        order = [root for root in places if root in self.rows.rows]
+        return tuple(self.rows.rows[step] for step in order), self.rows.codes
 
     def orphaned(self) -> tuple[str, ...]:
         """
@@ -210,18 +204,9 @@ class _Planner:
         """
         What the policy of the blueprint forbids of the plan.
         """
-        destroyed = 0
-        for row in rows:
-            content = self._contents.get(row.step)
-            if content is not None:
-                yield from violations(
-                    self.deployment.policy,
-                    row.step,
-                    content.objects,
-                    regions=content.regions,
-                    destroyed=destroyed,
-                )
-                destroyed += destroys(content.objects)
+        contents = [(row.step, self._contents.get(row.step)) for row in rows]
+        steps = [(step, found.objects, found.regions) for step, found in contents if found]
+        return violations_of_steps(self.deployment.policy, steps)
 
     def _work(self, name: str) -> Outcome:
         """
@@ -230,66 +215,69 @@ class _Planner:
         self._guarded(name, partial(self._planned, self.steps.roots[name]))
         return Outcome(ready=True)
 
-    def _guarded(self, name: str, plan: Callable[[], PlannedStep]) -> None:
+    def _guarded(self, name: str, plan: Callable[[], None]) -> None:
         """
-        Make the row of a root: what ``plan`` gives, or why it failed.
+        Make the row of a root: what ``plan`` adds, or why it failed.
         """
         try:
-            row = plan()
+            plan()
         except OrchestratorError as exc:
-            waits_for = self._unapplied_upstreams(name)
-            if waits_for and _is_unread(exc):
-                # What it reads may be what the upstream makes: only then can that be told.
-                said = self.services.masker.mask(exc.message)
-                reason = f"cannot be planned before {', '.join(waits_for)}: {said}"
-                self.rows[name] = self._deferred(name, reason, waits_for)
-                return
-            self.codes.append(exc.exit_code)
-            said = self.services.masker.mask(exc.message)
-            code = exc.reason if isinstance(exc, Refused) else exc.code
-            fault = Fault(code=code, phase="plan", summary=said)
-            row = self._row(
-                name,
-                "failed",
-                error=fault,
-                reason=exc.hint or None,
-                diagnostics=diagnostics_of(exc),
-            )
-        self.rows[name] = row
+            self.rows.fail(name, exc, self._unapplied_upstreams(name))
 
-    def _planned(self, step: Step) -> PlannedStep:
-        name, verb = step.name, self.request.verb
-        status = self.steps.status(name)
+    def _planned(self, step: Step) -> None:
+        name, verb, status = step.name, self.request.verb, self.steps.status(step.name)
         if status is Status.RUNNING:
-            return self._deferred(name, "interrupted; an apply or reconcile settles it first", ())
-        if self.teardown is not None:
-            if name in self.teardown.skipped:
-                return self._row(name, "unchanged", reason=self.teardown.skipped[name])
-            if status in (None, *NOTHING_THERE):
-                return self._row(
-                    name, "unchanged", reason=f"already {status}" if status else "no record here"
-                )
-            if name in self.teardown.removed_with:
-                return self._forgotten(name, self.teardown.removed_with[name])
-        elif name not in self.composed:
-            waits_for = self._unknown_upstreams(step)
-            if waits_for:
-                never = all(self.steps.status(up) is None for up in waits_for)
-                why = "no record here" if never else "not applied as it is now"
-                return self._deferred(
-                    name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for
-                )
-            new = self.steps.values.outputs_not_applied(step)
-            if new:
-                waits_for = tuple(dict.fromkeys(output.partition(".")[0] for output in new))
-                return self._deferred(
-                    name, f"needs outputs that are not applied yet: {', '.join(new)}", waits_for
-                )
+            self.rows.defer(name, "interrupted; an apply or reconcile settles it first")
+            return
+        decided = (
+            self._settled_by_records(name) if verb == "destroy" else self._waits_for_outputs(step)
+        )
+        if decided:
+            return
         if name not in self.steps.prepared:
             self.steps.prepare(name, current_module if verb == "apply" else recorded_module)
         if verb == "destroy" and self._first(name):
             self._plan_hook(step)
-        return self._ask(name)
+        self._ask(name)
+
+    def _settled_by_records(self, name: str) -> bool:
+        """
+        Add the row of a step that a destroy need not plan; whether it is one.
+        """
+        assert self.teardown is not None, "a destroy has its order"
+        status = self.steps.status(name)
+        if name in self.teardown.skipped:
+            self.rows.add(name, "unchanged", reason=self.teardown.skipped[name])
+        elif status in (None, *NOTHING_THERE):
+            why = f"already {status}" if status else "no record here"
+            self.rows.add(name, "unchanged", reason=why)
+        elif name in self.teardown.removed_with:
+            self.rows.forget(name, self.teardown.removed_with[name])
+        else:
+            return False
+        return True
+
+    def _waits_for_outputs(self, step: Step) -> bool:
+        """
+        Add the row of a step that has to wait for outputs; whether it is one.
+        """
+        name = step.name
+        if name in self.composed:
+            return False
+        waits_for = self.rows.unknown_upstreams(step)
+        if waits_for:
+            never = all(self.steps.status(up) is None for up in waits_for)
+            why = "no record here" if never else "not applied as it is now"
+            self.rows.defer(name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for)
+            return True
+        new = self.steps.values.outputs_not_applied(step)
+        if not new:
+            return False
+        waits_for = tuple(dict.fromkeys(output.partition(".")[0] for output in new))
+        self.rows.defer(
+            name, f"needs outputs that are not applied yet: {', '.join(new)}", waits_for
+        )
+        return True
 
     def _first(self, name: str) -> str | None:
         """
@@ -308,53 +296,18 @@ class _Planner:
             return
         root = step.before_destroy.root.name
         if self.steps.values.needs_outputs_first(root):
-            self.rows[root] = self._deferred(root, "its provider needs outputs of steps", ())
+            self.rows.defer(root, "its provider needs outputs of steps")
             return
         self._guarded(root, partial(self._planned_hook, root))
 
-    def _planned_hook(self, root: str) -> PlannedStep:
+    def _planned_hook(self, root: str) -> None:
         self.steps.prepare(root, current_module)
-        return self._ask(root, verb="apply")
-
-    def _forgotten(self, name: str, parent: str) -> PlannedStep:
-        """
-        The row of a step that goes with its parent: the engine is not asked.
-        """
-        record = self.steps.records[name]
-        objects = record.resources.inventory if record else ()
-        return self._row(
-            name,
-            "planned",
-            actions=tuple(PlannedAction(address=o.address, action="forget") for o in objects),
-            reason=f"goes with {parent}, which owns it: its provider state is emptied",
-        )
-
-    def _unknown_upstreams(self, step: Step) -> tuple[str, ...]:
-        """
-        The steps whose outputs this one refers to and that are not there to be read.
-        """
-        referred = self.steps.values.referred_steps(step)
-        return tuple(
-            up
-            for up in self.deployment.graph.order
-            if up in referred and self.steps.status(up) not in READY
-        )
+        self._ask(root, verb="apply")
 
     def _unapplied_upstreams(self, name: str) -> tuple[str, ...]:
-        """
-        The steps that an apply would change before this one.
-        """
-        graph = self.deployment.graph
-        if self.request.verb == "destroy" or name not in graph.order:
-            return ()
-        return tuple(
-            up
-            for up in graph.order
-            if up in graph.upstreams(name)
-            and (self.steps.status(up) not in READY or self._moves(up))
-        )
+        return () if self.request.verb == "destroy" else self.rows.unapplied_upstreams(name)
 
-    def _ask(self, name: str, verb: Direction | None = None) -> PlannedStep:
+    def _ask(self, name: str, verb: Direction | None = None) -> None:
         """
         Plan a prepared root, in the direction of the request unless another is given.
         """
@@ -372,9 +325,10 @@ class _Planner:
         if proposal.content is not None:
             self._contents[name] = proposal.content
         shown = proposal.shown
-        first = self._unapplied_upstreams(name) if composed is None else self._moving_needs(name)
+        separate = composed is None
+        first = self._unapplied_upstreams(name) if separate else self.rows.moving_needs(name)
         known = {
-            "method": "separate" if composed is None else "composed",
+            "method": "separate" if separate else "composed",
             "actions": shown.actions,
             "outputs": shown.outputs,
             "drifted": shown.drifted,
@@ -383,17 +337,13 @@ class _Planner:
         }
         if proposal.empty and first:
             # What those will be changed to may change it, too: that it is not, nobody can say yet.
-            return self._deferred(
-                name,
-                "upstream changes: planned when it is applied",
-                first,
-                **known,
-            )
+            self.rows.defer(name, "upstream changes: planned when it is applied", first, **known)
+            return
         reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
         if first:
             named = ", ".join(first)
             reasons.append(f"from the present outputs of {named}, which would change first")
-        return self._row(
+        self.rows.add(
             name,
             "unchanged" if proposal.empty else "planned",
             before_destroy=self._first(name) if verb == "destroy" else None,
@@ -440,48 +390,6 @@ class _Planner:
     def _options(self) -> PlanOptions:
         return replace(self.request.options.plan, values=True, locking=self.request.locking)
 
-    def _moving_needs(self, name: str) -> tuple[str, ...]:
-        """
-        The steps that a composed one needs without a reference and that would change: what it reads
-        of them by data sources was read as it is.
-        """
-        referred = self.steps.values.referred_steps(self.steps.roots[name])
-        return tuple(
-            up
-            for up in self.deployment.graph.order
-            if up in self.deployment.graph.needs(name) - referred and self._moves(up)
-        )
-
-    def _moves(self, step: str) -> bool:
-        """
-        Whether an apply may change the step, as far as this plan can tell.
-        """
-        row = self.rows.get(step)
-        return row is not None and row.status != "unchanged"
-
-    def _deferred(
-        self, name: str, reason: str, waits_for: tuple[str, ...], **fields: object
-    ) -> PlannedStep:
-        self.services.sink.emit(
-            StepDeferred(
-                at=self.services.clock.now(), step=name, reason=reason, waits_for=waits_for
-            )
-        )
-        known = {"method": "deferred", "reason": reason, "waits_for": waits_for}
-        return self._row(name, "deferred", **{**fields, **known})
-
-    def _row(
-        self,
-        name: str,
-        status: Literal["planned", "unchanged", "deferred", "failed"],
-        **fields: object,
-    ) -> PlannedStep:
-        known = {"step": name, "target": str(self.deployment.target(name)), "status": status}
-        row = PlannedStep.model_validate({**known, **fields})
-        did = row.resources or row.actions  # without values: what goes with its parent
-        counts = PlanCounts.of_actions(item.action for item in did)
-        return row.model_copy(update={"counts": counts})
-
 
 def _fields(changes: PlanChanges) -> dict[str, object]:
     return {name: getattr(changes, name) for name in PlanChanges.model_fields}
@@ -489,19 +397,3 @@ def _fields(changes: PlanChanges) -> dict[str, object]:
 
 def _first_root(step: str) -> str:
     return hook_step_name(step, "before_destroy")
-
-
-def _evidence(scratch: Path, step: str) -> Path:
-    place = scratch / step
-    place.mkdir(mode=0o700, exist_ok=True)
-    return place
-
-
-def _is_unread(exc: OrchestratorError) -> bool:
-    """
-    Whether a plan failed because data sources could not be read, and for nothing else.
-    """
-    if not isinstance(exc, EngineFailed) or exc.phase != "plan":
-        return False
-    errors = [found for found in diagnostics_of(exc) if found.severity == "error"]
-    return bool(errors) and all(is_data_source(found.address or "") for found in errors)

@@ -13,9 +13,9 @@ from orchestrator.domain.masking import Masker
 from orchestrator.domain.plan.changed_inputs import changed_inputs
 from orchestrator.domain.plan.changes import InputChange, PlanChanges, PlanDiagnostic
 from orchestrator.domain.record.journal import Journal
-from orchestrator.domain.record.record import SENSITIVE, Diagnostic, OperationRecord
+from orchestrator.domain.record.record import SENSITIVE, Diagnostic, Fault, OperationRecord
 from orchestrator.domain.redaction import redacted
-from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable
+from orchestrator.errors import EngineFailed, OrchestratorError, Refused, StoreUnavailable
 
 
 def plan_changes(
@@ -75,6 +75,18 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
             hint="is it the store that the target was applied with?",
         )
     return stored.decode()
+
+
+def failure_fields(services: Services, exc: OrchestratorError) -> dict[str, object]:
+    """
+    What the row of a step that could not be planned says of the error.
+    """
+    code = exc.reason if isinstance(exc, Refused) else exc.code
+    return {
+        "error": Fault(code=code, phase="plan", summary=services.masker.mask(exc.message)),
+        "reason": exc.hint or None,
+        "diagnostics": diagnostics_of(exc),
+    }
 
 
 def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:

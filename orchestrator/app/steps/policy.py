@@ -4,13 +4,13 @@ Plans held against the policy of the blueprint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import StepPlan
 from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.plan.violations import destroys, violations
+from orchestrator.domain.plan.violations import destroys, violations, violations_of_steps
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.errors import Refused
 
@@ -36,18 +36,15 @@ def check_policy_of_destroy(
     """
     The same of a destroy of all that these records know, before any of it is gone.
     """
-    found: list[Violation] = []
-    destroyed = 0
-    for record in records:
-        objects = [PlannedObject(item.address, "delete") for item in record.resources.inventory]
-        found += violations(
-            session.deployment.policy,
+    steps: list[tuple[str, list[PlannedObject], Mapping[str, str]]] = [
+        (
             record.target.step,
-            objects,
-            regions={},
-            destroyed=destroyed,
+            [PlannedObject(item.address, "delete") for item in record.resources.inventory],
+            {},
         )
-        destroyed += len(objects)
+        for record in records
+    ]
+    found = list(violations_of_steps(session.deployment.policy, steps))
     _refuse(session, found, override=override)
 
 

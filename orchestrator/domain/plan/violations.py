@@ -4,7 +4,7 @@ What a plan would do that a policy forbids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from orchestrator.domain.addresses import is_like, meant_by
 from orchestrator.domain.blueprint.policy import Policy
@@ -45,6 +45,20 @@ def violations(
             if region not in policy.regions:
                 said = f"the provider {name} works in {region}; allowed: {_list(policy.regions)}"
                 yield Violation(rule="regions", step=step, message=said)
+
+
+def violations_of_steps(
+    policy: Policy,
+    steps: Iterable[tuple[str, Collection[PlannedObject], Mapping[str, str]]],
+) -> Iterator[Violation]:
+    """
+    What the plans of steps would do that is forbidden: names, objects and regions, in the order in
+    which they are carried out.
+    """
+    destroyed = 0
+    for step, objects, regions in steps:
+        yield from violations(policy, step, objects, regions=regions, destroyed=destroyed)
+        destroyed += destroys(objects)
 
 
 def destroys(objects: Collection[PlannedObject]) -> int:

@@ -1,0 +1,136 @@
+"""
+The rows of a plan, one a root: planned, unchanged, deferred or failed, and for which steps others
+have to wait.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator.app.run.prepared_steps import PreparedSteps
+from orchestrator.app.steps.plan_changes import diagnostics_of, failure_fields
+from orchestrator.domain.addresses import is_data_source
+from orchestrator.domain.blueprint.blueprint import Step
+from orchestrator.domain.documents.documents import PlanCounts, PlannedStep
+from orchestrator.domain.events.events import StepDeferred
+from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.states import READY
+from orchestrator.errors import EngineFailed, OrchestratorError
+
+
+class PlanRows:
+    """
+    What is planned so far. Rows may be added from several threads; a step's upstreams come first.
+    """
+
+    def __init__(self, steps: PreparedSteps) -> None:
+        self.rows: dict[str, PlannedStep] = {}
+        self.codes: list[int] = []
+        self._steps = steps
+        self._deployment = steps.deployment
+        self._services = steps.services
+
+    def add(
+        self,
+        name: str,
+        status: Literal["planned", "unchanged", "deferred", "failed"],
+        **fields: object,
+    ) -> None:
+        """
+        Add the row of a root.
+        """
+        known = {"step": name, "target": str(self._deployment.target(name)), "status": status}
+        row = PlannedStep.model_validate({**known, **fields})
+        did = row.resources or row.actions  # without values: what goes with its parent
+        counts = PlanCounts.of_actions(item.action for item in did)
+        self.rows[name] = row.model_copy(update={"counts": counts})
+
+    def defer(
+        self, name: str, reason: str, waits_for: tuple[str, ...] = (), **fields: object
+    ) -> None:
+        """
+        Add the row of a root that cannot be planned before others are applied.
+        """
+        now = self._services.clock.now()
+        self._services.sink.emit(
+            StepDeferred(at=now, step=name, reason=reason, waits_for=waits_for)
+        )
+        known = {"method": "deferred", "reason": reason, "waits_for": waits_for}
+        self.add(name, "deferred", **{**fields, **known})
+
+    def fail(self, name: str, exc: OrchestratorError, unapplied: tuple[str, ...]) -> None:
+        """
+        Add the row of a root that could not be planned. What it could not read may be what an
+        ``unapplied`` upstream makes: only then can that be told.
+        """
+        if unapplied and _is_unread(exc):
+            said = self._services.masker.mask(exc.message)
+            reason = f"cannot be planned before {', '.join(unapplied)}: {said}"
+            self.defer(name, reason, unapplied)
+            return
+        self.codes.append(exc.exit_code)
+        self.add(name, "failed", **failure_fields(self._services, exc))
+
+    def forget(self, name: str, parent: str) -> None:
+        """
+        Add the row of a step that goes with its parent: the engine is not asked.
+        """
+        record = self._steps.records[name]
+        objects = record.resources.inventory if record else ()
+        self.add(
+            name,
+            "planned",
+            actions=tuple(PlannedAction(address=o.address, action="forget") for o in objects),
+            reason=f"goes with {parent}, which owns it: its provider state is emptied",
+        )
+
+    def unknown_upstreams(self, step: Step) -> tuple[str, ...]:
+        """
+        The steps whose outputs this one refers to and that are not there to be read.
+        """
+        referred = self._steps.values.referred_steps(step)
+        return tuple(
+            up
+            for up in self._deployment.graph.order
+            if up in referred and self._steps.status(up) not in READY
+        )
+
+    def unapplied_upstreams(self, name: str) -> tuple[str, ...]:
+        """
+        The steps that an apply would change before this one.
+        """
+        graph = self._deployment.graph
+        if name not in graph.order:
+            return ()
+        return tuple(
+            up
+            for up in graph.order
+            if up in graph.upstreams(name)
+            and (self._steps.status(up) not in READY or self._moves(up))
+        )
+
+    def moving_needs(self, name: str) -> tuple[str, ...]:
+        """
+        The steps that a composed one needs without a reference and that would change: what it reads
+        of them by data sources was read as it is.
+        """
+        referred = self._steps.values.referred_steps(self._steps.roots[name])
+        needs = self._deployment.graph.needs(name) - referred
+        return tuple(up for up in self._deployment.graph.order if up in needs and self._moves(up))
+
+    def _moves(self, step: str) -> bool:
+        """
+        Whether an apply may change the step, as far as this plan can tell.
+        """
+        row = self.rows.get(step)
+        return row is not None and row.status != "unchanged"
+
+
+def _is_unread(exc: OrchestratorError) -> bool:
+    """
+    Whether a plan failed because data sources could not be read, and for nothing else.
+    """
+    if not isinstance(exc, EngineFailed) or exc.phase != "plan":
+        return False
+    errors = [found for found in diagnostics_of(exc) if found.severity == "error"]
+    return bool(errors) and all(is_data_source(found.address or "") for found in errors)
