@@ -44,8 +44,8 @@ class Services:
     ``is_shared`` tells that the operation store is one for several machines: then they see what a
     run left here. ``work`` is where the targets' working directories are. ``key`` is the project's
     secret for keyed digests; ``workspace`` the one that the environment selects where the settings
-    allow that; ``environ`` what engines are given; ``stored_blobs`` the blobs named by their
-    content that this process knows to be in the store.
+    allow that; ``environ`` what engines are given; ``stored_blobs`` the digests, by name, of
+    blobs that this process knows to be in the store.
     """
 
     store: OperationStore
@@ -70,7 +70,7 @@ class Services:
     is_shared: bool = False
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] = field(default_factory=dict)
-    stored_blobs: set[str] = field(default_factory=set)
+    stored_blobs: dict[str, str] = field(default_factory=dict)
 
     def stamp(self) -> EntryStamp:
         """

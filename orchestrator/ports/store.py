@@ -37,6 +37,12 @@ class OperationStore(Protocol):
         The newest entry of the target; None where there has never been one.
         """
 
+    def newest_known(self, target: Target) -> OperationRecord | None:
+        """
+        The newest entry as this store last read or wrote it, which others may have followed since;
+        as `newest` where it has not. It is the one that an append is held against.
+        """
+
     def append(self, record: OperationRecord) -> None:
         """
         Append entry N for its target if N-1 is the newest and N does not exist.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -140,10 +140,13 @@ class ObjectsStore:
         head = self._read_head(target)
         return self._entry(target, head.sequence, head.text) if head else None
 
+    def newest_known(self, target: Target) -> OperationRecord | None:
+        head = self._known_head(target)
+        return self._entry(target, head.sequence, head.text) if head else self.newest(target)
+
     def append(self, record: OperationRecord) -> None:
         target = record.target.target
-        with self._lock:
-            head = self._heads.get(target)
+        head = self._known_head(target)
         if head is None and record.sequence > 1:
             head = self._read_head(target)
         if self._commit(record, head):
@@ -207,12 +210,17 @@ class ObjectsStore:
             prefix += f"{path_name(blueprint)}/"
             if environment is not None:
                 prefix += f"{path_name(environment)}/"
-        targets = [
-            target
-            for target in sorted(_target(name) for name in self._list(prefix))
-            if environment in (None, target.environment)
-        ]
-        found = self._each(self.newest, targets)
+        tags = {_target(name): tag for name, tag in self._list(prefix)}
+        targets = sorted(t for t in tags if environment in (None, t.environment))
+
+        def read(target: Target) -> OperationRecord | None:
+            # The listing tells which heads are still the ones that were read or written here.
+            head = self._known_head(target)
+            if head is not None and _tag(head.version) == tags[target] is not None:
+                return self._entry(target, head.sequence, head.text)
+            return self.newest(target)
+
+        found = self._each(read, targets)
         return [record for record in found if record is not None]
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
@@ -274,7 +282,7 @@ class ObjectsStore:
     def blobs(self, prefix: str) -> list[str]:
         directory = prefix.rpartition("/")[0]
         listed = self._list(f"blobs/{path_name(directory)}/" if directory else "blobs/")
-        names = (parse_name(name.partition("/")[2]) for name in listed)
+        names = (parse_name(name.partition("/")[2]) for name, _ in listed)
         return sorted(name for name in names if name.startswith(prefix))
 
     def close(self) -> None:
@@ -288,6 +296,10 @@ class ObjectsStore:
         if found is None or not found.data:
             return None
         return read_model(Claim, found.data, what="a claim", place=self._url)
+
+    def _known_head(self, target: Target) -> _Head | None:
+        with self._lock:
+            return self._heads.get(target)
 
     def _read_head(self, target: Target) -> _Head | None:
         found = self._get(self._head_name(target))
@@ -363,11 +375,14 @@ class ObjectsStore:
         with self._readable_errors(name), suppress(FileNotFoundError):
             self._client.delete(f"{self._base}/{name}")
 
-    def _list(self, prefix: str) -> Iterator[str]:
+    def _list(self, prefix: str) -> Iterator[tuple[str, str | None]]:
+        """
+        The names that begin with ``prefix``, and the tag of what each holds.
+        """
         with self._readable_errors(prefix):
             for page in self._client.list(f"{self._base}/{prefix}"):
                 for item in page:
-                    yield item["path"].partition(f"{self._base}/")[2]
+                    yield item["path"].partition(f"{self._base}/")[2], _tag(item)
 
     @contextmanager
     def _readable_errors(self, name: str) -> Iterator[None]:
@@ -391,6 +406,14 @@ class ObjectsStore:
 
 def _condition(version: Version) -> dict[str, str]:
     return {key: value for key, value in version.items() if value is not None}
+
+
+def _tag(found: Mapping[str, Any]) -> str | None:
+    """
+    What tells one content of an object from another; quoted in an answer, bare in a listing.
+    """
+    tag = found["e_tag"]
+    return tag.strip('"') if tag else None
 
 
 def _target_name(target: Target) -> str:

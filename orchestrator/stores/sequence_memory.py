@@ -162,6 +162,9 @@ class WatchedStore:
         self._check({target: record})
         return record
 
+    def newest_known(self, target: Target) -> OperationRecord | None:
+        return self._store.newest_known(target)
+
     def history(self, target: Target) -> list[OperationRecord]:
         entries = self._store.history(target)
         self._check({target: entries[0] if entries else None})

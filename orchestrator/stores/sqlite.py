@@ -77,6 +77,9 @@ class SqliteStore:
         rows = self._select("newest", _key(target))
         return self._entry(target, *rows[0]) if rows else None
 
+    def newest_known(self, target: Target) -> OperationRecord | None:
+        return self.newest(target)
+
     def append(self, record: OperationRecord) -> None:
         target = record.target.target
         parameters = _key(target) | {

@@ -103,7 +103,10 @@ class StepValues:
         """
         found = module_inputs(step, self.lookup(step))
         inputs = self._masked(replace(found, sources=input_sources(self.deployment, step)))
-        text = self.recorded_text(self.records.get(step.name))
+        record = self.records.get(step.name)
+        if record is None or record.inputs_digest == inputs.digest(self.services.key):
+            return inputs
+        text = self.recorded_text(record)
         if text is not None:
             recorded = read_recorded_inputs(text, lambda _path, _origin: None)
             self._mask_former(step.name, recorded.other_secrets(inputs.values, self.services.key))

@@ -10,10 +10,15 @@ from typing import Any
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.content_blobs import store_lock_file, store_once, store_snapshot
+from orchestrator.app.steps.content_blobs import (
+    read_lock_file,
+    store_lock_content,
+    store_once,
+    store_snapshot,
+)
 from orchestrator.domain.blueprint.stored_deployment import content_digest, stored_form
 from orchestrator.domain.record.run_record import StepRun
-from orchestrator.domain.recovery.rerun_rules import deployment_blob, lock_blob
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot
 
@@ -50,7 +55,7 @@ def store_snapshots(
         lock = None
         prepared = runner.steps.prepared.get(name)
         if prepared is not None:
-            lock = store_lock_file(
+            lock = store_lock_content(
                 runner.services, runner.services.workdirs.lock_file(prepared.work_dir)
             )
         pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
@@ -74,9 +79,9 @@ def carried_over(runner: StepRunner, name: str) -> dict[str, Any]:
     record, services = runner.steps.records.get(name), runner.services
     if record is None or record.deployment != runner.session.run.deployment:
         return {}
-    lock = services.store.blob(lock_blob(str(record.target.target), str(record.module_digest)))
+    lock = read_lock_file(services, str(record.target.target), str(record.module_digest))
     return {
         "module_digest": record.module_digest,
-        "lock_digest": store_lock_file(services, lock),
+        "lock_digest": store_lock_content(services, lock),
         "verification": record.verification,
     }

@@ -4,13 +4,12 @@ The plan of a step as an approval, and held against one.
 
 from __future__ import annotations
 
-import hashlib
-
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import StepPlan
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import hook_of
@@ -88,4 +87,4 @@ def _other_sources(
 
 def _lock_digest(services: Services, prepared: PreparedStep) -> str | None:
     lock = services.workdirs.lock_file(prepared.work_dir)
-    return None if lock is None else f"sha256:{hashlib.sha256(lock).hexdigest()}"
+    return None if lock is None else content_digest(lock)

@@ -6,20 +6,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.session import Session
-from orchestrator.app.steps.content_blobs import store_lock_file, store_snapshot
+from orchestrator.app.steps.content_blobs import (
+    store_lock_content,
+    store_lock_file,
+    store_snapshot,
+)
 from orchestrator.app.steps.planned_step import Direction, PlanOptions
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.scope import fingerprint, scope
 from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, ModuleFacts, RunFacts
 from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
-from orchestrator.domain.recovery.rerun_rules import lock_blob
 from orchestrator.domain.target import hook_of
 
+_RESOLVED = "resolved.inputs.yml"
 _LOCKED_PROVIDER = re.compile(
     rb'^provider "(?P<address>[^"]+)" \{[^}]*?^\s*version\s*=\s*"(?P<version>[^"]+)"', re.M | re.S
 )
@@ -57,8 +63,7 @@ class AttemptFacts:
         Write the values that the module gets, and once per run the inputs of the blueprint, for
         people and for later runs.
         """
-        text = self._inputs.resolved_text(self._session.deployment, self._services.key)
-        self._services.files.write(self._evidence / "resolved.inputs.yml", text)
+        self._services.files.write(self._evidence / _RESOLVED, self._resolved_inputs)
         self._session.rerun_inputs()
 
     def of(self, state: PulledState) -> EntryFacts:
@@ -98,7 +103,8 @@ class AttemptFacts:
             module_ref=step.module_ref,
             targets=self._wishes.targets,
             inputs_digest=self._inputs.digest(self._services.key),
-            resolved_inputs_file=f"{self._place}/resolved.inputs.yml",
+            resolved_inputs_file=self._resolved_inputs_file,
+            resolved_inputs_digest=self._resolved_inputs_digest,
             rerun_inputs_file=f"runs/{self._session.run_id}/{self._session.rerun_inputs()}",
             parent=str(deployment.target(step.owned_by)) if step.owned_by else None,
             needs=tuple(sorted(step.needs)),
@@ -113,6 +119,25 @@ class AttemptFacts:
             state_encryption=state_encryption(self._services, self._prepared),
         )
 
+    @cached_property
+    def _resolved_inputs(self) -> str:
+        return self._inputs.resolved_text(self._session.deployment, self._services.key)
+
+    @cached_property
+    def _resolved_inputs_digest(self) -> str:
+        return content_digest(self._resolved_inputs.encode())
+
+    @property
+    def _resolved_inputs_file(self) -> str:
+        """
+        Where the store has the inputs: where an earlier run left the very same ones, else with this
+        attempt.
+        """
+        record = self._prepared.record
+        if record is not None and record.resolved_inputs_digest == self._resolved_inputs_digest:
+            return record.resolved_inputs_file or f"{self._place}/{_RESOLVED}"
+        return f"{self._place}/{_RESOLVED}"
+
     @property
     def _place(self) -> str:
         """
@@ -125,22 +150,23 @@ class AttemptFacts:
         """
         Store what a later run on another machine needs: durable when it returns.
         """
-        store, snapshot = self._services.store, self._prepared.snapshot
+        services, snapshot = self._services, self._prepared.snapshot
         step = self._prepared.step.name
-        store_snapshot(self._services, snapshot)
-        lock = self._services.workdirs.lock_file(self._prepared.work_dir)
+        store_snapshot(services, snapshot)
+        lock = services.workdirs.lock_file(self._prepared.work_dir)
         if lock is not None:
             target = str(self._session.deployment.target(step))
-            store.put_blob(lock_blob(target, snapshot.digest), lock)
+            store_lock_file(services, target, snapshot.digest, lock)
         if self._verb == "apply":
             pinned = {
                 "module_digest": snapshot.digest,
-                "lock_digest": store_lock_file(self._services, lock),
+                "lock_digest": store_lock_content(services, lock),
             }
             if hook_of(step) is None:  # the run has a row for each step, none for its actions
                 self._session.report(self._session.result(step).model_copy(update=pinned))
-            resolved = self._evidence / "resolved.inputs.yml"
-            store.put_blob(f"{self._place}/{resolved.name}", resolved.read_bytes())
+            if self._resolved_inputs_file.startswith(self._place):
+                text = self._resolved_inputs.encode()
+                services.store.put_blob(self._resolved_inputs_file, text)
             self._session.store_rerun_inputs()
 
 

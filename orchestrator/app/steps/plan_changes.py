@@ -48,6 +48,8 @@ def plan_changes(
 def _inputs_changed(
     services: Services, record: OperationRecord | None, inputs: StepInputs
 ) -> tuple[InputChange, ...]:
+    if record is None or record.inputs_digest == inputs.digest(services.key):
+        return ()
     try:
         text = recorded_inputs_text(services, record)
     except StoreUnavailable as exc:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.app.services import Services
+from orchestrator.app.steps.content_blobs import read_lock_file
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
 from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
@@ -24,7 +25,7 @@ from orchestrator.domain.record.last_writer import is_newer
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.recovery.rerun_rules import lock_blob, snapshot_blob
+from orchestrator.domain.recovery.rerun_rules import snapshot_blob
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Init
@@ -211,7 +212,7 @@ def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapsh
     """
     if record is None or record.module_digest != snapshot.digest:
         return None
-    return services.store.blob(lock_blob(str(record.target.target), snapshot.digest))
+    return read_lock_file(services, str(record.target.target), snapshot.digest)
 
 
 def initialise(

@@ -75,13 +75,17 @@ def _append(services: Services, entry: OperationRecord) -> OperationRecord:
     Append an entry with the checksum of the one before it, as the store holds that one: in memory
     it may have been weighed against newer evidence.
     """
-    before = services.store.newest(entry.target.target) if entry.sequence > 1 else None
-    if before is not None and before.entry_id == entry.entry_id:
-        return before  # the answer to our own write was lost
-    follows = before is not None and before.sequence == entry.sequence - 1
-    checksum = before.own_checksum() if before is not None and follows else None
-    entry = entry.model_copy(update={"previous_checksum": checksum})
-    services.store.append(entry)
+    store, target = services.store, entry.target.target
+    if entry.sequence > 1:
+        before = store.newest_known(target)
+        if before is None or before.sequence != entry.sequence - 1:
+            before = store.newest(target)
+        if before is not None and before.entry_id == entry.entry_id:
+            return before  # the answer to our own write was lost
+        follows = before is not None and before.sequence == entry.sequence - 1
+        checksum = before.own_checksum() if before is not None and follows else None
+        entry = entry.model_copy(update={"previous_checksum": checksum})
+    store.append(entry)
     return entry
 
 

@@ -97,7 +97,7 @@ class UnreadableDeployment(Exception):
 
 def content_digest(text: bytes) -> str:
     """
-    The digest by which a deployment is named.
+    The digest by which bytes are named.
     """
     return "sha256:" + hashlib.sha256(text).hexdigest()
 

@@ -62,6 +62,7 @@ class EntryChanges(TypedDict, total=False):
     outputs: Mapping[str, Json]
     run_id: str
     resolved_inputs_file: str | None
+    resolved_inputs_digest: str | None
     rerun_inputs_file: str | None
     run_record: str | None
     project: str
@@ -143,6 +144,7 @@ class AppliedFacts:
     targets: tuple[str, ...] = ()
     inputs_digest: str | None = None
     resolved_inputs_file: str | None = None
+    resolved_inputs_digest: str | None = None
     rerun_inputs_file: str | None = None
     parent: str | None = None
     needs: tuple[str, ...] = ()

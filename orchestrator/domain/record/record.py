@@ -225,6 +225,7 @@ class OperationRecord(RecordModel):
     outputs: dict[Word, Json] = {}
     run_id: Word
     resolved_inputs_file: Word | None = None
+    resolved_inputs_digest: Word | None = None  # of that file: the same ones are stored once
     rerun_inputs_file: Word | None = None
     run_record: Word | None = None
 

@@ -244,6 +244,7 @@ def never_applied(facts: EntryFacts, stamp: EntryStamp) -> OperationRecord:
         "module_digest": None,
         "inputs_digest": None,
         "resolved_inputs_file": None,
+        "resolved_inputs_digest": None,
         "rerun_inputs_file": None,
     }
     return next_entry(None, stamp, Trigger.MISSING, changes, facts=facts)
