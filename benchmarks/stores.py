@@ -1,5 +1,6 @@
 """
-What each operation of a store costs: requests to an object store, and milliseconds on loopback.
+What each operation of a store costs, and what runs ask of one: requests to an object store, and
+milliseconds on loopback.
 
     python -m benchmarks.stores [--rounds N] [--steps N]
 
@@ -32,6 +33,7 @@ from tests.aws.proxy import Proxy, proxy_before
 from tests.engine.postgres import postgres_server
 from tests.fakes.entries import NETWORK, OWNER, claim, entry
 from tests.servers import s3_server
+from tests.store_requests import counted_projects
 
 Work = Callable[[OperationStore, int], object]
 
@@ -86,6 +88,36 @@ def stores(directory: Path) -> Iterator[dict[str, tuple[OperationStore, Proxy | 
         yield found
 
 
+def print_requests_of_runs(directory: Path) -> None:
+    """
+    What each step adds to a run's requests, and what a run makes beside its steps, heartbeats left
+    out.
+    """
+    rows = []
+    with counted_projects(directory, 1, 5) as (one, five):
+        for what, name, arguments in (
+            ("first apply", "one", ("apply", "shop", "--yes")),
+            ("apply without changes", "one", ("apply", "shop", "--yes")),
+            ("apply with changes", "two", ("apply", "shop", "--yes")),
+            ("plan", "two", ("plan", "shop")),
+            ("status", "two", ("status", "shop")),
+            ("destroy", "two", ("destroy", "shop", "--yes")),
+        ):
+            counts = []
+            for project in (one, five):
+                project.describe(name)
+                counts.append(project.requests(*arguments))
+                counts[-1].pop("PUT leases", None)
+            step = Counter({k: n // 4 for k, n in (counts[1] - counts[0]).items() if n // 4})
+            beside = counts[0] - step
+            rows.append((what, _told(step), str(beside.total())))
+    table(("command", "requests of each step", "beside them"), rows)
+
+
+def _told(counts: Counter[str]) -> str:
+    return f"{counts.total()}: " + ", ".join(f"{n} {call}" for call, n in sorted(counts.items()))
+
+
 def main() -> None:
     """
     Measure them all.
@@ -124,6 +156,8 @@ def main() -> None:
         if not operation.startswith("(")
     ]
     table(("operation", *opened, "requests of s3"), rows)
+    with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as place:
+        print_requests_of_runs(Path(place))
 
 
 if __name__ == "__main__":

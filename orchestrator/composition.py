@@ -156,13 +156,27 @@ def choose_engine(
     """
     The engine that would be used, and why; Invalid where it is not to be had.
     """
+    if deployment is None:
+        return _engine_for(project, option, None, [])
+    with open_store(project, deployment.operations) as store:
+        return _engine_for(project, option, deployment, _records(store, deployment))
+
+
+def _records(store: WatchedStore, deployment: Deployment) -> list[OperationRecord]:
+    """
+    The records of a deployment. What is wrong with the store is told by those who rely on it.
+    """
+    return store.unwatched.records(deployment.blueprint, deployment.environment)
+
+
+def _engine_for(
+    project: ProjectContext,
+    option: str | None,
+    deployment: Deployment | None,
+    records: Sequence[OperationRecord],
+) -> EngineInfo:
     from orchestrator.engine.choose import choose_for
 
-    records: list[OperationRecord] = []
-    if deployment is not None:
-        # What is wrong with the store is told by those who rely on it.
-        with open_store(project, deployment.operations, tell=lambda _: None) as store:
-            records = store.records(deployment.blueprint, deployment.environment)
     option = option or project.settings.engine
     cache = project.own_dir / "cache"
     return choose_for(option, deployment, records, project.environ, cache=cache)
@@ -212,21 +226,20 @@ def open_services(
     environment, notes = child_environment(
         project.environ, allow=settings.allow_environment, gogc=settings.gogc
     )
-    info = choose_engine(project, engine, deployment)
-    processes = SystemProcesses()
-    program = TerraformEngine(
-        info,
-        environment=environment,
-        processes=processes,
-        plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
-    )
-    if check_module_versions:
-        check_accepted(program.info_in, deployment)
-    store = _open_store(project, deployment.operations, _say)
-    shared = is_shared(deployment.operations.url)
-    clock = SystemClock()
-    masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
-    try:
+    with open_store(project, deployment.operations) as store:
+        info = _engine_for(project, engine, deployment, _records(store, deployment))
+        processes = SystemProcesses()
+        program = TerraformEngine(
+            info,
+            environment=environment,
+            processes=processes,
+            plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
+        )
+        if check_module_versions:
+            check_accepted(program.info_in, deployment)
+        shared = is_shared(deployment.operations.url)
+        clock = SystemClock()
+        masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
         services = Services(
             store=store,
             spool=DirectorySpool(project.own_dir / "spool"),
@@ -272,8 +285,6 @@ def open_services(
         for note in notes:
             services.note(note, level="warning")
         yield services
-    finally:
-        store.close()
 
 
 def read_archived(archive: bytes, name: str) -> str:

@@ -142,6 +142,13 @@ class WatchedStore:
     def url(self) -> str:
         return self._store.url
 
+    @property
+    def unwatched(self) -> OperationStore:
+        """
+        The store itself.
+        """
+        return self._store
+
     def gone_back(self) -> tuple[str, ...]:
         """
         For each target that was seen to be newer than it is now, what was seen and what is.

@@ -61,11 +61,13 @@ class _Rule:
 @dataclass(slots=True)
 class Proxy:
     """
-    What the proxy does and has seen. ``calls`` are the names of all calls that came, in order.
+    What the proxy does and has seen. ``calls`` are the names of all calls that came, in order,
+    ``paths`` what each was about.
     """
 
     port: int = 0
     calls: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     _rules: dict[str, _Rule] = field(default_factory=dict)
     _delays: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -105,12 +107,13 @@ class Proxy:
         """
         return self.calls.count(call)
 
-    def meet(self, call: str) -> tuple[Fault | None, float]:
+    def meet(self, call: str, path: str) -> tuple[Fault | None, float]:
         """
         Note a call: the fault that it meets, and for how long its answer is held back.
         """
         with self._lock:
             self.calls.append(call)
+            self.paths.append(path)
             delay = self._delays.get(call, 0.0)
             rule = self._rules.get(call)
             if rule is None or rule.remaining == 0:
@@ -129,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_call(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault, delay = self.proxy.meet(name_of(self.command, self.path, body))
+        fault, delay = self.proxy.meet(name_of(self.command, self.path, body), self.path)
         if fault == "refuse":
             self._hang_up()
             return

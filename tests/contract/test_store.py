@@ -110,6 +110,28 @@ def test_records_are_the_newest_of_each_target_sorted_by_target(store: Operation
     assert [target for target, _ in listed(store.records())] == [str(t) for t in sorted(targets)]
 
 
+def test_what_another_store_appended_is_read(place: Open) -> None:
+    """
+    However much a store has read and written before: ``newest``, ``records`` and ``history`` show
+    what others wrote since. ``newest_known`` may not, and an append after it is fenced then.
+    """
+    store, other = place(), place()
+    store.append(entry(sequence=1))
+    store.records()
+    other.append(entry(sequence=2, entry_id="theirs"))
+    known = store.newest_known(NETWORK)
+    assert known is not None and known.sequence in (1, 2)
+
+    with pytest.raises(Fenced):
+        store.append(entry(sequence=2, entry_id="ours"))
+    other.append(entry(sequence=3))
+
+    assert [record.sequence for record in store.records()] == [3]
+    assert [record.sequence for record in store.history(NETWORK)] == [3, 2, 1]
+    assert store.newest(NETWORK) == entry(sequence=3)
+    assert store.newest_known(NETWORK) == entry(sequence=3)
+
+
 def test_an_entry_whose_place_is_taken_is_fenced(place: Open) -> None:
     """
     Of two appends with one sequence exactly one returns; the other changes nothing.

@@ -20,6 +20,7 @@ from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine
 from tests.project import Ended, Project, finish
 from tests.servers import ObjectServer, s3_server
+from tests.store_requests import counted_projects
 
 pytestmark = pytest.mark.engine
 
@@ -302,3 +303,27 @@ def test_eight_machines_that_fight_for_one_blueprint(jobs: Jobs) -> None:
     assert 0 in codes
     assert len(jobs.cloud.calls("create", "net")) == 1
     assert [item["sequence"] for item in entries] == [*range(len(entries), 0, -1)]
+
+
+def test_what_a_step_costs_in_requests(tmp_path: Path, engine: str) -> None:
+    """
+    An apply without changes makes six requests of a shared store for each step, one with changes
+    twelve, `status` one; what else it makes does not depend on how many steps there are.
+    """
+    with counted_projects(tmp_path, 1, 4, engine=engine) as (one, four):
+        costs: dict[str, float] = {}
+        for what, name, arguments in (
+            ("first", "one", ("apply", "shop", "--yes")),
+            ("unchanged", "one", ("apply", "shop", "--yes")),
+            ("changed", "two", ("apply", "shop", "--yes")),
+            ("status", "two", ("status", "shop")),
+        ):
+            counts = []
+            for project in (one, four):
+                project.describe(name)
+                found = project.requests(*arguments)
+                # Heartbeats depend on how long it takes.
+                counts.append(found.total() - found["PUT leases"])
+            costs[what] = (counts[1] - counts[0]) / 3
+
+    assert costs == {"first": 7, "unchanged": 6, "changed": 12, "status": 1}
