@@ -15,7 +15,7 @@ from orchestrator.cli import options
 from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
-from orchestrator.cli.reports import PlanReports, report_options
+from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, run_command
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 @options.engine
 @options.allow_engine_change
 @options.engine_passthrough
+@options.wait_for_run
 @options.verbose
 @options.json_document
 @report_options
@@ -79,7 +80,7 @@ def command(
       orchestrator gate web-service --allow server=in_doubt --json
     """
     from orchestrator import composition
-    from orchestrator.app.commands.gate import gate, invalid_gate, parse_allowed
+    from orchestrator.app.commands.gate import gate, invalid_gate, parse_allowed, status_to_judge
     from orchestrator.app.commands.plan import plan
     from orchestrator.app.commands.status import status_of
     from orchestrator.app.run.request import PlanRequest
@@ -90,9 +91,9 @@ def command(
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.remaining import remaining_summary
     from orchestrator.project import BlueprintSelection
-    from orchestrator.views.gate import gate_markdown
 
     shown = paper(sys.stdout, verbose=call.verbose)
+    files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     try:
         deployment = load_deployment(call.project, call.selection)
     except Invalid as exc:
@@ -102,6 +103,8 @@ def command(
             blueprint=call.selection.blueprint,
             environment=call.selection.environment or "default",
         )
+        reports = Reports.take(files, call.project, call.selection.blueprint)
+        reports.write(None, shown, gate=document)
         return _tell(call, document)
     try:
         allowed = parse_allowed(allow, deployment.steps)
@@ -112,8 +115,6 @@ def command(
         BlueprintSelection(call.selection.blueprint, call.selection.environment),
         partial(composition.open_store, call.project),
     )
-    with composition.open_read_context(call.project, outline.operations) as reader:
-        status = status_of(reader, outline)
     request = PlanRequest(
         options=call.options,
         locking=False,
@@ -130,7 +131,11 @@ def command(
             approver=Nobody(),
             records=plan_out is not None,  # an approval is signed with a key that lasts
         ) as services,
+        composition.open_read_context(call.project, outline.operations) as reader,
     ):
+        status = status_to_judge(
+            services, partial(status_of, reader, outline), wait=call.options.wait
+        )
         try:
             result = plan(services, deployment, request)
         except OrchestratorError as exc:
@@ -141,12 +146,8 @@ def command(
     document = gate(
         deployment, status, planned, allowed=allowed, drift="judged" if drift else "ignored"
     )
-    if document.plan is not None:
-        head = gate_markdown(document)
-        files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
-        PlanReports.take(files, call.project, deployment).write(
-            document.plan, shown, head=head, verdict=document.verdict
-        )
+    reports = Reports.take(files, call.project, deployment.path)
+    reports.write(document.plan, shown, gate=document)
     if plan_out is not None and approval is not None and document.verdict != "fail":
         write_approval(call.project.directory / plan_out, approval)
     changes = document.plan is not None and document.plan.verdict != "no_changes"

@@ -147,8 +147,11 @@ class _Seconds(click.ParamType[float]):
             self.fail(str(exc), param, ctx)
 
 
+wait_for_run = click.option(
+    "--wait", is_flag=True, help="Wait for a live run instead of giving up."
+)
 wait = _stack(
-    click.option("--wait", is_flag=True, help="Wait for a live run instead of giving up."),
+    wait_for_run,
     click.option(
         "--store-grace",
         type=_Seconds(),
@@ -195,24 +198,6 @@ approval = _stack(
 )
 
 
-class _Duration(click.ParamType[float]):
-    """
-    A length of time such as 30s or 1h30m, in seconds.
-    """
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        from orchestrator.domain.blueprint.durations import seconds
-
-        try:
-            return seconds(value)
-        except ValueError as exc:
-            self.fail(str(exc), param, ctx)
-
-
 approved_plan = _stack(
     click.option(
         "--plan",
@@ -232,7 +217,7 @@ approved_plan = _stack(
     click.option(
         "--max-age",
         metavar="DURATION",
-        type=_Duration(),
+        type=_Seconds(),
         help="With --plan: refuse an approval that is older, such as 2h.",
     ),
 )

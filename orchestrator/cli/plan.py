@@ -15,7 +15,7 @@ from orchestrator.cli import options
 from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
-from orchestrator.cli.reports import PlanReports, report_options
+from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, run_command
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def command(
         document = with_file(document, deployment, str(out), _input_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
     files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
-    PlanReports.take(files, call.project, deployment).write(document, shown)
+    Reports.take(files, call.project, deployment.path).write(document, shown)
     text = plan_text(document, shown, extent="summary" if summary else "changes")
     click.echo(document.to_json() if call.as_json else text)
     return result.exit_code

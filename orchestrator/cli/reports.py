@@ -19,8 +19,8 @@ from orchestrator.cli.streams import WatchedStream
 from orchestrator.domain.unsafe_text import without_workflow_commands
 
 if TYPE_CHECKING:
-    from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.domain.documents.gate import GateDocument
     from orchestrator.errors import Problem
     from orchestrator.project import ProjectContext
     from orchestrator.views.page import Paper
@@ -48,10 +48,10 @@ def report_options(function: Function) -> Function:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanReports:
+class Reports:
     """
-    The reports on a plan: ``files`` by format; ``blueprint`` is its file, relative to the project
-    in ``root``.
+    The reports on a plan or a gate: ``files`` by format; ``blueprint`` is its file, relative to the
+    project in ``root``.
     """
 
     files: Mapping[str, Path]
@@ -61,56 +61,68 @@ class PlanReports:
 
     @classmethod
     def take(
-        cls, values: Mapping[str, Path | None], project: ProjectContext, deployment: Deployment
-    ) -> PlanReports:
+        cls, values: Mapping[str, Path | None], project: ProjectContext, blueprint: str
+    ) -> Reports:
         """
         Those that the options ask for.
         """
         files = {
             name: project.directory / path for name, path in values.items() if path is not None
         }
-        root = Path(deployment.project_dir)
-        return cls(files, root, deployment.path, project.environ)
+        return cls(files, project.project_dir, blueprint, project.environ)
 
     def write(
-        self, document: PlanDocument, paper: Paper, *, head: str = "", verdict: str = ""
+        self, plan: PlanDocument | None, paper: Paper, *, gate: GateDocument | None = None
     ) -> None:
         """
-        Write all of them; ``head`` stands before the plan in Markdown, ``verdict`` is one over more
-        than the plan.
+        Write all of them, on what there is: a plan, or a gate with or without one.
         """
         from orchestrator import __version__
+        from orchestrator.views.gate import gate_markdown
         from orchestrator.views.plan_markdown import plan_markdown
-        from orchestrator.views.plan_reports import findings, gitlab_report, plan_junit, plan_sarif
+        from orchestrator.views.plan_reports import (
+            findings,
+            gate_findings,
+            gitlab_report,
+            junit,
+            sarif,
+        )
 
-        place = f"{document.blueprint} -e {document.environment}"
-        again = f"`orchestrator plan {place}`"
-        whole = f"the job's log, or {again}"
+        found = [*findings(plan, blueprint=self.blueprint)] if plan else []
+        found += gate_findings(gate, blueprint=self.blueprint) if gate else ()
+        document = gate or plan
+        assert document is not None, "there is something to report"
+
+        def markdown() -> str:
+            head = gate_markdown(gate) if gate else ""
+            if plan is None:
+                return head
+            again = f"`orchestrator plan {plan.blueprint} -e {plan.environment}`"
+            return plan_markdown(plan, paper, whole=f"the job's log, or {again}", head=head)
+
         texts: Mapping[str, Callable[[], str]] = {
-            "markdown": lambda: plan_markdown(document, paper, whole=whole, head=head),
-            "junit": lambda: plan_junit(document),
-            "sarif": lambda: plan_sarif(document, blueprint=self.blueprint, version=__version__),
+            "markdown": markdown,
+            "junit": lambda: junit(plan, gate),
+            "sarif": lambda: sarif(found, version=__version__),
             "json_file": lambda: document.to_json() + "\n",
         }
         for name, path in self.files.items():
             _write(path, texts[name](), mode="w")
         if self.environ.get("GITHUB_ACTIONS"):
-            self._github(document, texts["markdown"](), verdict or document.verdict)
-            _annotate(
-                findings(document, blueprint=self.blueprint),
-                repository_prefix(self.root, self.environ),
-            )
-        if self.environ.get("GITLAB_CI"):
-            _write(self.root / GITLAB_REPORT, gitlab_report(document) + "\n", mode="w")
+            self._github(plan, markdown(), document.verdict)
+            _annotate(found, repository_prefix(self.root, self.environ))
+        if plan is not None and self.environ.get("GITLAB_CI"):
+            _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n", mode="w")
 
-    def _github(self, document: PlanDocument, markdown: str, verdict: str) -> None:
+    def _github(self, plan: PlanDocument | None, markdown: str, verdict: str) -> None:
         summary, outputs = (self.environ.get(f"GITHUB_{n}") for n in ("STEP_SUMMARY", "OUTPUT"))
         if summary:
             _write(Path(summary), f"{markdown}\n", mode="a")
         if outputs:
-            counts = document.counts.model_dump(by_alias=True)
+            counts = plan.counts.model_dump(by_alias=True) if plan else {}
+            changes = plan is not None and plan.verdict in ("changes", "deferred")
             values = {
-                "has_changes": str(document.verdict in ("changes", "deferred")).lower(),
+                "has_changes": str(changes).lower(),
                 "verdict": verdict,
                 **{name: str(number) for name, number in counts.items()},
             }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree
@@ -15,6 +15,7 @@ from orchestrator.views.formats import planned
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+    from orchestrator.domain.documents.gate import GateDocument, GateReason
 
 #: What XML 1.0 cannot hold.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -28,7 +29,7 @@ class Finding:
     to the project.
     """
 
-    rule: Literal["plan-failed", "engine-warning", "check-failed", "policy", "invalid"]
+    rule: str
     level: Literal["error", "warning"]
     step: str
     message: str
@@ -45,9 +46,7 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
         for item in step.diagnostics:
             told.add(item.detail)
             text = "\n".join(filter(None, (item.summary, item.detail)))
-            rule: Literal["plan-failed", "engine-warning"] = (
-                "plan-failed" if item.severity == "error" else "engine-warning"
-            )
+            rule = "plan-failed" if item.severity == "error" else "engine-warning"
             yield Finding(rule, item.severity, step.step, text, item.file or blueprint, item.line)
         if step.status == "failed" and not step.diagnostics:
             yield Finding("plan-failed", "error", step.step, _failure(step), blueprint)
@@ -60,7 +59,56 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
         yield Finding("policy", "error", broken.step, broken.text, blueprint)
 
 
-def plan_junit(document: PlanDocument) -> str:
+def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
+    """
+    What a gate warns of beside its plan.
+    """
+    for item in _beside_plan(document):
+        level: Literal["error", "warning"] = "error" if item.severity == "fail" else "warning"
+        file = item.file or blueprint
+        yield Finding(item.code, level, item.step or "", item.message, file, item.line)
+
+
+def _beside_plan(document: GateDocument) -> Iterator[GateReason]:
+    of_plan = ("plan_failed", "deferred", "policy") if document.plan is not None else ()
+    return (item for item in document.reasons if item.code not in of_plan)
+
+
+def junit(plan: PlanDocument | None, gate: GateDocument | None = None) -> str:
+    """
+    A suite for the gate, where that was asked, and one for the plan, where there is one.
+    """
+    root = ElementTree.Element("testsuites")
+    root.extend([] if gate is None else [_gate_suite(gate)])
+    root.extend([] if plan is None else [_plan_suite(plan)])
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _gate_suite(document: GateDocument) -> ElementTree.Element:
+    """
+    One test case: failed with all reasons that are not the plan's.
+    """
+    target = f"{document.blueprint}/{document.environment}"
+    reasons = [item for item in _beside_plan(document) if item.severity == "fail"]
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"gate {target}",
+        tests="1",
+        failures=str(min(len(reasons), 1)),
+        errors="0",
+        skipped="0",
+    )
+    case = ElementTree.SubElement(suite, "testcase", classname=target, name="gate")
+    if reasons:
+        said = (f"{item.step}: {item.message}" if item.step else item.message for item in reasons)
+        text = _xml("\n".join(said))
+        found = ElementTree.SubElement(case, "failure", message=text.partition("\n")[0])
+        found.text = text
+    return suite
+
+
+def _plan_suite(document: PlanDocument) -> ElementTree.Element:
     """
     One test case a step: failed where it could not be planned, skipped where it is deferred.
     """
@@ -89,21 +137,18 @@ def plan_junit(document: PlanDocument) -> str:
         else:
             shown = planned(step.actions)
             ElementTree.SubElement(case, "system-out").text = _xml(shown)
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return suite
 
 
-def plan_sarif(document: PlanDocument, *, blueprint: str, version: str) -> str:
+def sarif(found: Iterable[Finding], *, version: str) -> str:
     """
-    SARIF 2.1.0: what the plan warns of, by file and line.
+    SARIF 2.1.0, by file and line.
     """
     results = [
         {
             "ruleId": item.rule,
             "level": item.level,
-            "message": {"text": f"{item.step}: {item.message}"},
+            "message": {"text": f"{item.step}: {item.message}" if item.step else item.message},
             "locations": [
                 {
                     "physicalLocation": {
@@ -113,7 +158,7 @@ def plan_sarif(document: PlanDocument, *, blueprint: str, version: str) -> str:
                 }
             ],
         }
-        for item in findings(document, blueprint=blueprint)
+        for item in found
     ]
     rules = [{"id": rule} for rule in dict.fromkeys(str(item["ruleId"]) for item in results)]
     driver = {"name": "orchestrator", "version": version, "rules": rules}

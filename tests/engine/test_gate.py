@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import Project
+from tests.project import Project, finish
 
 pytestmark = pytest.mark.engine
 
@@ -114,7 +115,19 @@ def test_what_the_policy_forbids_and_what_cannot_be_planned_fails(project: Proje
     assert not (project.root / "a.json").exists()
     assert (project.root / "j.xml").exists()
     project.write("blueprints/shop.yaml", BLUEPRINT.replace("needs: [first]", "neds: [first]"))
-    broken = project.run("gate", "shop", "--json")
+    files = {name: project.root / f"broken.{name}" for name in ("md", "xml", "sarif", "json")}
+    broken = project.run(
+        *("gate", "shop", "--json", "--markdown", "broken.md", "--junit", "broken.xml"),
+        *("--sarif", "broken.sarif", "--json-file", "broken.json"),
+    )
+    texts = {name: file.read_text() for name, file in files.items()}
+    assert texts["md"].startswith("## gate: fail") and "unknown key 'neds'" in texts["md"]
+    assert 'failures="1"' in texts["xml"]
+    (result,) = json.loads(texts["sarif"])["runs"][0]["results"]
+    (place,) = result["locations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "blueprints/shop.yaml"
+    assert place["physicalLocation"]["region"]["startLine"] > 1
+    assert json.loads(texts["json"]) == broken.document
     assert broken.code == 4
     (reason,) = broken.document["reasons"]
     assert (reason["code"], reason["severity"]) == ("invalid", "fail")
@@ -135,10 +148,13 @@ def test_what_was_cut_short_is_refused_unless_it_is_allowed(
     running = project.run("gate", "shop", "--json")
     assert (running.code, running.document["verdict"]) == (0, "warn")
     assert ("running", "warn", "first") in reasons(running.document)
+    waiting = project.start("gate", "shop", "--wait", "--json")
     kill_with_engine(project, tool, "apply")
     engine.release("apply")
 
+    waited = finish(waiting)
     refused = project.run("gate", "shop", "--json")
+    assert (waited.code, reasons(waited.document)) == (4, reasons(refused.document))
     assert refused.code == 4
     assert ("interrupted", "fail", "first") in reasons(refused.document)
     remedies = {item["code"]: item["remedy"] for item in refused.document["reasons"]}

@@ -49,7 +49,7 @@ from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_text
 from orchestrator.views.plan_markdown import plan_markdown
-from orchestrator.views.plan_reports import gitlab_report, plan_junit, plan_sarif
+from orchestrator.views.plan_reports import findings, gitlab_report, junit, sarif
 from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text
@@ -518,7 +518,7 @@ PLAIN: dict[str, Callable[[], str]] = {
     "error.json": lambda: error_document(ERRORS["invalid"]).to_json() + "\n",
     "plan.json": lambda: plans.plan().to_json() + "\n",
     "plan.markdown": lambda: plan_markdown(plans.plan(), Paper(now=NOW), whole="the job's log"),
-    "plan.junit": lambda: plan_junit(plans.plan()),
-    "plan.sarif": lambda: plan_sarif(plans.plan(), blueprint="web.yaml", version="1") + "\n",
+    "plan.junit": lambda: junit(plans.plan()),
+    "plan.sarif": lambda: sarif(findings(plans.plan(), blueprint="web.yaml"), version="1") + "\n",
     "plan.gitlab": lambda: gitlab_report(plans.plan()) + "\n",
 }

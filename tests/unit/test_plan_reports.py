@@ -18,7 +18,7 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper
 from orchestrator.views.plan_markdown import LIMIT, plan_markdown
-from orchestrator.views.plan_reports import findings, plan_junit, plan_sarif
+from orchestrator.views.plan_reports import findings, junit, sarif
 from tests.golden.samples import NOW
 
 
@@ -98,9 +98,9 @@ def test_no_text_leaves_its_fence_and_no_report_is_broken(text: str) -> None:
             outside.append(line)
     assert fence == ""
     assert not [line for line in outside if "@" in line or "::" in line]
-    suite = ElementTree.fromstring(plan_junit(document(*steps)))
+    suite = ElementTree.fromstring(junit(document(*steps)))
     assert [case.get("name") for case in suite.iter("testcase")] == ["s1", "f"]
-    results = json.loads(plan_sarif(document(*steps), blueprint="b.yaml", version="1"))
+    results = json.loads(sarif(findings(document(*steps), blueprint="b.yaml"), version="1"))
     levels = [item["level"] for item in results["runs"][0]["results"]]
     assert levels == ["warning", "error"]
 

@@ -5,9 +5,10 @@ what the policy says of it; nothing is changed, and no lock is taken.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Literal, get_args
 
+from orchestrator.app.services import Services
 from orchestrator.domain.documents.documents import PlanDocument, StatusDocument, StepState
 from orchestrator.domain.documents.gate import GateDocument, GateReason, StepDrift
 from orchestrator.domain.record.states import Condition, StepStatus
@@ -45,12 +46,31 @@ def invalid_gate(exc: Invalid, *, project: str, blueprint: str, environment: str
             severity="fail",
             message=f"{item.at}: {item.message}" if item.at else item.message,
             remedy=item.hint,
+            file=item.at.file if item.at else None,
+            line=(item.at.line or None) if item.at else None,
         )
         for item in exc.problems
     ]
     return GateDocument.of_reasons(
         reasons, project=project, blueprint=blueprint, environment=environment
     )
+
+
+def status_to_judge(
+    services: Services, read: Callable[[], StatusDocument], *, wait: bool
+) -> StatusDocument:
+    """
+    What is recorded; with ``wait``, once no run is at work on it any more.
+    """
+    status = read()
+    live = [step.run_id for step in status.steps if step.condition is Condition.LIVE]
+    if live and wait:
+        services.note(f"waiting for run {live[0]}")
+    while live and wait and not services.stop.stopping:
+        services.clock.sleep(1.0)
+        status = read()
+        live = [step.run_id for step in status.steps if step.condition is Condition.LIVE]
+    return status
 
 
 def gate(

@@ -21,7 +21,7 @@ GateVerdict = Literal["pass", "warn", "fail"]
 class GateReason(JsonModel):
     """
     Why a gate warns or fails, and what can be done about it. ``step`` is None for the whole
-    blueprint.
+    blueprint; ``file``, relative to the project, is where it stands, if it stands anywhere.
     """
 
     code: Word
@@ -29,6 +29,8 @@ class GateReason(JsonModel):
     step: Word | None = None
     message: str
     remedy: str = ""
+    file: Word | None = None
+    line: int | None = None
 
 
 class StepDrift(JsonModel):
