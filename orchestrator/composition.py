@@ -216,6 +216,7 @@ def open_services(
     from orchestrator.loading.inputs import unread_variables
     from orchestrator.loading.project import project_files
     from orchestrator.loading.unread_files import unread_files
+    from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool
     from orchestrator.stores.store_urls import is_shared
@@ -252,6 +253,7 @@ def open_services(
             work=project.own_dir / "work",
             workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
             checks=SystemChecks(clock, environment),
+            policy_rules=RegoRules(environment),
             approver=approver,
             stop=stop,
             masker=masker,

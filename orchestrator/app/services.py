@@ -15,7 +15,16 @@ from orchestrator.domain.record.record import Actor, Source
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore, Spool
-from orchestrator.ports.system import Approver, Checks, Clock, Ids, Processes, Sink, StopToken
+from orchestrator.ports.system import (
+    Approver,
+    Checks,
+    Clock,
+    Ids,
+    PolicyRules,
+    Processes,
+    Sink,
+    StopToken,
+)
 from orchestrator.ports.workdir import WorkDirs
 
 
@@ -59,6 +68,7 @@ class Services:
     workdirs: WorkDirs
     work: Path
     checks: Checks
+    policy_rules: PolicyRules
     approver: Approver
     stop: StopToken
     masker: Masker

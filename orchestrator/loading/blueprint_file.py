@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import InputValue
@@ -90,10 +91,15 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
         step: parse_step(step, node, blueprint.step_at[step], seen, problems)
         for step, node in seen.steps.items()
     }
+    parse = partial(
+        parse_policy,
+        steps=blueprint.steps,
+        root=project.project_dir,
+        trust=project.settings.trust,
+        problems=problems,
+    )
     for item in blueprint.environments.values():
-        parse_policy(
-            effective_blueprint(blueprint, item.name).settings.policy, blueprint.steps, problems
-        )
+        parse(effective_blueprint(blueprint, item.name).settings.policy)
     backend = parse_backend(seen.settings.backend, problems)
     return ReadBlueprint(
         files,
@@ -102,7 +108,7 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
         seen,
         raw_steps,
         backend,
-        parse_policy(seen.settings.policy, blueprint.steps, problems),
+        parse(seen.settings.policy),
         parse_drift_rules(blueprint.drift, problems),
         problems,
         chosen,

@@ -4,14 +4,17 @@ The ``policy`` and ``drift`` of a blueprint: checked, with every problem told.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from orchestrator.domain.blueprint.policy import DriftRule, Policy
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.record.retention import is_date
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.loading.schema import without_nulls
+from orchestrator.trust import Trust
 
 _DRIFT = ("address", "attribute", "reason", "until")
 _FIELDS = (
@@ -21,12 +24,15 @@ _FIELDS = (
     "max_destroys",
     "required_tags",
     "regions",
+    "rego",
 )
 
 
-def parse_policy(node: Node | None, steps: Collection[str], problems: Problems) -> Policy:
+def parse_policy(
+    node: Node | None, steps: Collection[str], root: Path, trust: Trust, problems: Problems
+) -> Policy:
     """
-    The policy as it is written; an empty one where there is none.
+    The policy as it is written, in the project in ``root``; an empty one where there is none.
     """
     if node is None:
         return Policy()
@@ -42,6 +48,7 @@ def parse_policy(node: Node | None, steps: Collection[str], problems: Problems) 
     additive, most = fields.get("additive_only"), fields.get("max_destroys")
     return Policy(
         **lists,
+        rego=_rules(fields["rego"], root, trust, problems) if "rego" in fields else (),
         additive_only=problems.flag(additive, what="policy.additive_only") if additive else False,
         max_destroys=_count(most, problems) if most else None,
     )
@@ -80,6 +87,22 @@ def _drift_rule(node: Node, problems: Problems) -> DriftRule:
         attribute=texts.get("attribute", "*"),
         until=until,
     )
+
+
+def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[str, ...]:
+    """
+    Where the rules lie, relative to the project.
+    """
+    trust.check_command("policy.rego", node.at, problems)
+    found = []
+    for text in problems.texts(node, what="policy.rego"):
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(node.at.file), text))
+        if not (root / place).resolve().is_relative_to(root.resolve()):
+            problems.add(f"policy.rego: {text!r} lies outside of the project", node.at)
+        elif not (root / place).exists():
+            problems.add(f"policy.rego: there is no {place!r}", node.at)
+        found.append(place)
+    return tuple(found)
 
 
 def _count(node: Node, problems: Problems) -> int | None:

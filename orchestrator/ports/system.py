@@ -5,7 +5,7 @@ approvals and checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,9 +13,24 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.references import Resolved
     from orchestrator.domain.events.events import Event, PlanReady
+    from orchestrator.domain.plan.violation import Violation
     from orchestrator.domain.record.record import Check
     from orchestrator.domain.record.run_record import ProcessIdentity
     from orchestrator.domain.record.states import Liveness
+
+
+class PolicyRules(Protocol):
+    """
+    Rules that a policy names, in a language of their own.
+    """
+
+    def violations(
+        self, rules: Sequence[Path], document: str, *, stop: StopToken
+    ) -> Sequence[Violation]:
+        """
+        What rules in these files and directories forbid of a plan document, or warn of; also that
+        they could not be asked. Never raises.
+        """
 
 
 class Clock(Protocol):

@@ -151,9 +151,15 @@ def forbidden(page: Page, document: PlanDocument) -> None:
     if not document.policy:
         return
     page.gap()
-    page.line(("Forbidden by the policy", "bad"))
-    for item in document.policy:
-        page.line((item.step, "bold"), f"  {item.text}", indent=2, hang=6)
+    for verdict, title, style in (
+        ("fail", "Forbidden by the policy", "bad"),
+        ("warn", "The policy warns", "warn"),
+    ):
+        found = [item for item in document.policy if item.verdict == verdict]
+        if found:
+            page.line((title, style))
+        for item in found:
+            page.line((item.step or "all steps", "bold"), f"  {item.text}", indent=2, hang=6)
 
 
 def step_line(page: Page, step: PlannedStep) -> None:

@@ -43,7 +43,9 @@ def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str
     refused = Page(paper)
     forbidden(refused, document)
     if document.policy:
-        head += "\n> [!WARNING]\n> The policy forbids this.\n\n"
+        forbids = any(item.verdict == "fail" for item in document.policy)
+        said = "The policy forbids this." if forbids else "The policy warns of this."
+        head += f"\n> [!WARNING]\n> {said}\n\n"
         head += fenced(refused.render().strip("\n"))
     sections = list(_sections(document, paper))
     rows = "".join(f"| `{item.step}` | {item.told} |\n" for item in sections)

@@ -56,7 +56,8 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
                 yield Finding("check-failed", "warning", step.step, text, blueprint)
 
     for broken in document.policy:
-        yield Finding("policy", "error", broken.step, broken.text, blueprint)
+        level: Literal["error", "warning"] = "error" if broken.verdict == "fail" else "warning"
+        yield Finding("policy", level, broken.step, broken.text, blueprint)
 
 
 def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
@@ -101,10 +102,7 @@ def _gate_suite(document: GateDocument) -> ElementTree.Element:
     )
     case = ElementTree.SubElement(suite, "testcase", classname=target, name="gate")
     if reasons:
-        said = (f"{item.step}: {item.message}" if item.step else item.message for item in reasons)
-        text = _xml("\n".join(said))
-        found = ElementTree.SubElement(case, "failure", message=text.partition("\n")[0])
-        found.text = text
+        _failed(case, (f"{i.step}: {i.message}" if i.step else i.message for i in reasons))
     return suite
 
 
@@ -115,29 +113,36 @@ def _plan_suite(document: PlanDocument) -> ElementTree.Element:
     target = f"{document.blueprint}/{document.environment}"
     refused: dict[str, list[str]] = {}
     for item in document.policy:
-        refused.setdefault(item.step, []).append(item.text)
+        if item.verdict == "fail":
+            refused.setdefault(item.step, []).append(item.text)
     failed = [s for s in document.steps if s.status == "failed" or s.step in refused]
+    whole = refused.get("")
     deferred = [step for step in document.steps if step.status == "deferred"]
     suite = ElementTree.Element(
         "testsuite",
         name=f"plan of {document.command} {target}",
-        tests=str(len(document.steps)),
-        failures=str(len(failed)),
+        tests=str(len(document.steps) + bool(whole)),
+        failures=str(len(failed) + bool(whole)),
         errors="0",
         skipped=str(len(deferred)),
     )
     for step in document.steps:
         case = ElementTree.SubElement(suite, "testcase", classname=target, name=step.step)
         if step in failed:
-            text = _xml("\n".join(refused.get(step.step) or [_failure(step)]))
-            found = ElementTree.SubElement(case, "failure", message=text.partition("\n")[0])
-            found.text = text
+            _failed(case, refused.get(step.step) or [_failure(step)])
         elif step.status == "deferred":
             ElementTree.SubElement(case, "skipped", message=_xml(step.reason or "deferred"))
         else:
             shown = planned(step.actions)
             ElementTree.SubElement(case, "system-out").text = _xml(shown)
+    if whole:
+        _failed(ElementTree.SubElement(suite, "testcase", classname=target, name="policy"), whole)
     return suite
+
+
+def _failed(case: ElementTree.Element, said: Iterable[str]) -> None:
+    text = _xml("\n".join(said))
+    ElementTree.SubElement(case, "failure", message=text.partition("\n")[0]).text = text
 
 
 def sarif(found: Iterable[Finding], *, version: str) -> str:

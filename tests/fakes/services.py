@@ -34,6 +34,7 @@ from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.system import Sink, StopToken
+from orchestrator.rego import RegoRules
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.spool import DirectorySpool
@@ -110,6 +111,7 @@ class Premises:
             work=self.work,
             workdirs=DirectoryWorkDirs(self.work, self.place),
             checks=SystemChecks(SetClock()),
+            policy_rules=RegoRules({}),
             approver=Nobody(),
             stop=SetStop(),
             masker=Masker(),

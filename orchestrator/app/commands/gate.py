@@ -182,8 +182,8 @@ def _of_plan(
     for item in planned.policy:
         yield GateReason(
             code="policy",
-            severity="fail",
-            step=item.step,
+            severity=item.verdict,
+            step=item.step or None,
             message=item.text,
             remedy=f"{command_line(place, planned.command)} --override-policy REASON",
         )

@@ -30,6 +30,7 @@ from orchestrator.app.steps.planned_step import (
     check_plan,
     plan_step,
 )
+from orchestrator.app.steps.policy import planned_fields, rego_violations
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -43,7 +44,6 @@ from orchestrator.domain.documents.documents import (
 from orchestrator.domain.events.engine_messages import PlanContent
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
-from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.plan.violations import violations_of_steps
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
@@ -93,9 +93,12 @@ def plan(services: Services, deployment: Deployment, request: PlanRequest) -> Pl
             if affected is not None
         ),
         orphaned=() if request.options.orphaned else planner.orphaned(),
-        policy=tuple(redacted(item, services.masker) for item in planner.violations(rows)),
     )
-    if document.policy:
+    found = [*planner.violations(rows), *rego_violations(services, deployment, document)]
+    document = document.model_copy(
+        update={"policy": tuple(redacted(item, services.masker) for item in found)}
+    )
+    if any(item.verdict == "fail" for item in found):
         codes.append(Refused.exit_code)
     if request.detailed_exitcode and document.verdict != "no_changes":
         codes.append(2)
@@ -324,16 +327,11 @@ class _Planner:
             self._approved[name] = approved_step(self.services, prepared, inputs, proposal)
         if proposal.content is not None:
             self._contents[name] = proposal.content
-        shown = proposal.shown
         separate = composed is None
         first = self._unapplied_upstreams(name) if separate else self.rows.moving_needs(name)
         known = {
             "method": "separate" if separate else "composed",
-            "actions": shown.actions,
-            "outputs": shown.outputs,
-            "drifted": shown.drifted,
-            "inputs": shown.inputs,
-            **_fields(shown.changes or PlanChanges()),
+            **planned_fields(proposal.shown),
         }
         if proposal.empty and first:
             # What those will be changed to may change it, too: that it is not, nobody can say yet.
@@ -389,10 +387,6 @@ class _Planner:
     @property
     def _options(self) -> PlanOptions:
         return replace(self.request.options.plan, values=True, locking=self.request.locking)
-
-
-def _fields(changes: PlanChanges) -> dict[str, object]:
-    return {name: getattr(changes, name) for name in PlanChanges.model_fields}
 
 
 def _first_root(step: str) -> str:

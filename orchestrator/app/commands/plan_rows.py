@@ -11,7 +11,7 @@ from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.plan_changes import diagnostics_of, failure_fields
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Step
-from orchestrator.domain.documents.documents import PlanCounts, PlannedStep
+from orchestrator.domain.documents.documents import PlannedStep
 from orchestrator.domain.events.events import StepDeferred
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.states import READY
@@ -40,10 +40,7 @@ class PlanRows:
         Add the row of a root.
         """
         known = {"step": name, "target": str(self._deployment.target(name)), "status": status}
-        row = PlannedStep.model_validate({**known, **fields})
-        did = row.resources or row.actions  # without values: what goes with its parent
-        counts = PlanCounts.of_actions(item.action for item in did)
-        self.rows[name] = row.model_copy(update={"counts": counts})
+        self.rows[name] = PlannedStep.of_fields(**{**known, **fields})
 
     def defer(
         self, name: str, reason: str, waits_for: tuple[str, ...] = (), **fields: object

@@ -4,14 +4,23 @@ Plans held against the policy of the blueprint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
+from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events.engine_messages import PlannedObject
+from orchestrator.domain.events.events import PlanReady
+from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.plan.violations import destroys, violations, violations_of_steps
+from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.redaction import redacted
 from orchestrator.errors import Refused
 
 _HINT = "change what is planned, or say why it may be: --override-policy REASON"
@@ -26,8 +35,10 @@ def check_policy(session: Session, step: str, plan: StepPlan, *, override: str |
         return
     objects = plan.content.objects
     before = session.count_destroys(destroys(objects))
-    found = violations(policy, step, objects, regions=plan.content.regions, destroyed=before)
-    _refuse(session, list(found), override=override)
+    found = [*violations(policy, step, objects, regions=plan.content.regions, destroyed=before)]
+    row = _row(session, step, **planned_fields(plan.shown))
+    found += _rego_violations(session, [row], "apply")
+    _refuse(session, found, override=override)
 
 
 def check_policy_of_destroy(
@@ -36,29 +47,91 @@ def check_policy_of_destroy(
     """
     The same of a destroy of all that these records know, before any of it is gone.
     """
-    steps: list[tuple[str, list[PlannedObject], Mapping[str, str]]] = [
-        (
-            record.target.step,
-            [PlannedObject(item.address, "delete") for item in record.resources.inventory],
-            {},
+    steps: list[tuple[str, list[PlannedObject], Mapping[str, str]]] = []
+    rows: list[PlannedStep] = []
+    for record in records:
+        step, inventory = record.target.step, record.resources.inventory
+        steps.append((step, [PlannedObject(item.address, "delete") for item in inventory], {}))
+        resources = tuple(
+            ResourceChange(
+                address=item.address,
+                type=item.type,
+                name=item.address.rpartition(".")[2].partition("[")[0],
+                action="delete",
+                deposed=item.deposed,
+            )
+            for item in inventory
         )
-        for record in records
-    ]
-    found = list(violations_of_steps(session.deployment.policy, steps))
+        actions = tuple(PlannedAction(address=o.address, action="delete") for o in inventory)
+        rows.append(_row(session, step, resources=resources, actions=actions))
+    found = [*violations_of_steps(session.deployment.policy, steps)]
+    found += _rego_violations(session, rows, "destroy")
     _refuse(session, found, override=override)
+
+
+def planned_fields(shown: PlanReady) -> dict[str, object]:
+    """
+    What a row of a plan document has of the plan of a step.
+    """
+    changes = shown.changes or PlanChanges()
+    return {
+        "actions": shown.actions,
+        "outputs": shown.outputs,
+        "drifted": shown.drifted,
+        "inputs": shown.inputs,
+        **{name: getattr(changes, name) for name in PlanChanges.model_fields},
+    }
+
+
+def rego_violations(
+    services: Services, deployment: Deployment, document: PlanDocument
+) -> Sequence[Violation]:
+    """
+    What the rules that the policy names say of a plan. They are shown what anybody may see.
+    """
+    rules = [Path(deployment.project_dir) / name for name in deployment.policy.rego]
+    if not rules:
+        return ()
+    text = redacted(document, services.masker).to_json()
+    return services.policy_rules.violations(rules, text, stop=services.stop)
+
+
+def _rego_violations(
+    session: Session, rows: Sequence[PlannedStep], command: Literal["apply", "destroy"]
+) -> Iterator[Violation]:
+    deployment = session.deployment
+    document = PlanDocument.of_steps(
+        rows,
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        command=command,
+    )
+    for item in rego_violations(session.services, deployment, document):
+        one = rows[0].step if len(rows) == 1 else ""
+        yield item.model_copy(update={"step": item.step or one})
+
+
+def _row(session: Session, step: str, **fields: object) -> PlannedStep:
+    target = str(session.deployment.target(step))
+    return PlannedStep.of_fields(step=step, target=target, status="planned", **fields)
 
 
 def describe_violations(found: Sequence[Violation]) -> str:
     """
     What is forbidden, in one line.
     """
-    return "; ".join(f"{item.step}: {item.text}" for item in found)
+    return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in found)
 
 
 def _refuse(session: Session, found: Sequence[Violation], *, override: str | None) -> None:
-    if not found:
+    warnings = [item for item in found if item.verdict == "warn"]
+    forbidden = [item for item in found if item.verdict == "fail"]
+    for item in warnings:
+        session.services.note(f"the policy warns: {item.text}", level="warning", step=item.step)
+    if not forbidden:
         return
-    said = describe_violations(found)
+    said = describe_violations(forbidden)
     if override is None:
         raise Refused(
             "policy",

@@ -16,7 +16,8 @@ class Policy:
     replaced nor forgotten; nothing at all of ``protected_steps`` is. ``additive_only``: nothing
     that exists is changed. ``max_destroys`` counts what a run destroys and replaces.
     ``required_tags`` are keys of the tags or labels of whatever has some; ``regions`` are those
-    that objects may be in.
+    that objects may be in. ``rego`` are files and directories with rules of the Open Policy Agent,
+    relative to the project.
     """
 
     no_destroy: tuple[str, ...] = ()
@@ -25,6 +26,7 @@ class Policy:
     max_destroys: int | None = None
     required_tags: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
+    rego: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:

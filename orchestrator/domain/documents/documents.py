@@ -258,6 +258,16 @@ class PlannedStep(PlanChanges, StepPlan):
     What the plan of a step holds: the names, and the same with values.
     """
 
+    @classmethod
+    def of_fields(cls, **fields: object) -> PlannedStep:
+        """
+        The row with its counts.
+        """
+        row = cls.model_validate(fields)
+        did = row.resources or row.actions  # without values: what goes with its parent
+        counts = PlanCounts.of_actions(item.action for item in did)
+        return row.model_copy(update={"counts": counts})
+
 
 class AffectedStep(JsonModel):
     """

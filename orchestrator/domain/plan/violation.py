@@ -10,19 +10,26 @@ from orchestrator.domain.documents.json_model import JsonModel
 from orchestrator.domain.text import Word
 
 Rule = Literal[
-    "no_destroy", "protected_steps", "additive_only", "max_destroys", "required_tags", "regions"
+    "no_destroy",
+    "protected_steps",
+    "additive_only",
+    "max_destroys",
+    "required_tags",
+    "regions",
+    "rego",
 ]
 
 
 class Violation(JsonModel):
     """
-    An object, or with an empty address a step or run, of which a rule forbids what is planned.
+    An object, or with an empty address a step or run, of which a rule forbids what is planned, or
+    warns. Without a step it is about the whole plan.
     """
 
     rule: Rule
-    step: Word
+    step: Word = ""
     address: Word = ""
-    verdict: Literal["fail"] = "fail"
+    verdict: Literal["fail", "warn"] = "fail"
     message: str
 
     @property
