@@ -1,96 +1,38 @@
 """
-The composition root: the only file that names concrete classes.
+The composition root: the only file that names concrete classes. Imports stand in the functions: a
+command pays for what it uses.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import Refused
-from orchestrator.private_place import close_files
 from orchestrator.project import ProjectContext
-from orchestrator.settings import DEFAULT_PROJECT
+from orchestrator.system import warn
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.store_location import StoreLocation
-    from orchestrator.domain.record.record import OperationRecord
     from orchestrator.domain.record.run_record import Claim
-    from orchestrator.ports.engine import EngineInfo
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken
+    from orchestrator.stores.project_store import Tell
     from orchestrator.stores.sequence_memory import WatchedStore
 
-SHARED_GRACE = 60.0  # seconds for which an outcome waits for a shared store that is away
-SILENCE = 60.0  # seconds without a heartbeat after which a run that cannot be seen counts as silent
 
-
-def _open_store(
-    project: ProjectContext,
-    location: StoreLocation | None,
-    tell: Callable[[str], None],
-) -> WatchedStore:
-    """
-    The store at a location, else the project's own. ``tell`` is told where it is not the one to
-    rely on.
-    """
-    from orchestrator.stores import store_urls
-    from orchestrator.stores.placement import StorePlacement, sqlite_records
-    from orchestrator.stores.schema import is_ours
-    from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
-
-    location = location or project.operations
-    trust = project.settings.trust
-    if not trust.allows_store(location.url, project.project_dir):
-        raise Refused(
-            "untrusted",
-            trust.forbidden(f"the operation store {location.url}", "stores"),
-            hint="name one of its stores by `operations.url`",
-        )
-    file = store_urls.sqlite_file(location.url, project.project_dir)
-    # What a URL names may be anything, `/dev/null` or `/`: only what is ours is closed.
-    if file is not None and is_ours(file):
-        close_files((file,), _say)
-    store = store_urls.open_store(
-        location.url,
-        project_dir=project.project_dir,
-        project=project.settings.project,
-        environ=project.environ,
-        config=location.config,
-    )
-    # A store in memory begins anew with every process.
-    place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
-    memory = SequenceMemory(place, store.url)
-    placement = StorePlacement(location, sqlite_records(project.project_dir))
-    return WatchedStore(store, memory, placement, tell)
-
-
-def _say(message: str) -> None:
-    with suppress(OSError):
-        sys.stderr.write(f"warning: {message}\n")
-
-
-@contextmanager
 def open_store(
-    project: ProjectContext,
-    location: StoreLocation | None = None,
-    tell: Callable[[str], None] = _say,
-) -> Iterator[WatchedStore]:
+    project: ProjectContext, location: StoreLocation | None = None, tell: Tell = warn
+) -> closing[WatchedStore]:
     """
-    The store at a location, else the project's own.
+    The store at a location, else the project's own; ``tell`` is told why not to rely on it.
     """
-    store = _open_store(project, location, tell)
-    try:
-        yield store
-    finally:
-        store.close()
+    from orchestrator.stores.project_store import project_store
+
+    return closing(project_store(project, location or project.operations, tell))
 
 
 def scratch_claim(project: ProjectContext) -> Claim:
@@ -132,54 +74,10 @@ def open_read_context(
             spool=DirectorySpool(project.own_dir / "spool"),
             files=run_files(project),
             processes=SystemProcesses(),
-            silence=SILENCE,
             work=project.own_dir / "work",
             today=SystemClock().now().date(),
             gone_back=store.gone_back,
         )
-
-
-@contextmanager
-def open_read_contexts(
-    project: ProjectContext, locations: Sequence[StoreLocation]
-) -> Iterator[list[ReadContext]]:
-    """
-    What commands read with that look into several stores.
-    """
-    with ExitStack() as stack:
-        yield [stack.enter_context(open_read_context(project, place)) for place in locations]
-
-
-def choose_engine(
-    project: ProjectContext, option: str | None, deployment: Deployment | None
-) -> EngineInfo:
-    """
-    The engine that would be used, and why; Invalid where it is not to be had.
-    """
-    if deployment is None:
-        return _engine_for(project, option, None, [])
-    with open_store(project, deployment.operations) as store:
-        return _engine_for(project, option, deployment, _records(store, deployment))
-
-
-def _records(store: WatchedStore, deployment: Deployment) -> list[OperationRecord]:
-    """
-    The records of a deployment. What is wrong with the store is told by those who rely on it.
-    """
-    return store.unwatched.records(deployment.blueprint, deployment.environment)
-
-
-def _engine_for(
-    project: ProjectContext,
-    option: str | None,
-    deployment: Deployment | None,
-    records: Sequence[OperationRecord],
-) -> EngineInfo:
-    from orchestrator.engine.choose import choose_for
-
-    option = option or project.settings.engine
-    cache = project.own_dir / "cache"
-    return choose_for(option, deployment, records, project.environ, cache=cache)
 
 
 @contextmanager
@@ -191,67 +89,54 @@ def open_services(
     sink: Sink,
     stop: StopToken,
     approver: Approver,
-    check_module_versions: bool = True,
+    current_modules: bool = True,
     records: bool = True,
     store_grace: float | None = None,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine; ``records`` tells that it writes records, and
-    ``store_grace`` for how many seconds their store is waited for, if not as the settings say.
-
-    Invalid where the engine is not one that blueprint and modules accept; Refused where the
-    environment would change silently what is applied.
+    What a command works with that runs an engine and, with ``records``, writes some. Invalid where
+    the ``current_modules``, those of the project and not of a record, do not accept the engine.
     """
     from orchestrator.app.redacting_sink import RedactingSink
-    from orchestrator.app.services import Limits, Services
+    from orchestrator.app.services import Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
-    from orchestrator.engine.plugin_cache import plugin_cache
     from orchestrator.engine.process.environment import child_environment, environment_secrets
     from orchestrator.engine.process.identity import SystemProcesses
-    from orchestrator.engine.terraform import TerraformEngine
-    from orchestrator.engine.versions import check_accepted
+    from orchestrator.engine.project_engine import project_engine
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.forbidden import check_trusted
-    from orchestrator.loading.inputs import unread_variables
-    from orchestrator.loading.project import project_files
-    from orchestrator.loading.unread_files import unread_files
+    from orchestrator.loading.project_notes import project_notes
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool
-    from orchestrator.stores.store_urls import is_shared
     from orchestrator.system import RandomIds, SystemClock, actor, source
 
-    settings = project.settings
+    settings, own, clock = project.settings, project.own_dir, SystemClock()
     check_trusted(settings.trust, deployment)
     environment, notes = child_environment(
         project.environ, allow=settings.allow_environment, gogc=settings.gogc
     )
+    masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
     with open_store(project, deployment.operations) as store:
-        info = _engine_for(project, engine, deployment, _records(store, deployment))
-        processes = SystemProcesses()
-        program = TerraformEngine(
-            info,
-            environment=environment,
-            processes=processes,
-            plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
-        )
-        if check_module_versions:
-            check_accepted(program.info_in, deployment)
-        shared = is_shared(deployment.operations.url)
-        clock = SystemClock()
-        masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
         services = Services(
             store=store,
-            spool=DirectorySpool(project.own_dir / "spool"),
+            spool=DirectorySpool(own / "spool"),
             files=run_files(project),
-            processes=processes,
+            processes=SystemProcesses(),
             clock=clock,
             ids=RandomIds(),
             sink=RedactingSink(sink, masker),
-            engine=program,
-            work=project.own_dir / "work",
-            workdirs=DirectoryWorkDirs(project.own_dir / "work", project.project_dir),
+            engine=project_engine(
+                project,
+                engine,
+                deployment,
+                store.unwatched,
+                environment,
+                check_modules=current_modules,
+            ),
+            work=own / "work",
+            workdirs=DirectoryWorkDirs(own / "work", project.project_dir),
             checks=SystemChecks(clock, environment),
             policy_rules=RegoRules(environment),
             approver=approver,
@@ -261,38 +146,10 @@ def open_services(
             source=source(project.project_dir, deployment.path),
             key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
-            is_shared=shared,
-            workspace=environment.get("TF_WORKSPACE") or "default",
+            is_shared=deployment.operations.is_shared,
             environ=environment,
-            limits=Limits(
-                timeout=settings.timeout,
-                grace=settings.grace,
-                settle=settings.settle_seconds,
-                store_grace=next(
-                    seconds
-                    for seconds in (store_grace, settings.store_grace, SHARED_GRACE * shared)
-                    if seconds is not None
-                ),
-                silence=SILENCE,
-            ),
+            limits=project.limits(deployment.operations, store_grace),
         )
-        if check_module_versions:  # the modules are those of the project, not of a record
-            notes += unread_files(deployment, project_files(project))
-        if shared and settings.project == DEFAULT_PROJECT:
-            notes.append(
-                "the project has no name (`project:` in orchestrator.yaml): in a shared store "
-                "another project without one would meet the same records"
-            )
-        notes += unread_variables(project.environ, deployment.inputs)
-        for note in notes:
+        for note in (*notes, *project_notes(project, deployment, current_modules=current_modules)):
             services.note(note, level="warning")
         yield services
-
-
-def read_archived(archive: bytes, name: str) -> str:
-    """
-    The text of a file in a module archive, "" where there is none.
-    """
-    from orchestrator.engine.workdir.snapshot import text_of, unpack
-
-    return text_of(unpack(archive), name)

@@ -8,9 +8,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.settings import Settings, read_settings
+from orchestrator.settings import SHARED_GRACE, Settings, read_settings
+
+if TYPE_CHECKING:
+    from orchestrator.app.services import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,22 @@ class ProjectContext:
         The operation store of the project, for what belongs to no blueprint.
         """
         return StoreLocation(url=self.settings.operations_url)
+
+    def limits(self, operations: StoreLocation, store_grace: float | None) -> Limits:
+        """
+        The times of a run whose operation store is at this location, by the settings;
+        ``store_grace`` is what the command line says, if anything.
+        """
+        from orchestrator.app.services import Limits  # here: reading commands must not wait for it
+
+        settings = self.settings
+        waits = (store_grace, settings.store_grace, SHARED_GRACE * operations.is_shared)
+        return Limits(
+            timeout=settings.timeout,
+            grace=settings.grace,
+            settle=settings.settle_seconds,
+            store_grace=next(seconds for seconds in waits if seconds is not None),
+        )
 
     @property
     def own_dir(self) -> Path:

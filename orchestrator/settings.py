@@ -34,6 +34,7 @@ from orchestrator.trust import Trust, read_trust
 
 FILE = "orchestrator.yaml"
 DEFAULT_PROJECT, DEFAULT_JOBS, DEFAULT_SETTLE = "default", 4, 60.0
+SHARED_GRACE = 60.0  # seconds for which an outcome waits for a shared store that is away
 #: Large providers take a fifth to a third less time and CPU with it, and some 90 MB more.
 DEFAULT_GOGC = 300
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 import getpass
 import platform
 import secrets
+import sys
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.domain.encoding import shown_text
 from orchestrator.domain.record.record import Actor, Source
+from orchestrator.domain.unsafe_text import escaped
 
 #: CI systems: the variable that tells, its name, and the variables that make the job's address.
 _CI = (
@@ -33,6 +36,14 @@ _CI = (
     ("BUILDKITE", "buildkite", "{BUILDKITE_BUILD_URL}"),
     ("JENKINS_URL", "jenkins", "{BUILD_URL}"),
 )
+
+
+def warn(message: str) -> None:
+    """
+    Say on stderr what the person should know whatever the command shows.
+    """
+    with suppress(OSError):
+        sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
 class SystemClock:

@@ -12,6 +12,7 @@ from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
+from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore, Spool
@@ -42,7 +43,7 @@ class Limits:
     settle: float = 60.0
     store_grace: float = 0.0
     heartbeat: float = 10.0
-    silence: float = 60.0
+    silence: float = SILENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,8 @@ class Services:
 
     ``is_shared`` tells that the operation store is one for several machines: then they see what a
     run left here. ``work`` is where the targets' working directories are. ``key`` is the project's
-    secret for keyed digests; ``workspace`` the one that the environment selects where the settings
-    allow that; ``environ`` what engines are given; ``stored_blobs`` the digests, by name, of
-    blobs that this process knows to be in the store.
+    secret for keyed digests; ``environ`` what engines are given; ``stored_blobs`` the digests,
+    by name, of blobs that this process knows to be in the store.
     """
 
     store: OperationStore
@@ -76,11 +76,17 @@ class Services:
     source: Source
     key: bytes
     root: Path
-    workspace: str = "default"
     is_shared: bool = False
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] = field(default_factory=dict)
     stored_blobs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def workspace(self) -> str:
+        """
+        The workspace that the environment selects; the settings have to allow another one.
+        """
+        return self.environ.get("TF_WORKSPACE") or "default"
 
     def stamp(self) -> EntryStamp:
         """

@@ -10,7 +10,7 @@ import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import paper
-from orchestrator.cli.running import RunCall, run_command
+from orchestrator.cli.running import RunCall, reading_services, run_command
 
 
 @click.command("drift", short_help="Show what changed outside the engine.")
@@ -39,30 +39,17 @@ def command(call: RunCall, /, *, detailed_exitcode: bool) -> int:
       orchestrator drift web-service -e prod
       orchestrator drift web-service --detailed-exitcode --json
     """
-    from orchestrator import composition
     from orchestrator.app.commands.drift import drift
     from orchestrator.app.run.request import PlanRequest
-    from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.views.drift import drift_text
 
     deployment = load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
     request = PlanRequest(options=call.options, detailed_exitcode=detailed_exitcode)
-    with (
-        StopSignals().installed() as stop,
-        composition.open_services(
-            call.project,
-            deployment,
-            engine=call.engine,
-            sink=call.invocation.quiet_sink(),
-            stop=stop,
-            approver=Nobody(),
-            check_module_versions=False,
-            records=False,
-        ) as services,
-    ):
+    with reading_services(
+        call.invocation, call.project, deployment, engine=call.engine
+    ) as services:
         document, code = drift(services, deployment, request)
     text = drift_text(document, paper(sys.stdout, verbose=call.verbose))
     click.echo(document.to_json() if call.as_json else text)

@@ -46,18 +46,22 @@ def info(
     """
     from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
+    from orchestrator.engine.project_engine import choose_for
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.engine import engine_text
 
     project = invocation.project()
-    found = None
+    found, records = None, []
     if blueprint is not None:
         found = load_deployment(
             project, BlueprintSelection(blueprint, environment), InputPolicy.CHECK_ONLY
         )
-    used = composition.choose_engine(project, engine, found)
+        # What is wrong with the store is told by those who rely on it.
+        with composition.open_store(project, found.operations) as store:
+            records = store.unwatched.records(found.blueprint, found.environment)
+    used = choose_for(project, engine, found, records)
     document = EngineDocument(
         kind=used.kind,
         version=used.version,

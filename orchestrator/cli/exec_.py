@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.running import RunCall, load_and_run, run_command
+from orchestrator.cli.running import RunCall, load_and_run, reading_services, run_command
 
 if TYPE_CHECKING:
     from orchestrator.domain.engine_commands import EngineCommand
@@ -66,28 +66,15 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
 
 
 def _look(call: RunCall, wanted: EngineCommand) -> int:
-    from orchestrator import composition
     from orchestrator.app.commands.exec_ import look
-    from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
 
     deployment = load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
     (step,) = deployment.graph.select(call.options.steps, ())
-    with (
-        StopSignals().installed() as stop,
-        composition.open_services(
-            call.project,
-            deployment,
-            engine=call.engine,
-            sink=call.invocation.quiet_sink(),
-            stop=stop,
-            approver=Nobody(),
-            check_module_versions=False,
-            records=False,
-        ) as services,
-    ):
+    with reading_services(
+        call.invocation, call.project, deployment, engine=call.engine
+    ) as services:
         return look(
             services,
             deployment,

@@ -16,7 +16,7 @@ from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.reports import Reports, report_options
-from orchestrator.cli.running import RunCall, run_command
+from orchestrator.cli.running import RunCall, reading_services, recorded_summary, run_command
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.gate import GateDocument
@@ -84,13 +84,9 @@ def command(
     from orchestrator.app.commands.plan import plan
     from orchestrator.app.commands.status import status_of
     from orchestrator.app.run.request import PlanRequest
-    from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.signals import StopSignals
     from orchestrator.domain.documents.documents import PlanDocument
     from orchestrator.errors import Invalid, OrchestratorError, Usage
     from orchestrator.loading.deployment import load_deployment
-    from orchestrator.loading.remaining import remaining_summary
-    from orchestrator.project import BlueprintSelection
 
     shown = paper(sys.stdout, verbose=call.verbose)
     files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
@@ -110,25 +106,19 @@ def command(
         allowed = parse_allowed(allow, deployment.steps)
     except ValueError as exc:
         raise Usage(str(exc)) from exc
-    outline = remaining_summary(
-        call.project,
-        BlueprintSelection(call.selection.blueprint, call.selection.environment),
-        partial(composition.open_store, call.project),
-    )
+    outline = recorded_summary(call.project, call.selection.blueprint, call.selection.environment)
     request = PlanRequest(
         options=call.options,
         locking=False,
         affected=affected(call.project, deployment, changed_since, affected_by),
     )
     with (
-        StopSignals().installed() as stop,
-        composition.open_services(
+        reading_services(
+            call.invocation,
             call.project,
             deployment,
             engine=call.engine,
-            sink=call.invocation.quiet_sink(),
-            stop=stop,
-            approver=Nobody(),
+            current_modules=True,
             records=plan_out is not None,  # an approval is signed with a key that lasts
         ) as services,
         composition.open_read_context(call.project, outline.operations) as reader,

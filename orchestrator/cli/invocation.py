@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -35,6 +34,7 @@ class Invocation:
         """
         from orchestrator.private_place import keep_private
         from orchestrator.project import project_context
+        from orchestrator.system import warn
 
         project = project_context(self.absolute())
         keep_private(project.own_dir, warn)
@@ -80,16 +80,6 @@ class Invocation:
         from orchestrator.views.log import LoggedSink
 
         return LoggedSink(shown, sys.stderr, level=self.log_level)
-
-
-def warn(message: str) -> None:
-    """
-    Say on stderr what the person should know whatever the command shows.
-    """
-    from orchestrator.domain.unsafe_text import escaped
-
-    with suppress(OSError):
-        sys.stderr.write(f"warning: {escaped(message)}\n")
 
 
 def paper(stream: TextIO, *, verbose: bool = False) -> Paper:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.reports import Reports, report_options
-from orchestrator.cli.running import RunCall, run_command
+from orchestrator.cli.running import RunCall, load, reading_services, run_command
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
@@ -83,29 +82,15 @@ def command(
       orchestrator plan web-service --detailed-exitcode --json
       orchestrator plan web-service --changed-since origin/main --markdown plan.md
     """
-    from orchestrator import composition
     from orchestrator.app.commands.plan import plan, with_file
     from orchestrator.app.run.request import PlanRequest
-    from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.signals import StopSignals
     from orchestrator.errors import Usage
-    from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
-    from orchestrator.loading.restore import deployment_with_orphans
     from orchestrator.views.plan import plan_text
 
     if call.options.orphaned and not destroy:
         raise Usage("--orphaned goes with --destroy")
-    if call.options.orphaned:
-        deployment = deployment_with_orphans(
-            call.project,
-            call.selection,
-            partial(composition.open_store, call.project),
-            whole=False,
-        )
-    else:
-        need = InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED
-        deployment = load_deployment(call.project, call.selection, need)
+    deployment = load(call, InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED)
     request = PlanRequest(
         options=call.options,
         verb="destroy" if destroy else "apply",
@@ -113,19 +98,15 @@ def command(
         separate=separate,
         affected=affected(call.project, deployment, changed_since, affected_by),
     )
-    with (
-        StopSignals().installed() as stop,
-        composition.open_services(
-            call.project,
-            deployment,
-            engine=call.engine,
-            sink=call.invocation.quiet_sink(),
-            stop=stop,
-            approver=Nobody(),
-            check_module_versions=not destroy,
-            records=out is not None,  # an approval is signed with a key that lasts
-        ) as services,
-    ):
+    # An approval is signed with a key that lasts.
+    with reading_services(
+        call.invocation,
+        call.project,
+        deployment,
+        engine=call.engine,
+        current_modules=not destroy,
+        records=out is not None,
+    ) as services:
         result = plan(services, deployment, request)
     document = result.document
     if out is not None and result.approval is not None:

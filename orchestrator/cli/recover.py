@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 
 import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.running import recorded_summary
 
 
 @click.command("recover", short_help="The facts about every step, and what is safe to do now.")
@@ -42,17 +42,11 @@ def command(
     from orchestrator import composition
     from orchestrator.app.commands.recover import recover
     from orchestrator.app.inspection.listed_targets import select_targets
-    from orchestrator.loading.remaining import remaining_summary
-    from orchestrator.project import BlueprintSelection
     from orchestrator.views.recovery import recovery_text
 
     project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = remaining_summary(
-        project,
-        BlueprintSelection(blueprint, environment),
-        partial(composition.open_store, project),
-    )
+    outline = recorded_summary(project, blueprint, environment)
     with composition.open_read_context(project, outline.operations) as reader:
         selected = select_targets(reader, outline, steps, exclude)
         document = recover(

@@ -68,6 +68,7 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     """
     from orchestrator import composition
     from orchestrator.app.commands.rerun import promote
+    from orchestrator.engine.workdir.snapshot import read_archived
     from orchestrator.loading.reruns import promoted_deployment
     from orchestrator.loading.summary import load_summary
 
@@ -83,6 +84,6 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
             run_id=run_id,
             steps=request.options.steps,
             exclude=request.options.exclude,
-            read_archived=composition.read_archived,
+            read_archived=read_archived,
         )
     return run_use_case(call, request, partial(promote, earlier=prior), deployment)

@@ -5,8 +5,8 @@ What the commands that make a run have in common.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import RunOptions, RunRequest
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.blueprint.summary import BlueprintSummary
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection, ProjectContext
 
@@ -131,6 +132,71 @@ def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def reading_services(
+    invocation: Invocation,
+    project: ProjectContext,
+    deployment: Deployment,
+    *,
+    engine: str | None,
+    current_modules: bool = False,
+    records: bool = False,
+) -> Iterator[Services]:
+    """
+    What a command works with that runs an engine and makes no run: it asks nobody, and shows notes
+    only. ``current_modules`` tells that the modules are those of the project, not of a record,
+    ``records`` that something of it is kept.
+    """
+    from orchestrator import composition
+    from orchestrator.cli.approval import Nobody
+    from orchestrator.cli.signals import StopSignals
+
+    with (
+        StopSignals().installed() as stop,
+        composition.open_services(
+            project,
+            deployment,
+            engine=engine,
+            sink=invocation.quiet_sink(),
+            stop=stop,
+            approver=Nobody(),
+            current_modules=current_modules,
+            records=records,
+        ) as services,
+    ):
+        yield services
+
+
+def recorded_summary(
+    project: ProjectContext, blueprint: str, environment: str | None
+) -> BlueprintSummary:
+    """
+    The blueprint in an environment as reading commands need it, also where only records are left.
+    """
+    from orchestrator import composition
+    from orchestrator.loading.remaining import remaining_summary
+    from orchestrator.project import BlueprintSelection
+
+    selection = BlueprintSelection(blueprint, environment)
+    return remaining_summary(project, selection, functools.partial(composition.open_store, project))
+
+
+def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment:
+    """
+    The blueprint, or with ``--orphaned`` the steps that left it, ``whole`` or as far as a destroy
+    needs them.
+    """
+    from orchestrator import composition
+    from orchestrator.loading.deployment import load_deployment
+
+    if not call.options.orphaned:
+        return load_deployment(call.project, call.selection, need)
+    from orchestrator.loading.restore import deployment_with_orphans
+
+    open_store = functools.partial(composition.open_store, call.project)
+    return deployment_with_orphans(call.project, call.selection, open_store, whole=whole)
+
+
 def load_and_run(
     call: RunCall, request: Request, use_case: UseCase[Request], *, need: InputPolicy
 ) -> int:
@@ -140,23 +206,11 @@ def load_and_run(
     Only a command that needs all inputs works with modules as they are now; then the engine must be
     one that they accept.
     """
-    from orchestrator import composition
-    from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
 
-    if call.options.orphaned:
-        from orchestrator.loading.restore import deployment_with_orphans
-
-        deployment = deployment_with_orphans(
-            call.project,
-            call.selection,
-            functools.partial(composition.open_store, call.project),
-            whole=request.verb == "reconcile",
-        )
-    else:
-        deployment = load_deployment(call.project, call.selection, need)
+    deployment = load(call, need, whole=request.verb == "reconcile")
     return run_use_case(
-        call, request, use_case, deployment, check_module_versions=need is InputPolicy.REQUIRED
+        call, request, use_case, deployment, current_modules=need is InputPolicy.REQUIRED
     )
 
 
@@ -166,7 +220,7 @@ def run_use_case(
     use_case: UseCase[Request],
     deployment: Deployment,
     *,
-    check_module_versions: bool = True,
+    current_modules: bool = True,
     warning: str = "",
 ) -> int:
     """
@@ -213,7 +267,7 @@ def run_use_case(
             sink=call.invocation.logged(view),
             stop=stop,
             approver=TerminalApprover(stop, where, hold=hold),
-            check_module_versions=check_module_versions,
+            current_modules=current_modules,
             store_grace=call.store_grace,
         ) as services,
     ):

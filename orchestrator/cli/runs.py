@@ -5,10 +5,34 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.invocation import Invocation, paper
+
+if TYPE_CHECKING:
+    from orchestrator.app.inspection.read_context import ReadContext
+    from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.project import ProjectContext
+
+
+@contextmanager
+def _open_all(
+    project: ProjectContext, locations: Sequence[StoreLocation]
+) -> Iterator[list[ReadContext]]:
+    """
+    What is read with, for each of these stores.
+    """
+    from orchestrator import composition
+
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(composition.open_read_context(project, place))
+            for place in locations
+        ]
 
 
 @click.group("runs", short_help="The runs, newest first.", invoke_without_command=True)
@@ -36,7 +60,6 @@ def command(
     """
     if ctx.invoked_subcommand is not None:
         return None
-    from orchestrator import composition
     from orchestrator.app.commands.history import newest_runs
     from orchestrator.loading.catalog import store_locations
     from orchestrator.views.runs import runs_text
@@ -44,7 +67,7 @@ def command(
     invocation: Invocation = ctx.obj
     project = invocation.project()
     locations = store_locations(project, blueprint, environment)
-    with composition.open_read_contexts(project, locations) as readers:
+    with _open_all(project, locations) as readers:
         document = newest_runs(readers, blueprint, environment, limit)
     click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
     return 0
@@ -63,13 +86,12 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
     Example:
       orchestrator runs show 20261129T123000Z-3f9a1c
     """
-    from orchestrator import composition
     from orchestrator.app.commands.history import run_details
     from orchestrator.loading.catalog import store_locations
     from orchestrator.views.runs import run_text
 
     project = invocation.project()
-    with composition.open_read_contexts(project, store_locations(project)) as readers:
+    with _open_all(project, store_locations(project)) as readers:
         document = run_details(readers, run_id)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else run_text(document, shown))
@@ -89,13 +111,12 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
     Example:
       orchestrator runs logs 20261129T123000Z-3f9a1c server
     """
-    from orchestrator import composition
     from orchestrator.app.commands.history import step_logs
     from orchestrator.domain.unsafe_text import escaped
     from orchestrator.loading.catalog import store_locations
 
     project = invocation.project()
-    with composition.open_read_contexts(project, store_locations(project)) as readers:
+    with _open_all(project, store_locations(project)) as readers:
         found = step_logs(readers, run_id, step)
     for call, text in found.items():
         click.echo(f"==> attempt {call.replace('/', ', ', 1)}")

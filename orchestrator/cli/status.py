@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.running import reading_services, recorded_summary
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.documents import StatusDocument
@@ -72,7 +73,6 @@ def command(
     from orchestrator.app.inspection.listed_targets import select_targets
     from orchestrator.errors import Usage
     from orchestrator.loading.catalog import all_summaries
-    from orchestrator.loading.remaining import remaining_summary
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
 
@@ -99,11 +99,7 @@ def command(
             graph = graphs.get((document.blueprint, document.environment))
             check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
         return 0
-    outline = remaining_summary(
-        project,
-        BlueprintSelection(blueprint, environment),
-        partial(composition.open_store, project),
-    )
+    outline = recorded_summary(project, blueprint, environment)
     with composition.open_read_context(project, outline.operations) as reader:
         selected = select_targets(reader, outline, steps, exclude)
         document = status_of(reader, outline, selected)
@@ -122,27 +118,12 @@ def _verify(
     """
     Look at the provider states behind a document; Refused where they speak against it.
     """
-    from orchestrator import composition
     from orchestrator.app.commands.status_verify import verify_gone
-    from orchestrator.cli.approval import Nobody
-    from orchestrator.cli.signals import StopSignals
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
 
     project = invocation.project()
     deployment = load_deployment(project, selection, InputPolicy.AVAILABLE)
     steps = [row.step for row in document.steps if row.step in deployment.steps]
-    with (
-        StopSignals().installed() as stop,
-        composition.open_services(
-            project,
-            deployment,
-            engine=None,
-            sink=invocation.quiet_sink(),
-            stop=stop,
-            approver=Nobody(),
-            check_module_versions=False,
-            records=False,
-        ) as services,
-    ):
+    with reading_services(invocation, project, deployment, engine=None) as services:
         verify_gone(services, deployment, steps)

@@ -44,8 +44,8 @@ def command(
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy, unread_variables
     from orchestrator.loading.project import project_files
+    from orchestrator.loading.project_notes import unread_files
     from orchestrator.loading.summary import environment_names
-    from orchestrator.loading.unread_files import unread_files
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
 

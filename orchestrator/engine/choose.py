@@ -8,17 +8,16 @@ import contextlib
 import importlib.util
 import json
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
-from orchestrator.domain.record.record import EngineRef, OperationRecord
+from orchestrator.domain.blueprint.blueprint import EngineRequirement
+from orchestrator.domain.record.record import EngineRef
 from orchestrator.engine.process import embedded
 from orchestrator.engine.program import KINDS, NO_ENGINE, Kind, ask, fingerprint, version_file
-from orchestrator.errors import EngineFailed, Invalid, Problem
+from orchestrator.errors import EngineFailed
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.regular_files import read_regular
 
@@ -63,38 +62,6 @@ def choose(
         why = f"{recorded.kind} {recorded.version} last wrote the provider state"
         return finder.by_kind(recorded.kind, "record", why)
     return finder.any()
-
-
-def choose_for(
-    option: str | None,
-    deployment: Deployment | None,
-    records: Sequence[OperationRecord],
-    environ: Mapping[str, str],
-    *,
-    cache: Path,
-) -> EngineInfo:
-    """
-    The engine for a deployment and its records, or for none. Invalid where it is not to be had:
-    nothing has run, so it is the choice that is wrong.
-    """
-
-    def which(program: str) -> str | None:
-        return shutil.which(program, path=environ.get("PATH"))
-
-    requirement = deployment.engine if deployment else EngineRequirement()
-    try:
-        return choose(option, requirement, _last_writer(records), environ, which, cache=cache)
-    except EngineFailed as exc:
-        raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
-
-
-def _last_writer(records: Iterable[OperationRecord]) -> EngineRef | None:
-    """
-    The engine that last wrote the provider state of the newest of these records.
-    """
-    written = [record for record in records if record.engine is not None]
-    latest = max(written, key=lambda record: record.updated_at, default=None)
-    return latest.engine if latest else None
 
 
 class _Finder:

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.domain.blueprint.store_location import PREFIX, StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.store_urls import DEFAULT_PATH, is_shared
+from orchestrator.stores.store_urls import DEFAULT_PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class StorePlacement:
         The error where the shared store, at ``url``, has ``found`` nothing of a blueprint that this
         machine knows.
         """
-        if found or not is_shared(self.location.url):
+        if found or not self.location.is_shared:
             return None
         known = self.on_this_machine(blueprint, environment)
         if not known:

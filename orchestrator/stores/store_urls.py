@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.domain.blueprint.store_location import BUCKETS, DATABASES
 from orchestrator.errors import Invalid, Problem
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ _FORMS = (
     "sqlite:///ABSOLUTE/PATH, sqlite:RELATIVE/PATH, a path, postgres://HOST/DATABASE, "
     "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, or memory:"
 )
-_POSTGRES = ("postgres", "postgresql")
-_OBJECTS = ("s3", "gs", "az")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -56,13 +55,13 @@ def open_store(
         from orchestrator.stores.sqlite import SqliteStore
 
         return SqliteStore(file)
-    if scheme in _POSTGRES:
+    if scheme in DATABASES:
         from orchestrator.stores.postgres import PostgresStore
 
         beside = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
         named = urlsplit(url).netloc or urlsplit(url).path
         return PostgresStore(url if named else str(beside or ""), project=project)
-    if scheme in _OBJECTS:
+    if scheme in BUCKETS:
         from orchestrator.stores.object_clients import open_bucket
         from orchestrator.stores.objects import ObjectsStore
 
@@ -89,14 +88,6 @@ def sqlite_file(url: str | None, project_dir: Path) -> Path | None:
     if match is None:
         return project_dir / url
     return project_dir / _sqlite_path(url) if match["scheme"].lower() == "sqlite" else None
-
-
-def is_shared(url: str | None) -> bool:
-    """
-    Whether a store is one for several machines.
-    """
-    match = _SCHEME.match(url or "")
-    return match is not None and match["scheme"].lower() in (*_POSTGRES, *_OBJECTS)
 
 
 def _sqlite_path(url: str) -> str:

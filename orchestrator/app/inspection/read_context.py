@@ -15,6 +15,7 @@ from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import Target, step_of
 from orchestrator.errors import StoreUnavailable
@@ -37,9 +38,9 @@ class ReadContext:
     spool: Spool
     files: RunFiles
     processes: Processes
-    silence: float
     work: Path
     today: date
+    silence: float = SILENCE
     gone_back: Callable[[], Sequence[str]] = tuple
 
     def check_not_gone_back(self) -> None:

@@ -11,6 +11,9 @@ from orchestrator.domain.text import Json
 
 #: Where records lie beside provider states in a bucket or container.
 PREFIX = "orchestrator"
+#: The schemes of ``operations.url`` by which a store is one for several machines.
+DATABASES, BUCKETS = ("postgres", "postgresql"), ("s3", "gs", "az")
+SHARED_SCHEMES = (*DATABASES, *BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,13 @@ class StoreLocation:
         Whether provider states are shared and the records would not be.
         """
         return self.url is None and self.backend != "local"
+
+    @property
+    def is_shared(self) -> bool:
+        """
+        Whether the store is one for several machines.
+        """
+        return (self.url or "").partition(":")[0].lower() in SHARED_SCHEMES
 
 
 def location_beside(backend: str, config: Mapping[str, Json]) -> StoreLocation:

@@ -163,6 +163,10 @@ class InFlight(RecordModel):
     started_at: datetime
 
 
+#: Seconds without a heartbeat after which a run that cannot be seen counts as silent.
+SILENCE = 60.0
+
+
 class Lease(RecordModel):
     """
     Who runs and what is under way. ``age`` is the seconds since the heartbeat by the store's clock;

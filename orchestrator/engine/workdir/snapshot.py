@@ -170,10 +170,11 @@ def entries_of(snapshot: Snapshot) -> list[Entry]:
     return _read(snapshot.archive)[1]
 
 
-def text_of(snapshot: Snapshot, name: str) -> str:
+def read_archived(archive: bytes, name: str) -> str:
     """
-    The text of a file beside the module's configuration; "" where there is none.
+    The text of a file beside the configuration of an archived module; "" where there is none.
     """
+    snapshot = unpack(archive)
     path = f"{snapshot.module_path}/{name}".removeprefix("./")
     found = (entry.data for entry in entries_of(snapshot) if entry.path == path)
     return next(found, b"").decode(errors="replace")

@@ -1,5 +1,6 @@
 """
-Files beside a module that plain use of an engine would read, and that are not read here.
+What a person should know of a project before anything runs: files and variables that would be
+read by plain use of an engine and are not read here, and a name that it lacks.
 """
 
 from __future__ import annotations
@@ -10,12 +11,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.loading.project import ProjectFiles
+from orchestrator.loading.inputs import unread_variables
+from orchestrator.loading.project import ProjectFiles, project_files
+from orchestrator.project import ProjectContext
 from orchestrator.regular_files import read_regular
+from orchestrator.settings import DEFAULT_PROJECT
 
 _VALUES = re.compile(r"terraform\.tfvars(\.json)?|.*\.auto\.tfvars(\.json)?")
 _STATE = "terraform.tfstate"
 _MAX_STATE = 64 * 1024 * 1024
+
+
+def project_notes(
+    project: ProjectContext, deployment: Deployment, *, current_modules: bool
+) -> list[str]:
+    """
+    A sentence for each. ``current_modules`` tells that the modules are those of the project, not of
+    a record.
+    """
+    notes = unread_files(deployment, project_files(project)) if current_modules else []
+    if deployment.operations.is_shared and project.settings.project == DEFAULT_PROJECT:
+        notes.append(
+            "the project has no name (`project:` in orchestrator.yaml): in a shared store "
+            "another project without one would meet the same records"
+        )
+    return notes + unread_variables(project.environ, deployment.inputs)
 
 
 def unread_files(deployment: Deployment, files: ProjectFiles) -> list[str]:

@@ -1,0 +1,50 @@
+"""
+The operation store of a project: one that the trust file allows, private, and watched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from orchestrator.domain.blueprint.store_location import StoreLocation
+from orchestrator.errors import Refused
+from orchestrator.private_place import close_files
+from orchestrator.project import ProjectContext
+from orchestrator.stores.placement import StorePlacement, sqlite_records
+from orchestrator.stores.schema import is_ours
+from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
+from orchestrator.stores.store_urls import open_store, sqlite_file
+
+Tell = Callable[[str], None]
+
+
+def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) -> WatchedStore:
+    """
+    The store at a location; ``tell`` is told where it is not the one to rely on, or was open to
+    other users. Refused where the trust file does not allow it.
+    """
+    trust = project.settings.trust
+    if not trust.allows_store(location.url, project.project_dir):
+        raise Refused(
+            "untrusted",
+            trust.forbidden(f"the operation store {location.url}", "stores"),
+            hint="name one of its stores by `operations.url`",
+        )
+    file = sqlite_file(location.url, project.project_dir)
+    # What a URL names may be anything, `/dev/null` or `/`: only what is ours is closed.
+    if file is not None and is_ours(file):
+        close_files((file,), tell)
+    store = open_store(
+        location.url,
+        project_dir=project.project_dir,
+        project=project.settings.project,
+        environ=project.environ,
+        config=location.config,
+    )
+    # A store in memory begins anew with every process.
+    place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
+    memory = SequenceMemory(place, store.url)
+    placement = StorePlacement(location, sqlite_records(project.project_dir))
+    return WatchedStore(store, memory, placement, tell)
