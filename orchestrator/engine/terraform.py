@@ -34,7 +34,7 @@ from orchestrator.engine.process.call_files import (
     discard,
     identity_seed,
 )
-from orchestrator.engine.process.child import Child
+from orchestrator.engine.process.child import Child, ReadingChild
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.process.shutdown import ShutdownLadder
 from orchestrator.engine.process.transcript import Transcript
@@ -61,10 +61,12 @@ from orchestrator.ports.engine import (
     CallSpec,
     EngineInfo,
     Init,
+    Plan,
     Program,
     Pull,
     RecoveredCall,
     Request,
+    ShowPlan,
 )
 from orchestrator.ports.system import Processes, StopToken
 
@@ -310,7 +312,7 @@ class TerraformEngine:
         except OSError as exc:
             raise EngineFailed("engine", f"cannot write {files.log}: {exc.strerror}") from exc
 
-    def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child:
+    def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child | ReadingChild:
         environment = self._environment | dict(spec.environment)
         vector = argument_vector(self._info, request)
         if isinstance(request, Program):
@@ -321,10 +323,19 @@ class TerraformEngine:
         try:
             if spec.early_values:
                 files.write_early_variables(spec.early_values)
+            seed = identity_seed(self._processes, verb(request))
+            if not _needs_wrapper(request, spec) and ReadingChild.possible():
+                return ReadingChild.start(
+                    files,
+                    seed=seed,
+                    program=vector,
+                    directory=spec.directory,
+                    environment=environment,
+                )
             return Child.start(
                 files,
                 self._processes,
-                seed=identity_seed(self._processes, verb(request)),
+                seed=seed,
                 program=vector,
                 directory=spec.directory,
                 environment=environment,
@@ -334,7 +345,8 @@ class TerraformEngine:
             )
         except OSError as exc:
             discard(_leftovers(files, spec))
-            raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}") from exc
+            hint = "check --engine and the program's permissions"
+            raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}", hint=hint) from exc
 
     def _check_ours(self, files: CallFiles, wrapper: int) -> None:
         match files.read_identity():
@@ -365,6 +377,15 @@ class TerraformEngine:
             if time.monotonic() > deadline:
                 return Liveness.ALIVE
             time.sleep(_POLL)
+
+
+def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
+    """
+    Whether something is left to do when the call ends though we are dead: to tell how a mutation
+    ended, or to remove a file.
+    """
+    reads = isinstance(request, Init | Plan | ShowPlan | Pull)
+    return not reads or bool(spec.delete_after or spec.early_values)
 
 
 def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
@@ -435,7 +456,10 @@ def _is_whole(ending: AnswerFile, transcript: Transcript) -> bool:
 
 
 def _watch(
-    child: Child, ladder: ShutdownLadder, transcript: Transcript, observe: Callable[[Message], None]
+    child: Child | ReadingChild,
+    ladder: ShutdownLadder,
+    transcript: Transcript,
+    observe: Callable[[Message], None],
 ) -> None:
     over = False
     while not over:

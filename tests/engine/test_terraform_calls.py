@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.states import Liveness
+from orchestrator.engine.arguments import verb
 from orchestrator.engine.process.call_files import CallFiles, FencedCall
 from orchestrator.engine.process.child import Child
 from orchestrator.engine.process.identity import SystemProcesses
@@ -34,6 +36,9 @@ from tests.engine.programs import clean_environment, scripted_engine
 from tests.fakes.stops import Stop
 
 APPLY = Apply(Path("saved.tfplan"))
+PLAN = Plan(Path("new.tfplan"))
+#: A call that mutates has a wrapper, one that reads has none: what both promise.
+with_and_without_wrapper = pytest.mark.parametrize("request_made", [APPLY, PLAN], ids=verb)
 SAY = """
 import json, os, signal, subprocess, sys, time
 def say(text):
@@ -162,7 +167,10 @@ def test_what_an_apply_makes_is_as_private_as_the_caller_has_it(
     assert (spec.directory / "made").stat().st_mode & 0o777 == mode
 
 
-def test_one_sigint_however_long_we_are_stopping(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_one_sigint_however_long_we_are_stopping(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     The engine gets exactly one SIGINT; a second would make it drop everything.
     """
@@ -190,7 +198,10 @@ sys.exit(10 + count)
     assert (answer.exit_code, answer.stopped) == (11, True)
 
 
-def test_a_finished_engine_is_not_called_stopped(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_a_finished_engine_is_not_called_stopped(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     ``stopped`` means that the engine got a SIGINT, not that somebody wished it.
     """
@@ -198,10 +209,13 @@ def test_a_finished_engine_is_not_called_stopped(tmp_path: Path, spec: CallSpec)
     stop = Stop()
 
     def observe(_: Message) -> None:
-        eventually((spec.evidence / "call.answer.json").exists)
+        identity = json.loads((spec.evidence / "call.identity.json").read_text())
+        eventually(lambda: start_ticks(identity["pid"]) == 0 or is_zombie(identity["pid"]))
+        if request_made == APPLY:
+            eventually((spec.evidence / "call.answer.json").exists)
         stop.stopping = True
 
-    answer = engine.call(APPLY, spec, stop=stop, observe=observe)
+    answer = engine.call(request_made, spec, stop=stop, observe=observe)
 
     assert (answer.exit_code, answer.stopped) == (0, False)
 
@@ -234,7 +248,10 @@ def test_a_stop_before_the_engine_has_begun_rules_the_call_out(spec: CallSpec) -
     assert isinstance(files.read_identity(), FencedCall)
 
 
-def test_killing_takes_the_whole_session(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_killing_takes_the_whole_session(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     An engine that ignores SIGINT and all that it started get SIGKILL on the last rung.
     """
@@ -250,15 +267,16 @@ time.sleep(120)
     def observe(_: Message) -> None:
         stop.stopping = stop.killing = True
 
-    answer = engine.call(APPLY, spec, stop=stop, observe=observe)
+    answer = engine.call(request_made, spec, stop=stop, observe=observe)
 
     assert (answer.exit_code, answer.complete, answer.stopped) == (None, False, True)
     session = json.loads((spec.evidence / "call.identity.json").read_text())["wrapper"]["pid"]
     eventually(lambda: not session_members(session))
 
 
+@with_and_without_wrapper
 def test_after_the_timeout_and_the_grace_the_engine_is_killed(
-    tmp_path: Path, spec: CallSpec
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
 ) -> None:
     """
     A configured grace ends an engine that does not honour its SIGINT.
@@ -267,7 +285,7 @@ def test_after_the_timeout_and_the_grace_the_engine_is_killed(
     engine = scripted_engine(tmp_path, SAY + script)
     limited = CallSpec(spec.directory, spec.evidence, "call", timeout=0.5, grace=0.1)
 
-    answer = engine.call(APPLY, limited, stop=Stop(), observe=nobody)
+    answer = engine.call(request_made, limited, stop=Stop(), observe=nobody)
 
     assert (answer.exit_code, answer.complete, answer.timed_out) == (None, False, True)
 
@@ -289,6 +307,59 @@ def test_a_keyboard_interrupt_leaves_the_engine_alone(tmp_path: Path, spec: Call
     recollection = engine.recover_call(spec)
     assert recollection.result.messages == (LogLine("one"), LogLine("two"))
     assert (recollection.result.exit_code, recollection.result.complete) == (0, True)
+
+
+def test_a_reading_call_has_no_wrapper_and_outlives_us_as_well(
+    tmp_path: Path, spec: CallSpec
+) -> None:
+    """
+    A call that mutates nothing is a child of ours, in a session of its own. Left alone it goes on
+    to its end with its output in files, so that it gives back the state lock.
+    """
+    script = SAY + "say(f'{os.getppid()} {os.getsid(0)}'); wait_for('go'); open('end', 'w')"
+    engine = scripted_engine(tmp_path, script)
+    said: list[Message] = []
+
+    def observe(message: Message) -> None:
+        said.append(message)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.call(PLAN, spec, stop=Stop(), observe=observe)
+
+    (identity,) = spec.evidence.glob("*.identity.json")
+    pid = json.loads(identity.read_text())["pid"]
+    assert said == [LogLine(f"{os.getpid()} {pid}")]
+    (spec.directory / "go").touch()
+    eventually((spec.directory / "end").exists)
+    eventually(lambda: start_ticks(pid) == 0)
+
+
+def test_a_reading_call_with_a_secret_file_has_a_wrapper(tmp_path: Path, spec: CallSpec) -> None:
+    """
+    Somebody has to remove the file when the engine ends, whoever is alive then.
+    """
+    engine = scripted_engine(tmp_path, SAY + "say(str(os.getppid()))")
+    secret = replace(spec, delete_after=(tmp_path / "secret",))
+
+    answer = engine.call(PLAN, secret, stop=Stop(), observe=nobody)
+
+    assert answer.messages != (LogLine(str(os.getpid())),)
+
+
+def test_where_no_process_can_be_watched_every_call_has_a_wrapper(
+    tmp_path: Path, spec: CallSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Old kernels and some containers do not let us wait for a process without reaping it.
+    """
+    monkeypatch.delattr(os, "pidfd_open")
+    engine = scripted_engine(tmp_path, SAY + "say(str(os.getppid()))")
+
+    answer = engine.call(PLAN, spec, stop=Stop(), observe=nobody)
+
+    assert (answer.exit_code, answer.complete) == (0, True)
+    assert answer.messages != (LogLine(str(os.getpid())),)
 
 
 def test_the_engine_outlives_its_wrapper(tmp_path: Path, spec: CallSpec) -> None:
@@ -317,7 +388,10 @@ def test_the_engine_outlives_its_wrapper(tmp_path: Path, spec: CallSpec) -> None
     assert not secret.exists()
 
 
-def test_providers_left_over_are_reaped_and_daemons_are_not(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_providers_left_over_are_reaped_and_daemons_are_not(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     Provider processes that outlive a killed engine end with the call; what a provisioner left on
     purpose stays, as with plain Terraform [terragrunt 5255].
@@ -331,7 +405,7 @@ os.kill(os.getpid(), 9)
 """
     engine = scripted_engine(tmp_path, SAY + script)
 
-    engine.call(APPLY, spec, stop=Stop(), observe=nobody)
+    engine.call(request_made, spec, stop=Stop(), observe=nobody)
 
     provider, daemon = map(int, raw(spec).split())
     try:
@@ -341,7 +415,10 @@ os.kill(os.getpid(), 9)
         os.kill(daemon, signal.SIGKILL)
 
 
-def test_ci_runners_cannot_hunt_the_engine_down(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_ci_runners_cannot_hunt_the_engine_down(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     The variables by which CI runners find and kill children of a cancelled job are cleared.
     """
@@ -349,7 +426,7 @@ def test_ci_runners_cannot_hunt_the_engine_down(tmp_path: Path, spec: CallSpec) 
     script = "import os; print(os.environ.get('RUNNER_TRACKING_ID'), os.getsid(0))"
     engine = scripted_engine(tmp_path, script, environment)
 
-    engine.call(APPLY, spec, stop=Stop(), observe=nobody)
+    engine.call(request_made, spec, stop=Stop(), observe=nobody)
 
     tracked, session = raw(spec).split()
     assert tracked == "None"
@@ -373,8 +450,9 @@ def test_ignored_signals_are_not_inherited(tmp_path: Path, spec: CallSpec) -> No
     assert int(raw(spec).split()[1], 16) & ~libcs_own == 0
 
 
+@with_and_without_wrapper
 def test_a_signal_before_the_engine_listens_ends_it_and_leaves_no_doubt(
-    tmp_path: Path, spec: CallSpec
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
 ) -> None:
     """
     An engine ended by our SIGINT before its first word has done nothing: the journal is whole.
@@ -390,7 +468,7 @@ def test_a_signal_before_the_engine_listens_ends_it_and_leaves_no_doubt(
     stopper = threading.Thread(target=stop_once_up)
     stopper.start()
 
-    answer = engine.call(APPLY, spec, stop=stop, observe=nobody)
+    answer = engine.call(request_made, spec, stop=stop, observe=nobody)
     stopper.join()
 
     assert (answer.exit_code, answer.complete, answer.stopped) == (None, True, True)
@@ -410,7 +488,10 @@ def test_a_program_that_cannot_start_is_said_so(tmp_path: Path, spec: CallSpec) 
     assert engine.recover_call(spec).started is False
 
 
-def test_evidence_that_cannot_be_written_stops_the_start(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_evidence_that_cannot_be_written_stops_the_start(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     Without a place for evidence nothing starts.
     """
@@ -418,7 +499,7 @@ def test_evidence_that_cannot_be_written_stops_the_start(tmp_path: Path, spec: C
     engine = scripted_engine(tmp_path, "open('began', 'w')")
 
     with pytest.raises(EngineFailed, match="evidence"):
-        engine.call(APPLY, spec, stop=Stop(), observe=nobody)
+        engine.call(request_made, spec, stop=Stop(), observe=nobody)
 
     assert not (spec.directory / "began").exists()
 

@@ -207,13 +207,7 @@ class _Composed:
         def attempt(number: int) -> CallResult:
             if var_file is not None:
                 write_variables(services, var_file, StepInputs(self._values, {}), {})
-            spec = call_spec(
-                services,
-                self._work_dir,
-                evidence,
-                f"{name}-{number}",
-                delete_after=(var_file,) if var_file else (),
-            )
+            spec = call_spec(services, self._work_dir, evidence, f"{name}-{number}")
             return call(services, request, spec, stop=services.stop)
 
         return patiently(services, "", "plan", attempt)

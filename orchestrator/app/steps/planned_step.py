@@ -209,10 +209,15 @@ def plan_step(
     def make(name: str) -> EnginePlan:
         def attempt(number: int) -> CallResult:
             write_variables(services, var_file, inputs, prepared.work_dir.variables)
+            # Secrets must not stay behind if we are killed; for others no wrapper is worth it.
+            secret = (var_file,) if inputs.secrets or prepared.work_dir.variables else ()
             spec = call_spec(
-                services, prepared.work_dir, evidence, f"{name}-{number}", delete_after=(var_file,)
+                services, prepared.work_dir, evidence, f"{name}-{number}", delete_after=secret
             )
-            return call(services, request, spec, stop=services.stop)
+            try:
+                return call(services, request, spec, stop=services.stop)
+            finally:
+                var_file.unlink(missing_ok=True)
 
         result = patiently(services, step, "plan", attempt)
         if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:

@@ -118,6 +118,19 @@ class CallFiles:
         with os.fdopen(os.open(self.early_variables, flags, 0o600), "w") as file:
             file.write(json.dumps(dict(values), indent=0))  # the engine quotes a bad value's line
 
+    def write_identity(self, text: str) -> bool:
+        """
+        Write the identity file of a call that mutates nothing; False where there is one.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            descriptor = os.open(self.identity, flags, 0o600)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        return True
+
     def fence(self) -> bool:
         """
         Make the call impossible, durably; False where it has begun, or was fenced before.
@@ -144,6 +157,14 @@ class CallFiles:
             return IdentityFile(engine, wrapper, str(data.get("verb", "")))
         except (KeyError, TypeError) as exc:
             raise ValueError(f"{self.identity} is damaged: {exc}") from exc
+
+    def write_answer(self, text: str) -> None:
+        """
+        Write the answer of a call that mutates nothing, whole.
+        """
+        draft = self.answer.with_suffix(".tmp")
+        draft.write_text(text)
+        draft.rename(self.answer)
 
     def read_answer(self) -> AnswerFile | None:
         """

@@ -1,5 +1,7 @@
 """
-The wrapper of an engine call, as the process that started it sees it.
+An engine call as the process that started it sees it: with a wrapper that outlives us where the
+call mutates (`Child`), without one where nobody has to learn how it ended once we are dead
+(`ReadingChild`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from orchestrator.engine.process.identity import kill_session, signal_session
 from orchestrator.ports.system import Processes
 
 _REAP = 1.0  # seconds for a wrapper that has ended to become a zombie
+_ENDED_WELL = (0, 2)  # exit codes after which an engine has stopped its providers; 2: plan changes
 
 #: By these CI runners find the children of a cancelled job, own session or not, and kill them.
 CI_TRACKING_VARS = (
@@ -79,10 +82,9 @@ class Child:
         Start the wrapper; OSError where that is not possible. ``umask`` is one of the wrapper's.
         """
         lifeline, end = os.pipe()
-        outputs: tuple[int, ...] = ()
         try:
-            outputs = files.open_output()
-            process = subprocess.Popen(
+            process = _start(
+                files,
                 [
                     sys.executable,
                     "-I",
@@ -97,20 +99,15 @@ class Child:
                     *(str(path.absolute()) for path in delete_after),
                     *program,
                 ],
-                cwd=directory,
-                env={k: v for k, v in environment.items() if k not in CI_TRACKING_VARS},
-                stdin=subprocess.DEVNULL,
-                stdout=outputs[0],
-                stderr=outputs[1],
-                start_new_session=True,
+                directory,
+                environment,
                 pass_fds=(end,),
             )
         except BaseException:
             os.close(lifeline)
             raise
         finally:
-            for descriptor in (end, *outputs):
-                os.close(descriptor)
+            os.close(end)
         return cls(files, processes, process, lifeline, audience)
 
     @property
@@ -172,9 +169,7 @@ class Child:
         if self._interrupted:
             kill_session(self.pid, spare=self.pid)
         if self._files.read_answer() is None:
-            for pid in wrapper.providers_left(self.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _end_providers(self.pid)
         try:
             self._process.wait(_REAP)
         except subprocess.TimeoutExpired:  # it waits for an engine that does not even die
@@ -203,3 +198,146 @@ class Child:
             and beginning.wrapper.pid == self.pid
             and self._processes.liveness(beginning.engine) is not Liveness.GONE
         )
+
+
+class ReadingChild:
+    """
+    The running engine of a call that mutates nothing. Losing this object changes nothing for the
+    engine: it ends by itself, gives the state lock back, and only its answer is not written.
+
+    The engine stays a zombie until `finish`, so that the number of its session cannot be reused.
+    """
+
+    fenced = False
+
+    def __init__(self, files: CallFiles, process: subprocess.Popen[bytes], ended: int) -> None:
+        self._files = files
+        self._process = process
+        self._ended = ended
+
+    @staticmethod
+    def possible() -> bool:
+        """
+        Whether this system lets us wait for a process without reaping it.
+        """
+        if sys.platform != "linux":
+            return False
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+        except (AttributeError, OSError):  # an old kernel, or a container that forbids it
+            return False
+        return True
+
+    @classmethod
+    def start(
+        cls,
+        files: CallFiles,
+        *,
+        seed: str,
+        program: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str],
+    ) -> ReadingChild:
+        """
+        Start the engine; OSError where that is not possible. A call that was made before is ended
+        at once, and its identity file stays that of the other.
+        """
+        assert sys.platform == "linux"
+        process = _start(files, program, directory, environment, umask=0o077)
+        child = cls(files, process, os.pidfd_open(process.pid))
+        try:
+            # Who looks for a lock's holder must find this process: it is its own wrapper here.
+            identity = wrapper.identity_text(seed, process.pid, process.pid)
+            if not files.write_identity(identity):
+                child.kill()
+        except BaseException:
+            child.kill()
+            child.abandon()
+            raise
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait(self, seconds: float) -> bool:
+        """
+        Wait for the engine's end, at most so long; whether the call is over.
+        """
+        return bool(select.select([self._ended], [], [], seconds)[0])
+
+    def interrupt(self) -> bool:
+        """
+        Send the engine one SIGINT; whether it got it.
+        """
+        if self.wait(0):
+            return False
+        os.kill(self.pid, signal.SIGINT)  # it is not reaped: the number is still its own
+        return True
+
+    def kill(self) -> None:
+        """
+        SIGKILL the engine and all it started.
+        """
+        kill_session(self.pid, spare=0)
+
+    def finish(self) -> None:
+        """
+        Reap the engine, with the providers that outlived it, and write its answer.
+        """
+        if not self.wait(0):  # it does not even die
+            self.abandon()
+            return
+        how = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        if how is None or how.si_code != os.CLD_EXITED or how.si_status not in _ENDED_WELL:
+            _end_providers(self.pid)
+        code = self._process.wait()
+        os.close(self._ended)
+        with contextlib.suppress(OSError):  # a full disk: the call counts as one without an answer
+            self._files.write_answer(wrapper.answer_text(code))
+
+    def abandon(self) -> None:
+        """
+        Leave the call to itself. Only the zombie is seen to.
+        """
+        os.close(self._ended)
+        threading.Thread(target=self._process.wait, daemon=True).start()
+
+
+def _start(
+    files: CallFiles,
+    argv: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    *,
+    umask: int = -1,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """
+    A process in a session of its own, with its output in the files of the call.
+    """
+    outputs = files.open_output()
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=directory,
+            env={k: v for k, v in environment.items() if k not in CI_TRACKING_VARS},
+            stdin=subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            start_new_session=True,
+            umask=umask,
+            pass_fds=pass_fds,
+        )
+    finally:
+        for descriptor in outputs:
+            os.close(descriptor)
+
+
+def _end_providers(session: int) -> None:
+    """
+    SIGKILL the providers that have outlived their engine.
+    """
+    for pid in wrapper.providers_left(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

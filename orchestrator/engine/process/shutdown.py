@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.engine.process.child import Child
+from orchestrator.engine.process.child import Child, ReadingChild
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import StopToken
 
@@ -22,7 +22,9 @@ class ShutdownLadder:
     ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
     """
 
-    def __init__(self, child: Child, spec: CallSpec, stop: StopToken, began: float) -> None:
+    def __init__(
+        self, child: Child | ReadingChild, spec: CallSpec, stop: StopToken, began: float
+    ) -> None:
         self._child = child
         self._spec = spec
         self._stop = stop

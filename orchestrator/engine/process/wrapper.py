@@ -75,6 +75,30 @@ def create_exclusively(path: str, text: str) -> bool:
     return True
 
 
+def identity_text(seed: str, engine: int, wrapper: int) -> str:
+    """
+    The content of an identity file: the seed (IDENTITY) with the two processes.
+    """
+    return (
+        f'{seed[:-1]}, "pid": {engine}, "started": {start_ticks(engine)}, '
+        f'"wrapper": {{"pid": {wrapper}, "started": {start_ticks(wrapper)}}}}}\n'
+    )
+
+
+def answer_text(code: int | None) -> str:
+    """
+    The content of an answer file: the exit code, negative for the signal that ended the engine;
+    None where it could not be started.
+    """
+    began, ended = code is not None, code is not None and code >= 0
+    return (
+        f'{{"exit_code": {code if ended else "null"}, '
+        f'"signal": {-code if code is not None and code < 0 else "null"}, '
+        f'"began": {"true" if began else "false"}, '
+        f'"ended_at": "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}"}}\n'
+    )
+
+
 def providers_left(session: int) -> list[int]:
     """
     The processes of a session that were started as provider plugins; empty without ``/proc``.
@@ -197,12 +221,8 @@ def _run(
     os.close(fault_write)
 
     me = os.getpid()
-    processes = (
-        f'"pid": {engine}, "started": {start_ticks(engine)}, '
-        f'"wrapper": {{"pid": {me}, "started": {start_ticks(me)}}}'
-    )
     path = f"{evidence}/{name}.identity.json"
-    if not create_exclusively(path, f"{identity[:-1]}, {processes}}}\n"):
+    if not create_exclusively(path, identity_text(identity, engine, me)):
         os.close(release_write)
         os.waitpid(engine, 0)
         for item in delete:
@@ -221,13 +241,8 @@ def _run(
                 os.kill(pid, 9)
             except ProcessLookupError:
                 continue
-    answer = (
-        f'{{"exit_code": {"null" if code < 0 or faulty else code}, '
-        f'"signal": {-code if code < 0 else "null"}, "began": {"false" if faulty else "true"}, '
-        f'"ended_at": "{time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}"}}\n'
-    )
     path = f"{evidence}/{name}.answer.json"
-    _write(f"{path}.tmp", answer)
+    _write(f"{path}.tmp", answer_text(None if faulty else code))
     os.rename(f"{path}.tmp", path)
     _sync_directory(path)
     return DONE
