@@ -1,5 +1,5 @@
 """
-Terraform and OpenTofu as an `Engine`: one wrapper process per call, evidence in files.
+Terraform and OpenTofu as an `Engine`: a process per call, evidence in files.
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ class WorkDir:
     init of this directory still holds. ``early_values`` are what any call of the engine in it needs
     to load the configuration. ``module`` is where its files come from, relative to the project.
     ``required_providers`` and ``provider_blocks`` are what is generated of the kind, in Terraform's
-    JSON syntax, the blocks by local name.
+    JSON syntax, the blocks by local name. ``init_key`` is the same where an ``init`` does the same
+    but for the place of the provider state; "" where that cannot be told.
     """
 
     directory: Path
@@ -161,6 +162,7 @@ class WorkDir:
     module: str = ""
     required_providers: Mapping[str, Json] = field(default_factory=dict)
     provider_blocks: Mapping[str, list[Json]] = field(default_factory=dict)
+    init_key: str = ""
 
 
 class WorkDirs(Protocol):
@@ -195,6 +197,12 @@ class WorkDirs(Protocol):
         """
         Lay out the target's working directory. What the engine left there (``.terraform``,
         ``errored.tfstate``, lock file) stays. ``engine`` is its kind and version, as text.
+        """
+
+    def copy_init(self, twin: WorkDir, root: WorkDir) -> bool:
+        """
+        Take over what ``init`` did in ``twin``, which is initialised and has the same ``init_key``;
+        whether ``root`` is initialised by that.
         """
 
     def mark_initialised(self, root: WorkDir) -> None:

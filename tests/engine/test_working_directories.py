@@ -5,6 +5,7 @@ left beside them when a call is settled.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -188,6 +189,55 @@ def test_a_fresh_directory_is_initialised_once(
     alone = {"destroy": ["root"]}  # of the server: what lives in state alone needs no provider
     assert inits == {verb: sorted(["region", "server", *alone.get(verb, [])]) for verb in inits}
     assert laid_out == {verb: ["region", "server"] for verb in laid_out}
+    assert cloud.servers() == ()
+
+
+ALIKE = """
+    version: 1
+    name: alike
+    steps:
+      web: {module: ../modules/server, inputs: {name: web}}
+      app: {module: ../modules/server, inputs: {name: app}}
+      far: {module: ../modules/server, inputs: {name: far}, providers: {fakecloud: {region: north}}}
+      object: {module: ../fixtures/shared/object, inputs: {name: object}}
+      other: {module: ../fixtures/shared/object, inputs: {name: other}}
+"""
+
+
+def test_steps_that_differ_in_nothing_but_their_state_are_initialised_once(
+    project: Project, tmp_path: Path, cloud: Cloud
+) -> None:
+    """
+    Steps with the same module, providers and lock file share one `init`; each has a provider state
+    of its own all the same. Another provider configuration or module is initialised by itself,
+    and where a directory was initialised already nothing is.
+    """
+    engine = watched(project, tmp_path / "engine")
+    del project.environ["TF_REATTACH_PROVIDERS"]  # a lock file names what is installed
+    project.write("blueprints/alike.yaml", ALIKE)
+
+    project.ok("apply", "alike", "--yes")
+
+    first = sorted(engine.calls("init"))
+    assert len(first) == 3
+    assert len({*first} & {"web", "app"}) == len({*first} & {"object", "other"}) == 1
+    states = {
+        name: json.loads((project.own / f"state/alike/default/{name}.tfstate").read_text())
+        for name in ("web", "app", "far", "object", "other")
+    }
+    assert len({state["lineage"] for state in states.values()}) == 5
+    assert [len(state["resources"]) for state in states.values()] == [1] * 5
+    assert len(cloud.servers()) == 3
+    locks = {
+        (project.own / f"work/alike/default/{name}/.terraform.lock.hcl").read_bytes()
+        for name in ("web", "app")
+    }
+    assert len(locks) == 1
+    before = len(engine.calls("init"))
+    project.ok("destroy", "alike", "--yes", "--step", "app")
+    assert "app" not in engine.calls("init")[before:]
+    shutil.rmtree(project.own / "work/alike/default/web")
+    project.ok("destroy", "alike", "--yes")
     assert cloud.servers() == ()
 
 

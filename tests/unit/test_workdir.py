@@ -797,6 +797,60 @@ def test_other_wishes_need_init(project: Project, setup: WorkDirConfig, engine: 
     assert project.prepare(setup, engine=engine).init_needed
 
 
+TWIN = Target("web", "prod", "twin")
+ELSEWHERE = WorkDirConfig("local", {"path": "elsewhere.tfstate"})
+
+
+def test_an_init_is_taken_over_where_only_the_state_is_elsewhere(project: Project) -> None:
+    """
+    What init set up and installed is copied, with the own place of the provider state.
+    """
+    snapshot = project.dirs.snapshot(module(project.module))
+    twin = project.dirs.prepare(TWIN, snapshot, ELSEWHERE, "terraform 1")
+    root = project.prepare()
+    write(twin.directory / ".terraform/providers/h/n/t/1/linux/provider")
+    project.init(twin)
+    taken_over = project.dirs.copy_init(twin, root)
+    assert taken_over and twin.init_key == root.init_key
+    assert not project.prepare().init_needed
+    assert (root.directory / ".terraform/providers/h/n/t/1/linux/provider").is_file()
+    backend = json.loads((root.directory / ".terraform/terraform.tfstate").read_text())["backend"]
+    assert backend["config"]["path"].endswith(".orchestrator/state/network.tfstate")
+    assert project.dirs.lock_file(root) == project.dirs.lock_file(twin) is not None
+
+
+@pytest.mark.parametrize("note", ["", "{}", '{"backend": {"type": "s3", "config": {"key": "k"}}}'])
+def test_an_init_that_is_not_understood_is_not_taken_over(project: Project, note: str) -> None:
+    """
+    Then the directory needs an init of its own.
+    """
+    snapshot = project.dirs.snapshot(module(project.module))
+    twin = project.dirs.prepare(TWIN, snapshot, ELSEWHERE, "terraform 1")
+    project.init(twin)
+    write(twin.directory / ".terraform/terraform.tfstate", note)
+    assert not project.dirs.copy_init(twin, project.prepare())
+    assert project.prepare().init_needed
+
+
+@pytest.mark.parametrize(
+    ("setup", "engine"),
+    [
+        (WorkDirConfig("local", ELSEWHERE.backend_config, {"aws": {"region": "x"}}), "terraform 1"),
+        (WorkDirConfig("local", ELSEWHERE.backend_config, lock_file=b"another"), "terraform 1"),
+        (WorkDirConfig("local", {"path": "a", "workspace_dir": "b"}), "terraform 1"),
+        (WorkDirConfig("s3", {"bucket": "b", "key": "k"}), "terraform 1"),
+        (ELSEWHERE, "terraform 2"),
+    ],
+)
+def test_another_init_has_another_key(project: Project, setup: WorkDirConfig, engine: str) -> None:
+    """
+    Only where all that init depends on is the same, one stands for the other.
+    """
+    snapshot = project.dirs.snapshot(module(project.module))
+    other = project.dirs.prepare(TWIN, snapshot, setup, engine)
+    assert other.init_key != project.prepare().init_key
+
+
 def test_other_module_needs_init(project: Project) -> None:
     """
     Another content of the module needs a new init.

@@ -143,6 +143,8 @@ class PreparedSteps:
         self._places: dict[tuple[str, str], str] = {}
         self._output_locks = {step: threading.Lock() for step in self.roots}
         self._prepare_locks = {step: threading.Lock() for step in self.roots}
+        self._init_locks: dict[str, threading.Lock] = {}
+        self._initialised: dict[str, WorkDir] = {}
 
     def status(self, step: str) -> Status | None:
         """
@@ -244,9 +246,7 @@ class PreparedSteps:
             bindings = self._bindings_of_others(name)
             place = (root.backend_type, root.location, services.workspace)
             bindings.check_place(str(self.deployment.target(name)), place)
-        self._tries[name] += 1
-        evidence, serial = self.evidence(name), self._tries[name]
-        initialise(services, name, root, taken.snapshot, evidence, serial=serial)
+        self._initialise(name, root, taken.snapshot)
         return PreparedStep(
             step=step,
             record=record,
@@ -260,6 +260,26 @@ class PreparedSteps:
             },
             bindings=bindings,
         )
+
+    def _initialise(self, name: str, root: WorkDir, snapshot: Snapshot) -> None:
+        """
+        Have ``init`` done in a step's working directory. Of steps that differ in nothing but the
+        place of their provider state one is initialised, and the others take over what it did.
+        """
+        self._tries[name] += 1
+        evidence, serial = self.evidence(name), self._tries[name]
+        key = root.init_key or name
+        with self._init_locks.setdefault(key, threading.Lock()):
+            twin = self._initialised.get(key)
+            copied = (
+                root.init_needed
+                and twin is not None
+                and self.services.workdirs.copy_init(twin, root)
+            )
+            if not copied:
+                initialise(self.services, name, root, snapshot, evidence, serial=serial)
+            if root.init_key:
+                self._initialised[key] = root
 
     def _laid_out(
         self, step: Step, record: OperationRecord | None, taken: ModuleSource, lookup: Lookup

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
@@ -177,21 +178,45 @@ class Layout:
         Whether the last successful init was for what is wanted now, and is still there.
         """
         done = self.read_note("initialised")
-        return done is not None and done == self._init_digest() and self._has_plugins()
+        wanted = self.init_digest(self.read_note("wanted"))
+        return done is not None and done == wanted and self._has_plugins()
 
     def remember_init(self) -> None:
         """
         Note that init succeeded for what was wanted last.
         """
-        self.write_note("initialised", self._init_digest())
+        self.write_note("initialised", self.init_digest(self.read_note("wanted")))
 
-    def _init_digest(self) -> str:
+    def init_digest(self, wanted: Json) -> str:
+        """
+        By which one init is told from another: what is wanted, and the lock file as it is.
+        """
         try:
             lock = read_regular(self.directory / LOCK_FILE)
         except FileNotFoundError:
             lock = b""
-        wanted = json.dumps(self.read_note("wanted"), sort_keys=True).encode()
-        return hashlib.sha256(hashlib.sha256(lock).digest() + wanted).hexdigest()
+        text = json.dumps(wanted, sort_keys=True).encode()
+        return hashlib.sha256(hashlib.sha256(lock).digest() + text).hexdigest()
+
+    def copy_init(self, other: Layout, backend: Mapping[str, Json]) -> None:
+        """
+        Take over what init did in another directory, with these settings of the backend in place of
+        its own. OSError or ValueError where that is not what is expected of an init.
+        """
+        place, source = self.directory / ".terraform", other.directory / ".terraform"
+        saved = json.loads(read_regular(source / "terraform.tfstate"))
+        if not isinstance(saved, dict) or not saved.get("backend", {}).get("config"):
+            raise ValueError(f"{source} holds no backend")
+        saved["backend"]["config"] |= backend
+        make_private(place)
+        for name, copy in (("providers", _link), ("modules", shutil.copy2)):
+            if (place / name).exists():
+                shutil.rmtree(place / name)
+            if (source / name).is_dir():
+                shutil.copytree(source / name, place / name, symlinks=True, copy_function=copy)
+        write_private(place / "terraform.tfstate", json.dumps(saved).encode(), 0o600)
+        if (other.directory / LOCK_FILE).is_file():
+            self._write_if_other(LOCK_FILE, read_regular(other.directory / LOCK_FILE))
 
     def _has_plugins(self) -> bool:
         """
@@ -280,6 +305,16 @@ class Layout:
         with suppress(OSError):  # not empty: what is in it is not ours
             for parent in Path(path).parents[:-1]:
                 (self._top / parent).rmdir()
+
+
+def _link(source: str, place: str) -> None:
+    """
+    Share a file of a provider, which nobody writes to: it may be large.
+    """
+    try:
+        os.link(source, place)
+    except OSError:
+        shutil.copy2(source, place)
 
 
 def _mode(entry: Entry) -> int:

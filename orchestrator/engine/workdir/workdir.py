@@ -31,13 +31,17 @@ from orchestrator.engine.workdir.composed_root import merged_lock_files, not_com
 from orchestrator.engine.workdir.generated import BACKEND_FILE, Generated, backend_text, generate
 from orchestrator.engine.workdir.ignore_file import LOCK_FILE
 from orchestrator.engine.workdir.layout import Layout, make_private, work_path, write_private
-from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Problem
+from orchestrator.errors import Busy, EngineFailed, Invalid, Location, OrchestratorError, Problem
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
 from orchestrator.regular_files import read_regular
 
 #: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
 _FLOCK = "hhqqi4x"
 
+
+#: The setting of a backend that only says where in it the provider state is: what `init` does is
+#: the same for each value of it.
+_PLACE = {"local": "path"}
 
 #: Where the engine leaves a provider state that it could not save.
 ERRORED = "errored.tfstate"
@@ -96,7 +100,12 @@ class DirectoryWorkDirs:
             if setup.backend_type == "local":
                 make_private(Path(backend["path"]).parent)
             layout.write_note("terraform", dict(generated.terraform))
-            layout.write_note("wanted", _wish(snapshot, generated, engine, setup.early_digest))
+            wish = _wish(snapshot, generated.files, engine, setup.early_digest)
+            layout.write_note("wanted", wish)
+            init_key = ""
+            if setup.backend_type in _PLACE:
+                alike = _wish(snapshot, _without_place(generated), engine, setup.early_digest)
+                init_key = layout.init_digest(alike)
         except OSError as exc:
             place = exc.filename or self._work
             message = f"cannot prepare the working directory of {target}: {place}: {exc.strerror}"
@@ -110,7 +119,18 @@ class DirectoryWorkDirs:
             early_values=setup.early_values,
             required_providers=generated.terraform.get("required_providers", {}),
             provider_blocks=generated.provider_blocks,
+            init_key=init_key,
         )
+
+    def copy_init(self, twin: WorkDir, root: WorkDir) -> bool:
+        layout, name = self._layout(root), _PLACE[root.backend_type]
+        backend = layout.read_note("terraform")["backend"][root.backend_type]
+        try:
+            layout.copy_init(self._layout(twin), {name: backend[name]})
+            self.mark_initialised(root)
+        except (OSError, ValueError, OrchestratorError):
+            return False  # an init of its own decides
+        return layout.is_initialised()
 
     def mark_initialised(self, root: WorkDir) -> None:
         # Before the note: a directory whose backend is another one must not pass for initialised.
@@ -297,11 +317,21 @@ class DirectoryWorkDirs:
         return Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
 
 
-def _wish(snapshot: Snapshot, generated: Generated, engine: str, early: str) -> Json:
+def _without_place(generated: Generated) -> Mapping[str, str]:
+    """
+    The generated files without the place of the provider state in its backend.
+    """
+    ((kind, config),) = generated.terraform["backend"].items()
+    backend = {key: value for key, value in config.items() if key != _PLACE[kind]}
+    text = json.dumps({**generated.terraform, "backend": {kind: backend}}, sort_keys=True)
+    return {**generated.files, BACKEND_FILE: text}
+
+
+def _wish(snapshot: Snapshot, files: Mapping[str, str], engine: str, early: str) -> Json:
     """
     What an init depends on, apart from the lock file: that one it may write itself.
     """
-    text = json.dumps(dict(generated.files), sort_keys=True)
+    text = json.dumps(dict(files), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     wish = {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
     return {**wish, "early": early} if early else wish
