@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
-from orchestrator.system import warn
+from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
@@ -41,7 +41,6 @@ def scratch_claim(project: ProjectContext) -> Claim:
     """
     from orchestrator.app.commands.store import scratch_claim
     from orchestrator.engine.process.identity import SystemProcesses
-    from orchestrator.system import RandomIds, SystemClock, actor
 
     return scratch_claim(SystemProcesses(), SystemClock(), RandomIds(), actor(project.environ))
 
@@ -65,7 +64,6 @@ def open_read_context(
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.stores.spool import DirectorySpool
-    from orchestrator.system import SystemClock
 
     with open_store(project, location) as store:
         yield ReadContext(
@@ -110,7 +108,6 @@ def open_services(
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool
-    from orchestrator.system import RandomIds, SystemClock, actor, source
 
     settings, own, clock = project.settings, project.own_dir, SystemClock()
     check_trusted(settings.trust, deployment)
@@ -128,12 +125,7 @@ def open_services(
             ids=RandomIds(),
             sink=RedactingSink(sink, masker),
             engine=project_engine(
-                project,
-                engine,
-                deployment,
-                store.unwatched,
-                environment,
-                check_modules=current_modules,
+                project, engine, deployment, store.unwatched, environment, check=current_modules
             ),
             work=own / "work",
             workdirs=DirectoryWorkDirs(own / "work", project.project_dir),

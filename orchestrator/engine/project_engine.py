@@ -60,11 +60,11 @@ def project_engine(
     store: OperationStore,
     environment: Mapping[str, str],
     *,
-    check_modules: bool,
+    check: bool,
 ) -> TerraformEngine:
     """
     The engine that `choose_for` chooses by the records in ``store``, as a program that starts from
-    ``environment``; with ``check_modules`` Invalid where the modules do not accept it.
+    ``environment``; with ``check`` Invalid where the modules do not accept it.
     """
     records = store.records(deployment.blueprint, deployment.environment)
     engine = TerraformEngine(
@@ -72,6 +72,6 @@ def project_engine(
         environment=environment,
         plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
     )
-    if check_modules:
+    if check:
         check_accepted(engine.info_in, deployment)
     return engine
