@@ -99,9 +99,9 @@ def open_services(
     from orchestrator.app.services import Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
+    from orchestrator.engine.choose import project_engine
     from orchestrator.engine.process.environment import child_environment, environment_secrets
     from orchestrator.engine.process.identity import SystemProcesses
-    from orchestrator.engine.project_engine import project_engine
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.forbidden import check_trusted
     from orchestrator.loading.project_notes import project_notes

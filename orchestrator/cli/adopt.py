@@ -11,26 +11,15 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("adopt", short_help="Take existing provider state under records.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
-@click.option(
+@options.of_blueprint
+@options.because(
     "--accept-changes",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Adopt it although an apply would change something; it is `error` until that apply.",
+    "Adopt it although an apply would change something; it is `error` until that apply.",
 )
 @options.approval
 @options.jobs
 @options.engine
-@options.at
-@options.wait
-@options.takeover
-@options.reason
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(call: RunCall, /, *, accept_changes: str | None) -> int:
     """

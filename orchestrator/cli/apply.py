@@ -16,10 +16,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 
 
 @click.command("apply", short_help="Bring the steps to what their modules say.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @click.option(
     "--from-run",
     metavar="RUN",
@@ -27,32 +24,21 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
     help="Promote: the very modules of that run, of this or another environment.",
 )
 @click.option("--unfinished", is_flag=True, help="Leave out the steps that are ok already.")
-@options.on_failure
+@options.on_failure("go on where nothing upstream failed")
 @options.approval
 @options.approved_plan
 @options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
+@options.by_engine
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Have the engine replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help=_TARGET)
 @options.accept_vanished
 @options.accept_adopted
 @options.override_policy
-@click.option(
-    "--skip-preflight",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Start although some steps could not be made ready; the reason is recorded.",
+@options.because(
+    "--skip-preflight", "Start although some steps could not be made ready; the reason is recorded."
 )
-@options.at
-@options.wait
-@options.takeover
-@options.reason
 @options.request_token
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(
     call: RunCall,

@@ -29,12 +29,7 @@ def command() -> None:
 @options.lock_timeout
 @options.engine
 @options.allow_engine_change
-@options.wait
-@options.takeover
-@options.at
-@options.reason
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def move(call: RunCall, /) -> int:
     """

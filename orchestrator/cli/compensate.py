@@ -11,35 +11,14 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("compensate", short_help="Undo what steps have done, as they declare it.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
-@options.at
-@click.option(
-    "--repeat",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Carry it out although it was, or may have been, carried out already.",
-)
-@click.option(
-    "--on-failure",
-    type=click.Choice(["stop", "continue"]),
-    default="stop",
-    help="After a failure start nothing more, or go on with what does not wait for it.",
-)
+@options.of_blueprint
+@options.because("--repeat", "Carry it out although it was, or may have been, carried out already.")
+@options.on_failure("go on with what does not wait for it")
 @options.approval
 @options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
+@options.by_engine
 @options.accept_replaced
-@options.wait
-@options.takeover
-@options.reason
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(call: RunCall, /, *, repeat: str | None) -> int:
     """

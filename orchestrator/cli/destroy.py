@@ -14,37 +14,23 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("destroy", short_help="Take the steps down until they are confirmed gone.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @options.orphaned
-@click.option(
-    "--on-failure",
-    type=click.Choice(["stop", "continue"]),
-    default="stop",
-    help="After a failure start nothing more, or go on where no dependent is left.",
-)
+@options.on_failure("go on where no dependent is left")
 @click.option(
     "--verify",
     "verify_absence",
     type=click.Choice(["state", "provider"]),
     help="How absence is confirmed: by provider state, or by asking the provider for each object.",
 )
-@click.option(
+@options.because(
     "--skip-before-destroy",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Destroy without what steps declare as `before_destroy`; the reason is recorded.",
+    "Destroy without what steps declare as `before_destroy`; the reason is recorded.",
 )
-@click.option(
+@options.because(
     "--repeat-before-destroy",
-    "repeat",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Carry it out again although nobody can tell what it did when it was cut short.",
+    "Carry it out again although nobody can tell what it did when it was cut short.",
+    to="repeat",
 )
 @click.option(
     "--unavailable-secret",
@@ -58,20 +44,13 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.approval
 @options.approved_plan
 @options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
+@options.by_engine
 @options.accept_vanished
 @options.accept_adopted
 @options.accept_replaced
 @options.override_policy
-@options.at
-@options.wait
-@options.takeover
-@options.reason
 @options.request_token
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(
     call: RunCall,

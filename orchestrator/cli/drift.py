@@ -14,10 +14,7 @@ from orchestrator.cli.running import RunCall, reading_services, run_command
 
 
 @click.command("drift", short_help="Show what changed outside the engine.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is drift.")
 @options.jobs
 @options.engine

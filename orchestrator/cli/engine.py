@@ -46,7 +46,7 @@ def info(
     """
     from orchestrator import composition
     from orchestrator.domain.documents.documents import EngineDocument
-    from orchestrator.engine.project_engine import choose_for
+    from orchestrator.engine.choose import choose_for
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("gate", short_help="Say whether a change may be merged.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @affected_options
 @click.option(
     "--allow",
@@ -38,9 +35,7 @@ if TYPE_CHECKING:
 @click.option("--drift", is_flag=True, help="Warn of what changed outside the engine, too.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
 @options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
+@options.by_engine
 @options.wait_for_run
 @options.verbose
 @options.json_document

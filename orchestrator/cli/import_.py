@@ -21,12 +21,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @options.lock_timeout
 @options.engine
 @options.allow_engine_change
-@options.wait
-@options.takeover
-@options.at
-@options.reason
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(call: RunCall, /, *, address: str, object_id: str) -> int:
     """

@@ -38,6 +38,17 @@ class _NonEmptyText(click.ParamType[str]):
 
 NON_EMPTY = _NonEmptyText()
 
+
+def because(name: str, text: str, *, to: str | None = None) -> Callable[[Function], Function]:
+    """
+    An option that takes the reason for what it allows; ``to`` is its parameter.
+    """
+    names = (name,) if to is None else (name, to)
+    return click.option(
+        *names, metavar="REASON", type=NON_EMPTY, allow_from_autoenv=False, help=text
+    )
+
+
 blueprint = click.argument("blueprint", metavar="BLUEPRINT")
 
 environment = click.option(
@@ -131,7 +142,7 @@ at = click.option(
 
 class _Seconds(click.ParamType[float]):
     """
-    A duration as settings have it, in seconds.
+    A duration such as 30s or 1h30m, as settings have it, in seconds.
     """
 
     name = "duration"
@@ -161,12 +172,9 @@ wait = _stack(
         "is spooled on this machine.",
     ),
 )
-takeover = click.option(
+takeover = because(
     "--takeover",
-    metavar="REASON",
-    type=NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Take over from a run that cannot be proven dead from here and gives no sign of life.",
+    "Take over from a run that cannot be proven dead from here and gives no sign of life.",
 )
 
 jobs = click.option(
@@ -257,12 +265,18 @@ engine_passthrough = _stack(
     ),
 )
 
-on_failure = click.option(
-    "--on-failure",
-    type=click.Choice(["stop", "continue"]),
-    default="stop",
-    help="After a failure start nothing more, or go on where nothing upstream failed.",
-)
+
+def on_failure(otherwise: str) -> Callable[[Function], Function]:
+    """
+    What to do after a failure: ``otherwise`` says where to go on.
+    """
+    return click.option(
+        "--on-failure",
+        type=click.Choice(["stop", "continue"]),
+        default="stop",
+        help=f"After a failure start nothing more, or {otherwise}.",
+    )
+
 
 accept_changed_secret = click.option(
     "--accept-changed-secret",
@@ -279,55 +293,42 @@ orphaned = click.option(
     help="The steps that are alive and left the blueprint, as they were applied.",
 )
 
-accept_vanished = click.option(
-    "--accept-vanished",
-    metavar="REASON",
-    type=NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Go on although every recorded object has vanished.",
-)
+accept_vanished = because("--accept-vanished", "Go on although every recorded object has vanished.")
 
-accept_adopted = click.option(
+accept_adopted = because(
     "--accept-adopted",
-    metavar="REASON",
-    type=NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Destroy or replace also what was adopted and is not proven to be made here.",
+    "Destroy or replace also what was adopted and is not proven to be made here.",
 )
 
 
-accept_replaced = click.option(
+accept_replaced = because(
     "--accept-replaced",
-    metavar="REASON",
-    type=NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Let the module of an action replace or delete what it made before the last apply.",
+    "Let the module of an action replace or delete what it made before the last apply.",
 )
 
-override_policy = click.option(
+override_policy = because(
     "--override-policy",
-    metavar="REASON",
-    type=NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Do also what the `policy` of the blueprint forbids; the reason is recorded.",
+    "Do also what the `policy` of the blueprint forbids; the reason is recorded.",
 )
+
+#: What a command is about.
+of_blueprint = _stack(blueprint, environment, inputs, selection)
+
+#: By which engine, and what it is told beside.
+by_engine = _stack(engine, allow_engine_change, engine_passthrough)
+
+#: What every command that makes a run takes.
+run = _stack(at, wait, takeover, reason, verbose, json_lines)
 
 #: How an earlier run is done again, whichever way.
 rerun = _stack(
-    on_failure,
+    on_failure("go on where nothing upstream failed"),
     approval,
     jobs,
-    engine,
-    allow_engine_change,
-    engine_passthrough,
+    by_engine,
     accept_vanished,
     accept_adopted,
     override_policy,
-    at,
-    wait,
-    takeover,
-    reason,
     request_token,
-    verbose,
-    json_lines,
+    run,
 )

@@ -22,18 +22,13 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", short_help="Show what would change.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @affected_options
 @click.option("--destroy", is_flag=True, help="Plan a destroy instead of an apply.")
 @options.orphaned
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
 @options.jobs
-@options.engine
-@options.allow_engine_change
-@options.engine_passthrough
+@options.by_engine
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
 @options.accept_vanished

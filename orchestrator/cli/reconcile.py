@@ -32,10 +32,7 @@ def _parse_import_specs(
 
 
 @click.command("reconcile", short_help="Settle what is uncertain from evidence.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @options.orphaned
 @click.option(
     "--forget",
@@ -78,12 +75,8 @@ def _parse_import_specs(
     allow_from_autoenv=False,
     help="Save the provider state that the engine could not save.",
 )
-@click.option(
-    "--dismiss-errored-state",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Put that state aside, unsaved; the file is kept with the run.",
+@options.because(
+    "--dismiss-errored-state", "Put that state aside, unsaved; the file is kept with the run."
 )
 @click.option(
     "--unlock",
@@ -95,12 +88,7 @@ def _parse_import_specs(
 @options.lock_timeout
 @options.jobs
 @options.engine
-@options.at
-@options.wait
-@options.takeover
-@options.reason
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(
     call: RunCall,

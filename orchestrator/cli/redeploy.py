@@ -11,10 +11,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("redeploy", short_help="A new attempt from the files as they are now.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @click.option(
     "--from-run",
     metavar="RUN",

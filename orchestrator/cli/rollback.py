@@ -22,12 +22,8 @@ from orchestrator.cli.running import RunCall, run_command
     help="The run to go back to; the steps ended ok in it and were verified.",
 )
 @options.selection
-@click.option(
-    "--unverified",
-    metavar="REASON",
-    type=options.NON_EMPTY,
-    allow_from_autoenv=False,
-    help="Also to steps that had no checks in that run; the reason is recorded.",
+@options.because(
+    "--unverified", "Also to steps that had no checks in that run; the reason is recorded."
 )
 @options.accept_changed_secret
 @options.rerun

@@ -173,12 +173,22 @@ def recorded_summary(
     """
     The blueprint in an environment as reading commands need it, also where only records are left.
     """
-    from orchestrator import composition
-    from orchestrator.loading.remaining import remaining_summary
+    from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
 
     selection = BlueprintSelection(blueprint, environment)
-    return remaining_summary(project, selection, functools.partial(composition.open_store, project))
+    try:
+        return load_summary(project, selection)
+    except Invalid:
+        from orchestrator import composition
+        from orchestrator.domain.blueprint.summary import summary_of
+        from orchestrator.loading.restore import gone_deployment  # only where something is wrong
+
+        open_store = functools.partial(composition.open_store, project)
+        gone = gone_deployment(project, selection, open_store)
+        if gone is None:
+            raise
+        return summary_of(gone)
 
 
 def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment:

@@ -330,7 +330,7 @@ def accept_restored(
       orchestrator store accept-restored "disk lost, backup of last night"
     """
     from orchestrator import composition
-    from orchestrator.app.commands.store_restored import accept_restored
+    from orchestrator.app.commands.store import accept_restored
 
     project = invocation.project()
     with _open(project, url, blueprint, environment) as store:

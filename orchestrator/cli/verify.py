@@ -11,18 +11,10 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 @click.command("verify", short_help="Run the checks only and record their verdict.")
-@options.blueprint
-@options.environment
-@options.inputs
-@options.selection
+@options.of_blueprint
 @options.jobs
 @options.engine
-@options.at
-@options.wait
-@options.takeover
-@options.reason
-@options.verbose
-@options.json_lines
+@options.run
 @run_command
 def command(call: RunCall) -> int:
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.commands.store_restored import accept_restored
+from orchestrator.app.commands.store import accept_restored
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.placement import StorePlacement

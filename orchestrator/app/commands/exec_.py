@@ -6,28 +6,29 @@ What can only read leaves no trace; what may change provider state is surgery, u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
-from orchestrator.app.run.recorded_secrets import check_maskable
 from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call_spec, pull
+from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.engine_commands import EngineCommand
 from orchestrator.domain.events.engine_messages import LogLine, Message, PulledState
 from orchestrator.domain.events.events import EngineLine
 from orchestrator.domain.masking import MARK
-from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.errors import Busy, EngineFailed, Refused
 from orchestrator.ports.engine import CallResult, Exec
 
@@ -176,3 +177,53 @@ def _tell(runner: StepRunner, name: str, message: Message) -> None:
     if isinstance(message, LogLine):
         at = runner.services.clock.now()
         runner.services.sink.emit(EngineLine(at=at, step=name, line=message.line))
+
+
+def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledState) -> None:
+    """
+    Mask what the target was applied with and its provider state may hold from here on.
+
+    Refused where a secret of the last apply is neither at hand nor found by its digest.
+    """
+    if not state.objects and not state.outputs:
+        return
+    services, target = steps.services, steps.deployment.target(prepared.step.name)
+    history = services.store.history(target)
+    documents = list(
+        dict.fromkeys(filter(None, map(steps.values.recorded_text, _since_complete(history))))
+    )
+    unknown = [_not_at_hand(steps, prepared, text) for text in documents]
+    found = mask_by_digest(services, state, {name for names in unknown for name in names})
+    steps.learn_secrets(prepared.record, state)
+    missing = (
+        {origin for name, origin in unknown[0].items() if name not in found} if unknown else ()
+    )
+    if missing:
+        raise Refused(
+            "secret_not_at_hand",
+            f"{target}: withheld, for it could show what was given as {', '.join(sorted(missing))}:"
+            " the value is not at hand and its digest finds it nowhere in the provider state, so "
+            "nothing can mask it",
+            hint="give the secret as for the apply, or use the engine itself in the directory that "
+            "`orchestrator status -v` shows",
+        )
+
+
+def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]:
+    """
+    The entries, newest first, that the values in the provider state may come from: back to the last
+    one by which all of it was applied.
+    """
+    for entry in history:
+        yield entry
+        if entry.status is Status.OK:
+            return
+
+
+def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Mapping[str, str]:
+    """
+    The digests in a document of recorded inputs that belong to no secret of today, each with the
+    name of the secret. What is at hand is masked from here on.
+    """
+    found = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
+    return found.other_secrets(found.values, steps.services.key)

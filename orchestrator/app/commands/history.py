@@ -4,12 +4,12 @@ The documents of ``history``, ``runs`` and ``graph``. They change nothing.
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from orchestrator.app.inspection.overdue_reviews import overdue_reviews
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run, stored_evidence
 from orchestrator.domain.blueprint.summary import BlueprintSummary
@@ -18,6 +18,7 @@ from orchestrator.domain.documents.documents import (
     GraphStep,
     HistoryDocument,
     HistoryEntry,
+    OverdueReview,
     RunLine,
     RunsDocument,
     StepOutcome,
@@ -29,9 +30,12 @@ from orchestrator.domain.documents.run import (
     teardown_report,
 )
 from orchestrator.domain.record.evidence_archive import evidence_blob
+from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
+from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem
+from orchestrator.ports.store import OperationStore
 
 
 def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
@@ -205,4 +209,24 @@ def graph_document(
             )
             for step in graph.order
         ),
+    )
+
+
+def overdue_reviews(
+    store: OperationStore, project: str, today: datetime.date
+) -> tuple[OverdueReview, ...]:
+    """
+    The overdue reviews of a project's retained targets, sorted by target.
+    """
+    return tuple(
+        OverdueReview(
+            target=str(record.target.target),
+            owner=record.retained.owner,
+            review_by=record.retained.review_by,
+        )
+        for record in store.records()
+        if record.project == project
+        and record.status is Status.RETAINED
+        and record.retained is not None
+        and is_overdue(record.retained, today)
     )
