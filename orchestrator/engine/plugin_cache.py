@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from orchestrator.engine.process.environment import cli_configuration
+
 _VARIABLE = "TF_PLUGIN_CACHE_DIR"
 _STAGING = ".filling-"
 _ABANDONED = 24 * 3600.0  # seconds after which the staging directory of a killed init is removed
@@ -108,13 +110,8 @@ def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
 
 
 def _configured(environment: Mapping[str, str]) -> str | None:
-    home = Path(environment.get("HOME", "/"))
-    named = environment.get("TF_CLI_CONFIG_FILE")
-    for file in [Path(named)] if named else [home / ".tofurc", home / ".terraformrc"]:
-        try:
-            found = _SETTING.search(file.read_text(errors="replace")) if file.is_file() else None
-        except OSError:
-            continue
+    for _, text in cli_configuration(environment):
+        found = _SETTING.search(text)
         if found is not None:
-            return found[1].replace("$HOME", str(home))
+            return found[1].replace("$HOME", environment.get("HOME", "/"))
     return None

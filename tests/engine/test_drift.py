@@ -24,6 +24,21 @@ BLUEPRINT = """
       never: {{module: ../modules/server, inputs: {{name: never}}}}
 """
 
+RULED = """
+    terraform {
+      required_providers {
+        fakecloud = { source = "test/fakecloud", version = "0.1.0" }
+      }
+    }
+    variable "names" { type = set(string) }
+    resource "fakecloud_server" "it" {
+      for_each = var.names
+      name     = each.key
+      size     = jsonencode({ a = 1, b = 2 })
+      lifecycle { ignore_changes = [size, tags] }
+    }
+"""
+
 
 @pytest.fixture
 def shop(project: Project, cloud: Cloud) -> Project:
@@ -106,3 +121,31 @@ def test_a_provider_that_does_not_answer_is_no_answer(shop: Project, cloud: Clou
     ended = shop.run("drift", "shop", "--json", "--detailed-exitcode")
     assert (ended.code, ended.document["verdict"]) == (10, "failed")
     assert ended.rows["web"]["status"] == "failed"
+
+
+
+def test_another_notation_is_nothing_that_somebody_changed(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    A provider that reads an empty map where nothing was set, and JSON in another order: neither a
+    repeated apply, nor one that changes something, nor a plan tells that as changed; what did
+    change beside it is told.
+    """
+    project.write("modules/ruled/main.tf", RULED)
+    blueprint = "{{version: 1, name: shop, steps: {{web: {{module: ../modules/ruled, inputs: {}}}}}}}"
+    project.write("blueprints/shop.yaml", blueprint.format("{names: [one, two]}"))
+    project.ok("apply", "shop", "--yes")
+    cloud.change_out_of_band("one", tags={}, size='{"b":2,"a":1}')
+    cloud.change_out_of_band("two", tags={})
+    repeated = project.ok("apply", "shop", "--yes").said
+    planned = project.ok("plan", "shop", "--json").row
+    cloud.change_out_of_band("two", size="large")
+    project.write("blueprints/shop.yaml", blueprint.format("{names: [one, two, three]}"))
+    applied = project.ok("apply", "shop", "--yes").said
+
+    assert "changed outside" not in repeated, repeated
+    assert planned["drifted"] == []
+    assert all(a["equivalent"] for item in planned["drift"] for a in item["attributes"])
+    assert 'fakecloud_server.it["two"] changed' in applied, applied
+    assert 'fakecloud_server.it["one"] changed' not in applied

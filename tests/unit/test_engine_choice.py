@@ -281,6 +281,28 @@ def test_what_settings_allow_passes() -> None:
     assert child_environment(environ, allow={"TF_WORKSPACE"})[0]["TF_WORKSPACE"] == "x"
 
 
+def test_providers_that_do_not_come_from_where_the_lock_file_says_are_told(tmp_path: Path) -> None:
+    """
+    Running ones, and those of a CLI configuration; what is a comment there, or nothing that can be
+    read, says nothing.
+    """
+    file = tmp_path / "dev.tfrc"
+    environ = {"TF_CLI_CONFIG_FILE": str(file), "TF_REATTACH_PROVIDERS": "{}"}
+    os.mkfifo(file)
+    plain = child_environment(environ)[1]
+    file.unlink()
+    file.write_text("# dev_overrides {}\n")
+    commented = child_environment(environ)[1]
+    file.write_text('provider_installation {\n  dev_overrides { "a/b" = "/c" }\n}\n')
+    notes = child_environment(environ)[1]
+
+    assert [note.split()[0] for note in plain] == ["TF_REATTACH_PROVIDERS"]
+    assert commented == plain
+    assert notes[:-1] == plain
+    assert notes[-1].startswith(f"dev_overrides in {file}: ")
+    assert "have any version of it in a mirror" in notes[-1]
+
+
 @pytest.mark.parametrize(("own", "expected"), [({}, "300"), ({"GOGC": "off"}, "off")])
 def test_engines_collect_garbage_seldom_unless_the_user_says(
     own: dict[str, str], expected: str

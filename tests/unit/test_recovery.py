@@ -811,6 +811,7 @@ def diagnosed(
         (diagnosed("plan", "No valid credential sources found", at="main.tf:1"), "credentials"),
         (diagnosed("init", "Unsupported block type", at="main.tf:3"), "configuration"),
         (diagnosed("plan", "Reference to undeclared resource", at="main.tf:9"), "configuration"),
+        (diagnosed("init", "was not found\nin any of the search locations"), "mirror"),
     ],
 )
 def test_a_hint_is_about_the_cause(fault: Fault, word: str) -> None:

@@ -37,7 +37,7 @@ from orchestrator.domain.record.doubts import (
     vanished_doubts,
 )
 from orchestrator.domain.record.journal import Journal, adds_up
-from orchestrator.domain.record.objects import AbsenceMethod, Doubt, SettledDoubt
+from orchestrator.domain.record.objects import AbsenceMethod, Doubt, PlannedAction, SettledDoubt
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.suggestions import did_you_mean
@@ -227,14 +227,16 @@ def plan_step(
         if before is None:
             before = pull(services, prepared.work_dir, evidence, f"pull-before-{name}")
         # The event stream is a summary. Where it does not add up to what the engine says of the
-        # plan, or does not tell a deposed object from its successor, the plan itself is asked; what
-        # is not understood even then counts as a change.
+        # plan, or does not tell a deposed object from its successor, or what changed outside from
+        # another notation of it, the plan itself is asked; what is not understood even then counts
+        # as a change.
         changed = result.exit_code == CHANGES
         displaced = any(item.deposed for item in before.objects)
         explained = not displaced and adds_up(result.messages, changed=changed)
         news = journal.changes or journal.outputs or journal.drifted or journal.diagnostics
         content = None
-        if not explained or (options.values and (changed or news)):
+        drifted = any(item.action != "delete" for item in journal.drifted)
+        if not explained or drifted or (options.values and (changed or news)):
             content = plan_content(services, prepared.work_dir, evidence, file, name)
         if content is not None and not explained:
             journal = journal.with_content(content)
@@ -328,7 +330,7 @@ def check_plan(
         step=step,
         actions=journal.changes,
         outputs=journal.outputs,
-        drifted=journal.drifted,
+        drifted=_drifted(made),
         inputs=inputs.masked(),
         changes=changes,
     )
@@ -360,6 +362,15 @@ def _encryption_changed(services: Services, prepared: PreparedStep, before: Pull
     if record is None or record.status in NOTHING_THERE or before.lineage is None:
         return False
     return record.state_encryption != state_encryption(services, prepared)
+
+
+def _drifted(made: EnginePlan) -> tuple[PlannedAction, ...]:
+    """
+    What changed outside the engine, without what only reads in another notation.
+    """
+    drift = made.content.changes.drift if made.content is not None else ()
+    same = {item.address for item in drift if item.action != "delete" and item.equivalent}
+    return tuple(item for item in made.journal.drifted if item.address not in same)
 
 
 def _deleted_earlier(

@@ -85,6 +85,15 @@ _ROUTE = (
     "look at region, account and credentials, and whether this machine reaches the provider and "
     "the state backend"
 )
+_NO_PROVIDER = re.compile(
+    r"not found in any of the search locations|does not have a provider named"
+    r"|no available releases match",
+    re.IGNORECASE,
+)
+_PROVIDER = (
+    "is the source of that provider right, and does its registry or mirror have such a version? "
+    "Nothing was changed"
+)
 _UNDECRYPTED = re.compile(r"the state cannot be decrypted")
 _KEY = (
     "give the key that it was written with, by TF_ENCRYPTION or the module's encryption block; a "
@@ -115,7 +124,8 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     if fault.phase == "lock":
         return PHASE_HINTS["lock"]
     errors = [item for item in fault.diagnostics if item.severity == "error"]
-    said = "\n".join([fault.summary, *(f"{d.summary}\n{d.detail}" for d in errors)])
+    told = " ".join([fault.summary, *(f"{d.summary} {d.detail}" for d in errors)])
+    said = " ".join(told.split())  # the engine wraps its lines
     if _UNDECRYPTED.search(said):
         return _KEY
     if _COLLISION.search(said):
@@ -123,6 +133,8 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     if fault.phase in ("init", "plan"):
         if _UNREACHED.search(said):
             return _ROUTE
+        if _NO_PROVIDER.search(said):
+            return _PROVIDER
         if any(d.at for d in errors):
             return _CONFIGURATION
     killed = fault.code in ("killed", "interrupted")

@@ -4,6 +4,7 @@ The environment that engines run in: what silently changes where and what is app
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
 from orchestrator.domain.blueprint.inputs import KEY_VARIABLE
 from orchestrator.errors import Refused
+from orchestrator.regular_files import read_regular
 
+_OVERRIDES = re.compile(r"^[^#/\n]*\bdev_overrides\b", re.MULTILINE)
 _FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 
 
@@ -45,6 +48,13 @@ def child_environment(
             "TF_REATTACH_PROVIDERS is set: the providers that it names are the running processes, "
             "whatever versions the modules and their lock files ask for"
         )
+    overridden = [file for file, text in cli_configuration(environ) if _OVERRIDES.search(text)]
+    if overridden:
+        notes.append(
+            f"dev_overrides in {overridden[0]}: a provider named there is the one built there, "
+            "whatever versions the modules and their lock files ask for. `init` looks for it all "
+            "the same: have any version of it in a mirror"
+        )
     fixed = dict(_FIXED)
     config = environ.get("TF_CLI_CONFIG_FILE")
     if config and not Path(config).exists():
@@ -59,6 +69,18 @@ def child_environment(
     }
     garbage = {} if gogc is None or kept.get("GOGC") else {"GOGC": str(gogc)}
     return kept | fixed | garbage, notes
+
+
+def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
+    """
+    The files of the CLI configuration that engines read, with their text.
+    """
+    named, home = environ.get("TF_CLI_CONFIG_FILE"), Path(environ.get("HOME", "/"))
+    found = []
+    for file in [Path(named)] if named else [home / ".tofurc", home / ".terraformrc"]:
+        with contextlib.suppress(OSError):
+            found.append((file, read_regular(file).decode(errors="replace")))
+    return found
 
 
 #: A setting of a key provider that is secret by its name, in HCL or JSON.
