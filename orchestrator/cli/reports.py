@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from orchestrator.cli.streams import WatchedStream
+from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
 from orchestrator.domain.unsafe_text import without_workflow_commands
 
 if TYPE_CHECKING:
@@ -97,8 +98,9 @@ class Reports:
             head = gate_markdown(gate) if gate else ""
             if plan is None:
                 return head
-            again = f"`orchestrator plan {plan.blueprint} -e {plan.environment}`"
-            return plan_markdown(plan, paper, whole=f"the job's log, or {again}", head=head)
+            place = RecordedBlueprint(plan.blueprint, plan.environment, self.blueprint)
+            again = command_line(place, "plan", *(("--destroy",) * (plan.command == "destroy")))
+            return plan_markdown(plan, paper, whole=f"the job's log, or `{again}`", head=head)
 
         texts: Mapping[str, Callable[[], str]] = {
             "markdown": markdown,

@@ -6,13 +6,15 @@ A step that did not run is pending or skipped; it is never called failed.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
 from orchestrator.domain.record.objects import Absence, Doubt, Readback
 from orchestrator.domain.record.record import Attempt, Diagnostic, Fault, HookResult
-from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.errors import Reason
@@ -22,6 +24,8 @@ from orchestrator.views.page import Page, Part
 if TYPE_CHECKING:
     from orchestrator.domain.events.events import LiveObjects
 
+#: The commands that a hint names.
+_NAMED = re.compile(r"`([^`]+)`|\b(orchestrator .+)")
 _VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
 _LONG = 12  # lines of an engine's explanation; the rest is for those who ask
 _MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened
@@ -213,12 +217,19 @@ def steps_table(
     page.table(rows, indent=2)
 
 
-def failures(page: Page, steps: Iterable[StepRun], *, heading: str = "What went wrong") -> None:
+def failures(
+    page: Page,
+    steps: Iterable[StepRun],
+    *,
+    heading: str = "What went wrong",
+    offered: Sequence[NextCommand] = (),
+) -> None:
     """
-    Add what failed and why, each diagnostic once, in the engine's own words, and what to do first.
+    Add what failed and why, each diagnostic once, in the engine's own words, and what to do first,
+    without what is ``offered`` below.
     """
     told: set[Diagnostic] = set()
-    hinted: set[str | None] = set()
+    hinted: set[str] = set()
     failed = [
         step
         for step in steps
@@ -244,15 +255,36 @@ def failures(page: Page, steps: Iterable[StepRun], *, heading: str = "What went 
         if errors and not fresh:
             page.line("the same error as above", indent=4)
         told.update(fresh)
-        if step.hint:
-            if step.hint not in hinted:
-                page.line(("next", "bold"), f": {step.hint}", indent=4, hang=6)
-            hinted.add(step.hint)
-            continue
-        hint = hint_of(fault, step.in_doubt)
+        label = "next" if step.hint else "first"
+        hint = step.hint or hint_of(fault, step.in_doubt) or ""
+        hint = "" if fault.phase == "lock" and _is_unlocked(step.step, offered) else hint
+        hint = unoffered_hint(hint, offered)
         if hint and hint not in hinted:
-            page.line(("first", "bold"), f": {hint}", indent=4, hang=7)
+            page.line((label, "bold"), f": {hint}", indent=4, hang=len(label) + 2)
         hinted.add(hint)
+
+
+def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
+    """
+    The hint without the parts that name a command with options which is ``offered`` anyway, maybe
+    with more of them.
+    """
+    commands = [set(shlex.split(item.command)) for item in offered]
+
+    def is_offered(part: str) -> bool:
+        named = [set(found[0].split() or found[1].split()) for found in _NAMED.findall(part)]
+        known = [{word for word in words if not word.isupper()} for words in named]
+        return any(
+            any(word.startswith("--") for word in words) and words <= command
+            for words in known
+            for command in commands
+        )
+
+    return "; ".join(part for part in hint.split("; ") if not is_offered(part))
+
+
+def _is_unlocked(step: str, offered: Iterable[NextCommand]) -> bool:
+    return any({"--unlock", step} <= set(shlex.split(item.command)) for item in offered)
 
 
 def warnings(page: Page, steps: Iterable[StepRun]) -> None:

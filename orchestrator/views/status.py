@@ -5,6 +5,7 @@ The status of blueprints for a person: verdict first, then each step with what i
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 
@@ -208,7 +209,7 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
         rows += _outputs(step, page)
     if step.directory and (page.paper.verbose or _unwell(step)):
         rows.append((("directory", "dim"), step.directory))
-        with_inputs = f"orchestrator exec {step.target} -- plan"
+        with_inputs = f"orchestrator exec {shlex.quote(step.target)} -- plan"
         rows.append((("", "dim"), (f"with its inputs: `{with_inputs}`", "dim")))
     page.table([_labelled(row) for row in rows], indent=4)
 

@@ -20,6 +20,7 @@ from orchestrator.views.outcome import (
     failures,
     objects,
     steps_table,
+    unoffered_hint,
     warnings,
 )
 from orchestrator.views.page import Page, cut
@@ -56,20 +57,21 @@ def run_summary(
     page.line(f"verdict: {'; '.join(fact for fact in facts if fact)}")
     for note in alarms:
         page.gap()
-        alarm(page, note)
+        alarm(page, note.model_copy(update={"hint": unoffered_hint(note.hint, event.next)}))
     alone = len(event.steps) == 1 and event.steps[0].status is StepStatus.ERROR
     if not alone:  # what went wrong with it, and its objects, are below
         page.gap()
         steps_table(page, event.steps, event.alive, event.recorded)
-    failures(page, event.steps, heading="What went wrong" if event.exit_code else "Still open")
+    heading = "What went wrong" if event.exit_code else "Still open"
+    failures(page, event.steps, heading=heading, offered=event.next)
     warnings(page, event.steps)
     objects(page, event.steps, event.alive)
     if event.error and not _is_shown(event):
         page.gap()
         page.line(("error", "bad"), f": {event.error}", hang=7)
-    told = {step.hint for step in event.steps} | {item.command for item in event.next}
-    if event.hint and event.hint not in told:
-        page.next(event.hint)
+    hint = unoffered_hint(event.hint, event.next)
+    if hint and all(step.hint != event.hint for step in event.steps):
+        page.next(hint)
     if event.exit_code == 0:
         _outputs(page, event)
     next_commands(page, event.next)

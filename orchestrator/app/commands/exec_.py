@@ -6,6 +6,7 @@ What can only read leaves no trace; what may change provider state is surgery, u
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -133,7 +134,8 @@ def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOp
             "nothing_there",
             f"{target}: there is nothing to work on: "
             + (f"it is `{record.status}`" if record else "it was never applied"),
-            hint=f"take an existing object in with `orchestrator import {target} ADDRESS ID`",
+            hint="take an existing object in with "
+            f"`orchestrator import {shlex.quote(str(target))} ADDRESS ID`",
         )
     inputs = runner.steps.values.recorded_inputs(prepared) if command.takes_variables else None
 

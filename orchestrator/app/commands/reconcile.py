@@ -34,7 +34,7 @@ from orchestrator.app.surgery.requested_operations import (
     check_requested_operations,
     run_requested_operations,
 )
-from orchestrator.app.surgery.state_locks import held_lock, unlock_hint
+from orchestrator.app.surgery.state_locks import held_lock, lock_ends
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -191,8 +191,8 @@ def _locked(
         runner.steps.update(name, record_entry(services, entry))
     except OrchestratorError as failed:
         return failed
-    hint = f"{exc.hint}; {unlock_hint(runner, name, exc.lock_id)}"
-    return StateLocked(exc.message, lock_id=exc.lock_id, hint=hint)
+    hints = filter(None, (exc.hint, lock_ends(runner.steps.prepared[name])))
+    return StateLocked(exc.message, lock_id=exc.lock_id, hint="; ".join(hints))
 
 
 def _evidence(

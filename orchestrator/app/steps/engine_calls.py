@@ -226,8 +226,8 @@ def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorErro
     if DAMAGED_STATE.search(said):
         return StateDamaged(
             "the provider state is damaged: what is stored as it can not be read",
-            hint="the objects may be alive: restore the state; if it is lost, `orchestrator "
-            "reconcile --rebuild-state` imports what the record knows",
+            hint="the objects may be alive: restore the state; if it is lost, "
+            "`reconcile --rebuild-state` imports what the record knows",
             phase="surgery",
         )
     errors = Journal.of(result.messages, whole=result.complete).errors

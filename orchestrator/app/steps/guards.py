@@ -20,7 +20,11 @@ from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, ObjectRef
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
+from orchestrator.domain.recovery.command_line import (
+    BlueprintAddress,
+    RecordedBlueprint,
+    command_line,
+)
 from orchestrator.domain.target import Target
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
@@ -75,7 +79,7 @@ def check_state(
         raise InDoubt(
             f"{target}: {missing}",
             hint="is this the right backend, workspace and account? The objects may be alive: "
-            f"restore the state; if it is lost, `{_reconcile(record)} --rebuild-state` imports "
+            f"restore the state; if it is lost, `{reconcile_command(record)} --rebuild-state` imports "
             "each by its id",
             phase="surgery",
         )
@@ -84,7 +88,7 @@ def check_state(
             "lineage",
             f"{target}: the provider state has lineage {state.lineage}, not {bound.lineage}",
             hint="it is another state than the one that was applied: restore that one; if it is "
-            f"lost, put this one aside, then `{_reconcile(record)} --rebuild-state`",
+            f"lost, put this one aside, then `{reconcile_command(record)} --rebuild-state`",
         )
     if bound.serial is None or state.serial == bound.serial:
         return None
@@ -94,7 +98,7 @@ def check_state(
             f"{target}: the provider state has gone back from serial {bound.serial} to "
             f"{state.serial}",
             hint="was an older state restored? If that is meant, "
-            f"`{_reconcile(record)}` records it",
+            f"`{reconcile_command(record)}` records it",
         )
     gone = _some(ref.address for ref in missing_from_state(record, state))
     return (
@@ -232,7 +236,9 @@ def check_missing_objects(
     an apply could make them twice. A destroy goes on and leaves them in doubt, unless another
     object has taken the address of one: that one would be deleted in its place.
     """
-    doubted = {(d.address, d.id) for d in record.resources.in_doubt} if record else set()
+    if record is None:
+        return
+    doubted = {(d.address, d.id) for d in record.resources.in_doubt}
     missing = [
         ref for ref in missing_from_state(record, state) if (ref.address, ref.id) not in doubted
     ]
@@ -248,8 +254,8 @@ def check_missing_objects(
     raise InDoubt(
         f"{target}: the provider state does not hold what the record knows: {_named(missing)}"
         + (f"; {', '.join(others)}" if others else ""),
-        hint="they may be alive: restore the state, or take them back into it with `orchestrator "
-        "reconcile --rebuild-state`",
+        hint="they may be alive: restore the state, or take them back into it with "
+        f"`{reconcile_command(record)} --rebuild-state`",
         phase="surgery",
     )
 
@@ -414,12 +420,17 @@ def check_children(
 
 def _adopt(target: str) -> str:
     found = Target.parse(target)
-    return f"orchestrator adopt {found.blueprint} -e {found.environment} --step {found.step}"
+    place = RecordedBlueprint(found.blueprint, found.environment)
+    return command_line(place, "adopt", "--step", found.step)
 
 
-def _reconcile(record: OperationRecord) -> str:
-    target = record.target
-    return f"orchestrator reconcile {target.blueprint} -e {target.environment} --step {target.step}"
+def reconcile_command(record: OperationRecord) -> str:
+    """
+    The command that reconciles the step of a record.
+    """
+    target, path = record.target, record.source.blueprint_path
+    place = RecordedBlueprint(target.blueprint, target.environment, path)
+    return command_line(place, "reconcile", "--step", target.step)
 
 
 def _named(objects: Iterable[ObjectRef]) -> str:

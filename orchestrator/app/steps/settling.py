@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, pull
+from orchestrator.app.steps.guards import reconcile_command
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
@@ -66,8 +67,8 @@ def check_not_live(
         raise Busy(
             f"{record.target.target}: run {record.run_id} has no recent heartbeat, and from this "
             "machine nobody can tell whether it is dead",
-            hint="look on the machine it ran on; if it is dead, `orchestrator reconcile "
-            f"{record.target.blueprint} -e {record.target.environment} --takeover REASON`",
+            hint="look on the machine it ran on; if it is dead, "
+            f"`{reconcile_command(record)} --takeover WHY`",
         )
 
 

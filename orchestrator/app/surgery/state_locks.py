@@ -4,12 +4,14 @@ The lock of a step's provider state: who holds it, and whether a killed run of o
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
+from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.state_lock import state_lock_of
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import ProcessIdentity
@@ -21,7 +23,6 @@ from orchestrator.domain.record.state_lock import (
     unlock_objection,
 )
 from orchestrator.domain.record.states import Liveness, Status
-from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import Refused, StateLocked
 
 
@@ -40,16 +41,12 @@ def held_lock(runner: StepRunner, name: str) -> StateLocked | None:
     )
 
 
-def unlock_hint(runner: StepRunner, name: str, lock_id: str | None) -> str:
+def lock_ends(prepared: PreparedStep) -> str | None:
     """
-    What ends a lock that keeps a step from being looked at.
+    That a lock of this backend ends by itself; None where a dead run leaves it behind.
     """
-    owner = PASSING_LOCKS.get(runner.steps.prepared[name].work_dir.backend_type)
-    if owner is not None:
-        return f"it ends with {owner} that holds it"
-    options = ("--step", name, "--unlock", lock_id or "LOCK_ID", "--reason", "WHY")
-    command = command_line(runner.deployment, "reconcile", *options)
-    return f"if a run of ours left it that is dead: {command}"
+    owner = PASSING_LOCKS.get(prepared.work_dir.backend_type)
+    return f"it ends with {owner} that holds it" if owner is not None else None
 
 
 def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
@@ -158,5 +155,5 @@ def _foreign(target: str, lock: StateLock, why: str) -> Refused:
         "foreign_lock",
         f"{target}: the provider state is locked ({lock}), and {why}",
         hint="ask its holder, or wait (--lock-timeout); one that is dead for certain is released "
-        f"with `orchestrator exec {target} -- force-unlock -force {lock.id or 'LOCK_ID'}`",
+        f"with `orchestrator exec {shlex.quote(target)} -- force-unlock -force {lock.id or 'LOCK_ID'}`",
     )

@@ -5,6 +5,7 @@ Commands for a person to type.
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -40,6 +41,18 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     if blueprint.environment != "default":
         words += ["-e", blueprint.environment]
     return shlex.join([*words, *options])
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedBlueprint:
+    """
+    The blueprint of a target as the target's name, or its record, tells it.
+    """
+
+    blueprint: str
+    environment: str
+    path: str = "blueprints/"
+    called_in: str = ""
 
 
 def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
