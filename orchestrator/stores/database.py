@@ -92,10 +92,16 @@ class Database:
         if not self._path.exists():
             self._refuse_orphaned_log()
             return None
+        if not self._path.is_file():  # a FIFO or a device may never end
+            raise StoreUnavailable(
+                f"{self._path}: not a regular file",
+                hint="name another file, or its path in a directory, as operations.url",
+            )
         self._refuse_network()
         is_copy = not self._writable(self._path)
-        connection = self._connect(self._copied() if is_copy else self._path, "rw")
         try:
+            connection = self._connect(self._copied() if is_copy else self._path, "rw")
+            self._connection = connection
             self._require_ours(connection)
             migrate(connection, self._scripts, place=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
@@ -103,9 +109,8 @@ class Database:
                 connection.execute("PRAGMA query_only = ON")
             self._file = _identity(self._path)
         except BaseException:
-            connection.close()
+            self.close()
             raise
-        self._connection = connection
         return connection
 
     @contextmanager

@@ -7,6 +7,8 @@ A store joins by a place in `tests.contract.stores`.
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -486,3 +488,21 @@ def test_a_file_that_may_not_be_written_is_read_and_nothing_else(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert len(writer.history(NETWORK)) == 2
     writer.close()
+
+
+def test_what_is_no_store_is_refused_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A FIFO is not opened, which would wait for ever; the private copy of a file that may not be
+    written goes also where it turns out to be no store.
+    """
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "text").write_text("x" * 4096)
+    for name, said in (("fifo", "not a regular file"), ("text", "not a database")):
+        with pytest.raises(StoreUnavailable, match=said):
+            SqliteStore(tmp_path / name, writable=lambda _: False).newest(NETWORK)
+
+    assert list((tmp_path / "scratch").iterdir()) == []

@@ -123,25 +123,23 @@ def test_a_provider_that_does_not_answer_is_no_answer(shop: Project, cloud: Clou
     assert ended.rows["web"]["status"] == "failed"
 
 
-
-def test_another_notation_is_nothing_that_somebody_changed(
-    project: Project, cloud: Cloud
-) -> None:
+def test_another_notation_is_nothing_that_somebody_changed(project: Project, cloud: Cloud) -> None:
     """
     A provider that reads an empty map where nothing was set, and JSON in another order: neither a
     repeated apply, nor one that changes something, nor a plan tells that as changed; what did
     change beside it is told.
     """
     project.write("modules/ruled/main.tf", RULED)
-    blueprint = "{{version: 1, name: shop, steps: {{web: {{module: ../modules/ruled, inputs: {}}}}}}}"
-    project.write("blueprints/shop.yaml", blueprint.format("{names: [one, two]}"))
+    step = "{{module: ../modules/ruled, inputs: {{names: [{}]}}}}"
+    blueprint = "version: 1\nname: shop\nsteps: {{web: " + step + "}}"
+    project.write("blueprints/shop.yaml", blueprint.format("one, two"))
     project.ok("apply", "shop", "--yes")
     cloud.change_out_of_band("one", tags={}, size='{"b":2,"a":1}')
     cloud.change_out_of_band("two", tags={})
     repeated = project.ok("apply", "shop", "--yes").said
     planned = project.ok("plan", "shop", "--json").row
     cloud.change_out_of_band("two", size="large")
-    project.write("blueprints/shop.yaml", blueprint.format("{names: [one, two, three]}"))
+    project.write("blueprints/shop.yaml", blueprint.format("one, two, three"))
     applied = project.ok("apply", "shop", "--yes").said
 
     assert "changed outside" not in repeated, repeated

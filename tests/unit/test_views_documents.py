@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from orchestrator.domain.documents.documents import StatusDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
-from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES, Refused
 from orchestrator.views.errors import error_document, error_text
 from orchestrator.views.formats import STATUS_STYLE, exit_meaning
-from orchestrator.views.outcome import outcome_text
+from orchestrator.views.outcome import outcome_text, unoffered_hint
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
@@ -157,3 +157,23 @@ def test_a_move_is_no_absence_of_changes() -> None:
     """
     row = StepRun(step="a", target="b/default/a", status=StepStatus.OK, moved=("x.new",))
     assert outcome_text(row) == "1 moved"
+
+
+@pytest.mark.parametrize(
+    ("hint", "left"),
+    [
+        ("restore it; if it is lost, `reconcile --rebuild-state` imports each", "restore it"),
+        ("orchestrator reconcile shop --step web --rebuild-state", ""),
+        ("wait for it; orchestrator reconcile shop --step db --rebuild-state", None),
+        ("look at it with `orchestrator reconcile`, then `destroy --skip-before-destroy WHY`", None),
+    ],
+)
+def test_a_hint_does_not_repeat_what_is_offered(hint: str, left: str | None) -> None:
+    """
+    A part that names an offered command goes; one for another step, or with other options, stays.
+    """
+    command = "orchestrator reconcile shop --step web --at 2 --rebuild-state --reason WHY"
+
+    assert unoffered_hint(hint, [NextCommand(command=command, why="")]) == (
+        hint if left is None else left
+    )

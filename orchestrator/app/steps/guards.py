@@ -79,8 +79,8 @@ def check_state(
         raise InDoubt(
             f"{target}: {missing}",
             hint="is this the right backend, workspace and account? The objects may be alive: "
-            f"restore the state; if it is lost, `{reconcile_command(record)} --rebuild-state` imports "
-            "each by its id",
+            f"restore the state; if it is lost, `{reconcile_command(record)} --rebuild-state` "
+            "imports each by its id",
             phase="surgery",
         )
     if state.lineage != bound.lineage:
