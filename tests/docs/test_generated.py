@@ -4,19 +4,25 @@ The documentation says what the code says.
 
 from __future__ import annotations
 
+import ast
+import importlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args
 
+import click
 import pytest
 
 from docs.generate import documents
-from orchestrator.cli.main import COMMANDS
+from orchestrator.cli.main import COMMANDS, cli
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
-from orchestrator.errors import EXIT_CODES, PRECEDENCE, OrchestratorError
+from orchestrator.errors import EXIT_CODES, PRECEDENCE, OrchestratorError, Reason
 from orchestrator.loading.schema import parse_blueprint
 from tests.project import REPOSITORY
 
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 GENERATED = documents()
 PAGES = sorted(
     path.relative_to(REPOSITORY)
@@ -93,3 +99,73 @@ def test_the_blueprint_of_the_reference_is_one() -> None:
     problems = Problems()
     parse_blueprint(parse_document(shown, file="blueprint.md"), problems)
     problems.check()
+
+
+def test_every_option_that_is_named_exists() -> None:
+    """
+    In the documentation and in what the tool says: a person types it as it stands there.
+    """
+    known = {
+        "--help",
+        "--version",
+        *(word for command in _commands() for word in _options(command)),
+    }
+    texts = {
+        str(page): (REPOSITORY / page).read_text()
+        for page in PAGES
+        if page.parts[0] != "benchmarks"
+    }
+    texts |= {text: text for text, _ in _constants() if " " in text}  # else words for programs
+
+    named = {(option, place) for place, text in texts.items() for option in OPTION.findall(text)}
+    assert [pair for pair in sorted(named) if pair[0] not in known] == []
+
+
+def test_every_documented_code_occurs() -> None:
+    """
+    The reasons of refusals and all values that schemas list stand in the code, not in types alone.
+    """
+    listed = {*get_args(Reason)}
+    for path in REPOSITORY.glob("docs/schemas/*.json"):
+        listed |= set(_enumerated(json.loads(path.read_text())))
+    used = {text for text, place in _constants() if place != "type"}
+
+    assert sorted(listed - used) == []
+
+
+def _commands() -> Iterator[click.Command]:
+    yield cli
+    for module in COMMANDS.values():
+        command = importlib.import_module(f"orchestrator.cli.{module}").command
+        yield command
+        if isinstance(command, click.Group):
+            yield from command.commands.values()
+
+
+def _options(command: click.Command) -> Iterator[str]:
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield from (*parameter.opts, *parameter.secondary_opts)
+
+
+def _constants() -> Iterator[tuple[str, Literal["type", "value"]]]:
+    """
+    The texts in the code, each with whether it stands in a ``Literal``.
+    """
+    for path in REPOSITORY.glob("orchestrator/**/*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        types = [
+            n for n in nodes if isinstance(n, ast.Subscript) and "Literal" in ast.dump(n.value)
+        ]
+        inside = {id(part) for found in types for part in ast.walk(found)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value, "type" if id(node) in inside else "value"
+
+
+def _enumerated(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from (item for item in schema.get("enum", ()) if isinstance(item, str))
+    for part in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(part, dict | list):
+            yield from _enumerated(part)

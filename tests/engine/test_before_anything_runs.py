@@ -62,6 +62,38 @@ def test_a_cycle_is_named(project: Project) -> None:
     assert nothing_ran(project)
 
 
+def test_a_check_that_cannot_be_is_told_before_its_step_is_applied(project: Project) -> None:
+    """
+    Where a reference makes it so, too: before the first step for an input, before the step itself
+    for an output of another.
+    """
+    step = "{{module: ../fixtures/shared/object, inputs: {{name: {}, value: {}}}{}}}"
+    outside = ", verify: [{command: {argv: ['true'], cwd: '${inputs.value}'}}]"
+    project.write(
+        "blueprints/pair.yaml",
+        "\n".join(
+            [
+                "version: 1",
+                "name: pair",
+                "inputs: {place: {type: string}}",
+                "steps:",
+                "  first: " + step.format("first", "'${inputs.place}'", ""),
+                "  second: " + step.format("second", "'${steps.first.outputs.value}'", outside),
+                "  third: " + step.format("third", "'${inputs.place}'", "THIRD"),
+            ]
+        ).replace("THIRD", outside),
+    )
+    early = project.run("apply", "pair", "--yes", "-i", "place=/etc")
+    assert early.code == 3
+    assert "third: check command: cwd must be a directory within the project" in early.said
+    assert not project.entries("first")
+    late = project.run("apply", "pair", "--yes", "-i", "place=../..", "--exclude", "third")
+
+    assert late.code == 3
+    assert "second: check command: cwd must be a directory" in late.said
+    assert (len(project.entries("first")), len(project.entries("second"))) == (2, 0)
+
+
 def test_an_engine_that_a_module_refuses_is_named_early(project: Project) -> None:
     """
     A module's `required_version` refuses the engine before the first step runs, naming engine,

@@ -165,7 +165,10 @@ def test_a_move_is_no_absence_of_changes() -> None:
         ("restore it; if it is lost, `reconcile --rebuild-state` imports each", "restore it"),
         ("orchestrator reconcile shop --step web --rebuild-state", ""),
         ("wait for it; orchestrator reconcile shop --step db --rebuild-state", None),
-        ("look at it with `orchestrator reconcile`, then `destroy --skip-before-destroy WHY`", None),
+        (
+            "look at it with `orchestrator reconcile`, then `destroy --skip-before-destroy WHY`",
+            None,
+        ),
     ],
 )
 def test_a_hint_does_not_repeat_what_is_offered(hint: str, left: str | None) -> None:

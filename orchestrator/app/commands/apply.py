@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,11 +25,12 @@ from orchestrator.app.steps.guards import check_children
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import EnginePlan
+from orchestrator.app.steps.verification import check_settings
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY
 from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
-from orchestrator.errors import InDoubt, OrchestratorError, Refused
+from orchestrator.errors import InDoubt, Invalid, OrchestratorError, Refused
 
 #: Says of a step why it is left alone, or what forbids to work on it; None: it is worked on.
 SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
@@ -90,6 +92,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
     failures |= store_snapshots(
         runner, [step for step in todo if step not in failures], policy.source
     )
+    failures |= _check_all_settings(runner, todo)
     doubts = runner.settle_all() | _check_all_certain(runner, todo)
     if doubts or (failures and runner.options.skip_preflight is None):
         runner.end_before_work(todo, failures | doubts)
@@ -134,6 +137,22 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], policy: ApplyPoli
     if forbidden:
         raise refusal(forbidden)
     return todo
+
+
+def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+    """
+    The steps with a check that cannot be carried out, as far as that is known by now.
+    """
+    found: dict[str, OrchestratorError] = {}
+    for name in steps:
+        step = runner.deployment.steps[name]
+        with suppress(OrchestratorError):  # what comes from other steps is not known yet
+            inputs = runner.steps.inputs(step)
+            try:
+                check_settings(runner.services, runner.deployment, step, inputs)
+            except Invalid as exc:
+                found[name] = exc
+    return found
 
 
 def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:

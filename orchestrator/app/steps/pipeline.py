@@ -47,7 +47,7 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import keep_inventory, record_entry
 from orchestrator.app.steps.saved_states import drop_saved_states
-from orchestrator.app.steps.verification import run_checks
+from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
@@ -110,6 +110,8 @@ class StepPipeline:
 
         ``first`` is done once the plan is approved; where it goes wrong nothing else is done.
         """
+        if self.verb == "apply":
+            check_settings(self.services, self.session.deployment, self.step, self.inputs)
         with self.approved_plan() as plan:
             if plan.empty:
                 return self.record_unchanged(plan)

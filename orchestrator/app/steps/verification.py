@@ -6,11 +6,36 @@ from __future__ import annotations
 
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.check_settings import BadSettings, read_check
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import CheckEvent, PhaseStarted
 from orchestrator.domain.record.record import Check, Verification
+from orchestrator.errors import Invalid, Problem
+
+
+def check_settings(
+    services: Services, deployment: Deployment, step: Step, inputs: StepInputs
+) -> None:
+    """
+    Invalid where a check of the step cannot be carried out, as far as that is known before its
+    outputs are.
+    """
+    lookup = own_lookup(deployment, step, inputs, {})
+    problems = []
+    for spec in step.verify:
+        try:
+            read_check(spec.kind, spec.settings.resolve(lookup).value)
+        except Unresolvable:
+            continue
+        except BadSettings as exc:
+            problems += [
+                Problem(services.masker.mask(f"{step.name}: check {spec.kind}: {message}"))
+                for _, message in exc.problems
+            ]
+    if problems:
+        raise Invalid(problems)
 
 
 def run_checks(
