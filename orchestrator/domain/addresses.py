@@ -50,7 +50,9 @@ def parse_address(text: str) -> Address:
     found = _ADDRESS.fullmatch(text)
     if found is None:
         return Address(text, text, text.partition(".")[0])
-    return Address(text, found["resource"], found["type"], _key(found["key"]))
+    return Address(
+        text, found["resource"], found["type"], _key(found["key"]) if found["key"] else None
+    )
 
 
 def meant_by(pattern: str, address: str) -> bool:
@@ -82,9 +84,17 @@ def is_data_source(address: str) -> bool:
     return _DATA_SOURCE.match(address) is not None
 
 
-def _key(bracketed: str | None) -> str | None:
-    if bracketed is None:
-        return None
+def instance_keys(address: str) -> list[str]:
+    """
+    The keys in an address, those of its modules first.
+
+    >>> instance_keys('module.a["x.y"].aws_instance.this[2]')
+    ['x.y', '2']
+    """
+    return [_key(found) for found in re.findall(_KEY, address)]
+
+
+def _key(bracketed: str) -> str:
     inner = bracketed[1:-1]
     if not inner.startswith('"'):
         return inner

@@ -342,3 +342,22 @@ def test_the_secret_of_before_is_masked_while_another_takes_its_place(project: P
     assert "dsn:(sensitive)@host" in applied.out
     assert leaks(project, planned, applied, destroyed) == []
     assert "an0ther-one" not in destroyed.said
+
+
+def test_a_secret_in_an_address_is_warned_of(project: Project) -> None:
+    """
+    An address names an object, masked it would name none: plan and apply say that it shows, once
+    for a step, and not of keys that are no secret.
+    """
+    keyed = 'resource "terraform_data" "keyed" { for_each = toset([var.pw, "plain"]) }'
+    step = "{module: ../m, inputs: {pw: '${inputs.password}'}}"
+    head = "version: 1\nname: keyed\ninputs: {password: {type: string, sensitive: true}}\n"
+    project.write("blueprints/keyed.yaml", f"{head}steps: {{b: {step}}}\n")
+    project.write("m/keyed.tf", keyed.replace("var.pw, ", ""))
+    plain = project.ok("plan", "keyed").said
+    project.write("m/keyed.tf", keyed)
+    said = [project.ok("plan", "keyed").said, project.ok("apply", "keyed", "--yes").said]
+
+    for text in said:
+        assert " ".join(text.split()).count("of terraform_data is, or holds, a secret") == 1
+    assert "or holds, a secret" not in plain

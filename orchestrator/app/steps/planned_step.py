@@ -22,6 +22,7 @@ from orchestrator.app.steps.engine_calls import (
 from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
 from orchestrator.app.steps.plan_changes import plan_changes
 from orchestrator.app.steps.preparation import PreparedStep, refusal_rules, state_encryption
+from orchestrator.domain.addresses import instance_keys, parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
 from orchestrator.domain.events.events import PlanReady
@@ -296,6 +297,7 @@ def check_plan(
     moved = check(made.target, record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)
+    _warn_of_secret_keys(services, step, journal)
     seen = refresh_result(journal, before, destroying=destroying, targeted=bool(wishes.targets))
     deleted = _deleted_earlier(services, prepared, seen)
     if deleted:
@@ -362,6 +364,26 @@ def _encryption_changed(services: Services, prepared: PreparedStep, before: Pull
     if record is None or record.status in NOTHING_THERE or before.lineage is None:
         return False
     return record.state_encryption != state_encryption(services, prepared)
+
+
+def _warn_of_secret_keys(services: Services, step: str, journal: Journal) -> None:
+    """
+    Warn of secrets in addresses: an address is a name, masked it would name nothing.
+    """
+    mask = services.masker.mask
+    exposed = {
+        parse_address(item.address).type
+        for item in journal.planned
+        if any(mask(key) != key for key in instance_keys(item.address))
+    }
+    if exposed:
+        services.note(
+            f"a key in the addresses of {', '.join(sorted(exposed))} is, or holds, a secret: "
+            "addresses are recorded and shown as they are",
+            hint="key the instances by something that is no secret",
+            level="warning",
+            step=step,
+        )
 
 
 def _drifted(made: EnginePlan) -> tuple[PlannedAction, ...]:
