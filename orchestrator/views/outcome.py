@@ -24,8 +24,8 @@ from orchestrator.views.page import Page, Part
 if TYPE_CHECKING:
     from orchestrator.domain.events.events import LiveObjects
 
-#: The commands that a hint names.
-_NAMED = re.compile(r"`([^`]+)`|\b(orchestrator .+)")
+#: The commands that a hint names, or the options that a command is to be given.
+_NAMED = re.compile(r"`([^`]+)`|\b(orchestrator .+)|(?<=: )(--\S.*)")
 _VERIFIED = {"verified": "verified", "failed": "a check failed", "unverified": "no checks"}
 _LONG = 12  # lines of an engine's explanation; the rest is for those who ask
 _MANY = 12  # addresses in a list that only informs; lists of doubt are never shortened
@@ -272,7 +272,7 @@ def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
     commands = [set(shlex.split(item.command)) for item in offered]
 
     def is_offered(part: str) -> bool:
-        named = [set(found[0].split() or found[1].split()) for found in _NAMED.findall(part)]
+        named = [set("".join(found).split()) for found in _NAMED.findall(part)]
         known = [{word for word in words if not word.isupper()} for words in named]
         return any(
             any(word.startswith("--") for word in words) and words <= command

@@ -230,8 +230,7 @@ def lock_left(stage: Stage) -> None:
         stage.kill_all(tool)
         finish(tool)
         said = stage.type("orchestrator reconcile shop --step compute")
-        line = " ".join(said.split()).partition("that is dead: ")[2].partition(" WHY")[0]
-        stage.type(f"{line} 'its runner is gone' --yes")
+        stage.type(stage.offered(said, "reconcile", WHY="its runner is gone") + " --yes")
 
 
 def failed_check(stage: Stage) -> None:

@@ -33,7 +33,8 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     project.ok("apply", "b", "--yes")
 
     database.write_bytes(old)
-    refused = project.run("destroy", "b", "--yes")
+    refused = project.run("destroy", "b", "--yes", "--step", "one")
+    asked = project.run("adopt", "b", "--json")
     status = project.run("status", "b")
     expected = project.run("status", "b", "--expect", "destroyed")
     database.unlink()
@@ -43,6 +44,8 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     assert "has gone back" in refused.said and "has gone back" in afresh.said
     assert status.code == 0
     assert "has gone back" in status.err
+    assert "orchestrator destroy b" in refused.out
+    assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator adopt b"]
 
     accepted = project.run("store", "accept-restored", "disk lost")
 

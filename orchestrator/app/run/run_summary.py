@@ -286,6 +286,9 @@ def _next(
         interrupted = found is not None and found.verdict is Verdict.INTERRUPTED
         return (look_closer(session.deployment),) if interrupted else ()
     ended = _ended_command(session, request, error)
+    if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
+        why = "go on from here, once the store can be used"
+        return (NextCommand(command=ended.again(), why=why),)
     if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
         return (NextCommand(command=ended.again(), why="be asked again"),)
     if PlanChanged.exit_code in session.codes and all(row.error is None for row in rows):
@@ -361,7 +364,7 @@ def _ended_command(
         inputs=inputs if request.verb in ("apply", "redeploy") else (),
         own=own,
         accepting=error.accepted_by if isinstance(error, Refused) else (),
-        is_refused=isinstance(error, Refused) or refused,
+        is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
         is_orphaned=options.orphaned,
     )
 
@@ -392,6 +395,13 @@ def _repeated_options(arguments: Mapping[str, Json]) -> Iterator[str]:
                 yield from (word for value in values for word in (option, str(value)))
             case value:
                 yield from (option, str(value))
+
+
+def _is_of_options(error: OrchestratorError | None) -> bool:
+    """
+    Whether the error is in the command itself: what is wrong in a file has a place there.
+    """
+    return isinstance(error, Invalid) and any(item.at is None for item in error.problems)
 
 
 def _is_refusal(fault: Fault) -> bool:

@@ -264,7 +264,6 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "working": facts.claimed_by or working,
         "settling": f"{facts.settling:.0f}",
         "unproven": facts.unproven_process or "",
-        "unsaved": facts.errored_state or "",
         "foreign_ids": ", ".join(
             id_
             for d in doubts

@@ -56,8 +56,10 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.REDEPLOY, Situation.SURGERY): "applies what the step still misses; it shows that first",
     (Remedy.MANUAL, Situation.VANISHED): "look {where}: are region, account and credentials right? "
     "If so, and the objects are gone, the command {goes_on} all the same",
-    (Remedy.RECONCILE, Situation.UNSAVED): "pushes {unsaved} to the backend, if lineage and serial "
-    "fit, and looks again",
+    (
+        Remedy.RECONCILE,
+        Situation.UNSAVED,
+    ): "pushes the unsaved state to the backend, if lineage and serial fit, and looks again",
     (
         Remedy.RECONCILE,
         Situation.FOUND,
@@ -112,7 +114,10 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Situation.CUT_SHORT,
     ): "no evidence tells what {work} did in run {run} before it "
     "was cut short: look at what it changes. The command carries it out again",
-    (Remedy.MANUAL, Situation.UNSAVED): "compare {unsaved} with the provider state; the command "
+    (
+        Remedy.MANUAL,
+        Situation.UNSAVED,
+    ): "compare the unsaved state with the provider state; the command "
     "puts it aside where the state is sound without it",
 }
 
@@ -123,7 +128,7 @@ REFUSALS: Mapping[str, str] = {
     "silent": "{unproven} may be alive",
     "spooled": "the outcome of run {run} waits on disk: record it first",
     "interrupted": "run {run} was interrupted: settle it first",
-    "errored_state": "the newest provider state lies in {unsaved}: push it or put it aside first",
+    "errored_state": "the newest provider state is not saved: push it or put it aside first",
     "state_locked": "a dead run of ours left the provider state locked: release that lock first",
     "state_emptied": "its recorded objects have left the provider state: reconcile that first",
     "vanished": "it needs what the newest attempt could not find: the recorded objects",
