@@ -17,17 +17,22 @@ _ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\
 
 # What GitHub's runner and its kin obey at the start of a line; what Azure's, TeamCity's and the
 # first of GitHub's obey anywhere.
-_COMMAND = re.compile(r"(?m)((?:^|(?<=\r))[^\S\n]*:)(?=:\S)|(#)(?=#[a-z]*\[)")
+_COMMAND = re.compile(r"(?m)((?:^|(?<=\r))[^\S\n]*:)(?=:\S)|(#)(?=#[A-Za-z]*\[)")
 
 
 def escaped(text: str) -> str:
     """
-    The text with the JSON escape in place of each unsafe character; JSON text stays the same value.
+    The text with the JSON escape in place of each unsafe character, and of one in what a CI runner
+    would take for a command; JSON text stays the same value.
 
-    >>> escaped('{"a": "x\u202ey"}'), escaped("red: \\x1b[31m")
-    ('{"a": "x\\\\u202ey"}', 'red: \\\\u001b[31m')
+    >>> escaped('{"a": "x\u202ey ##[error]z"}'), escaped("red: \\x1b[31m")
+    ('{"a": "x\\\\u202ey \\\\u0023#[error]z"}', 'red: \\\\u001b[31m')
     """
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+    def escape(found: re.Match[str]) -> str:
+        return f"{found[0][:-1]}\\u{ord(found[0][-1]):04x}"
+
+    return UNSAFE.sub(escape, _COMMAND.sub(escape, text))
 
 
 def without_controls(text: str) -> str:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import TextIO
 
 from orchestrator.domain.events.events import Event
+from orchestrator.domain.unsafe_text import escaped
 
 
 class JsonLinesView:
@@ -28,7 +29,7 @@ class JsonLinesView:
         Write the event; never raises for a stream that is closed, full or gone.
         """
         # ASCII, so that no encoding of the stream and no line separator of Unicode can break it.
-        line = json.dumps(event.model_dump(mode="json", by_alias=True))
+        line = escaped(json.dumps(event.model_dump(mode="json", by_alias=True)))
         with self._lock:
             if self._broken:
                 return

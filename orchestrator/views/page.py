@@ -206,7 +206,8 @@ class Page:
                 merged[-1] = (merged[-1][0] + text, style)
             else:
                 merged.append((text, style))
-        self._lines.append("".join(self.paint(text, style) for text, style in merged).rstrip(" "))
+        line = "".join(self.paint(text, style) for text, style in merged).rstrip(" ")
+        self._lines.append(without_workflow_commands(line))  # wrapped, it begins with another word
 
 
 def cut(text: str, room: int, dots: str) -> str:

@@ -142,12 +142,14 @@ def test_exit_codes_are_told_in_words(row: object) -> None:
 
 def test_no_document_holds_what_acts_on_a_terminal() -> None:
     """
-    C1 controls and characters that turn the direction of text are escaped; the values are the same.
+    C1 controls, characters that turn the direction of text, and what a CI runner obeys anywhere in
+    a line are escaped; the values are the same.
     """
-    said = "a\x9b31mb\u202ec"
+    said = "a\x9b31mb\u202ec ##[add-mask]x ##vso[task.complete]y ##VSO[z]"
     document = error_document(Refused("upstream", said))
 
     assert "\x9b" not in document.to_json() and "\u202e" not in document.to_json()
+    assert "##" not in document.to_json()
     assert json.loads(document.to_json())["message"] == said
 
 

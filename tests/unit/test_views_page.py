@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,3 +127,14 @@ def test_no_text_is_a_command_for_a_ci_runner() -> None:
     """
     said = clean("::error file=x::no\n  ::stop-commands::t\nsee ##[error]x, std::vector")
     assert said == ": :error file=x::no\n  : :stop-commands::t\nsee # #[error]x, std::vector"
+
+
+@pytest.mark.parametrize("width", range(60, 80))
+def test_a_line_that_is_wrapped_begins_no_command(width: int) -> None:
+    """
+    What stands within a line may come to stand at the start of the next.
+    """
+    page = Page(Paper(now=START, width=width))
+    page.line("word " * 11 + "::stop-commands::token and more", indent=2)
+
+    assert not [line for line in page.render().splitlines() if line.lstrip().startswith("::")]

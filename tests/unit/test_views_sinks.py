@@ -302,3 +302,14 @@ def test_who_waits_for_a_document_at_a_terminal_is_told_what_is_going_on(
     NotesView(stream, Paper(now=START)).emit(PhaseStarted(at=START, step="web", phase="plan"))
 
     assert ("planning" in stream.getvalue()) is stream.isatty()
+
+
+def test_no_line_of_json_holds_a_command_for_a_ci_runner() -> None:
+    """
+    Those that a runner obeys anywhere in a line are escaped; the values are the same.
+    """
+    stream, said = io.StringIO(), "x ##vso[task.complete]y ##[add-mask]z"
+    JsonLinesView(stream).emit(Note(at=START, message=said))
+
+    assert "##" not in stream.getvalue()
+    assert json.loads(stream.getvalue())["message"] == said
