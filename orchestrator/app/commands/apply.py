@@ -147,7 +147,7 @@ def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, O
     for name in steps:
         step = runner.deployment.steps[name]
         with suppress(OrchestratorError):  # what comes from other steps is not known yet
-            inputs = runner.steps.inputs(step)
+            inputs = runner.steps.values.inputs(step)
             try:
                 check_settings(runner.services, runner.deployment, step, inputs)
             except Invalid as exc:
