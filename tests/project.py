@@ -1,5 +1,5 @@
 """
-The tool as people run it: a subprocess in a project of its own, in an environment without ours.
+The tool as people run it: a process in a project of its own, in an environment without ours.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.choose import find_library
+from tests.server import tool_server
 
 REPOSITORY = Path(__file__).parents[1]
 #: The engines that are programs on PATH, and with the embedded one all of them.
@@ -27,6 +28,9 @@ PROGRAMS = ("terraform", "tofu")
 ENGINES = (*PROGRAMS, "embedded")
 #: For a test whose rule rests on what each engine does.
 every_engine = pytest.mark.parametrize("engine", ENGINES, indirect=True, scope="module")
+
+#: The variables that an interpreter reads when it starts.
+AT_START = ("LANG", "LC_ALL", "LC_CTYPE", "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONWARNINGS")
 
 #: Seconds after which something that must happen has not: for tests that would hang otherwise.
 PATIENCE = 240.0
@@ -192,7 +196,20 @@ class Project:
         """
         Run the tool to its end; ``environ`` comes on top of the project's.
         """
-        return finish(self.start(*arguments, env=self.environ | dict(environ or {})))
+        environment = self.environ | dict(environ or {})
+        if any(environment.get(name) != os.environ.get(name) for name in AT_START):
+            return finish(self.start(*arguments, env=environment))
+        return self.call("orchestrator.cli.main:main", [arguments], environment)
+
+    def call(self, function: str, arguments: Sequence[object], environ: Mapping[str, str]) -> Ended:
+        """
+        Call a function of the tool in a process of its own, as `tests.server` does.
+        """
+        return Ended(
+            *tool_server().run(
+                function, arguments, environ=environ, directory=self.root, seconds=PATIENCE
+            )
+        )
 
     def ok(self, *arguments: str) -> Ended:
         """

@@ -7,15 +7,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.engine.process.wrapper import session_members, start_ticks
-from tests.project import PROGRAMS, REPOSITORY, Project, eventually, require_engine
+from orchestrator.engine.process.wrapper import session_members
+from tests.project import PROGRAMS, Ended, Project, eventually, require_engine
 
 #: Calls of the ports that leave everything as it is: to die before one is to die before the next.
 READS = frozenset(
@@ -98,45 +96,6 @@ def any_engine() -> str:
     return require_engine(next(filter(shutil.which, PROGRAMS), "embedded"))
 
 
-class Driver:
-    """
-    The process of `tests.crash.driver`, one request at a time.
-    """
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.pid = process.pid
-        self.started = start_ticks(process.pid)
-
-    def ask(self, request: Mapping[str, Any]) -> int:
-        """
-        The exit code of the run; negative where a signal ended it.
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, int] = json.loads(self._process.stdout.readline())
-        return answer["code"]
-
-
-@contextmanager
-def driver() -> Iterator[Driver]:
-    """
-    A driver for the tests of one module.
-    """
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.driver"],
-        cwd=REPOSITORY,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield Driver(process)
-        assert process.stdin is not None
-        process.stdin.close()
-
-
 #: A program that stands for the engine.
 STANDIN = Path(__file__).with_name("standin.sh")
 
@@ -150,7 +109,7 @@ class Pair(Project):
     ``--engine`` takes.
     """
 
-    def __init__(self, root: Path, engine: str, driver: Driver | None = None) -> None:
+    def __init__(self, root: Path, engine: str) -> None:
         super().__init__(root, engine=engine)
         self.place = root / "objects"
         (self.place / "other").mkdir(parents=True)
@@ -159,17 +118,16 @@ class Pair(Project):
         self.write("blueprints/pair.yaml", PAIR.replace("PLACE", str(self.place)))
         self.write("blueprints/loose.yaml", LOOSE.replace("PLACE", str(self.place)))
         self.write("blueprints/owned.yaml", OWNED.replace("PLACE", str(self.place)))
-        self._driver = driver
-        self.output = root / "output"
+        self.said = ""
         self._calls = root / "calls"
 
-    # Runs through the driver
+    # Runs of which the exit code is looked at, and what they said only where it is wrong
 
-    def call(self, *arguments: str) -> int:
+    def code(self, *arguments: str) -> int:
         """
-        Run the tool as it is; what it says is in ``output``.
+        The exit code of a run of the tool; what it says is in ``said``.
         """
-        return self._ask({"arguments": arguments})
+        return self._code(self.run(*arguments))
 
     def meddled(
         self,
@@ -182,7 +140,7 @@ class Pair(Project):
         wanted: Mapping[str, Sequence[str]] | None = None,
     ) -> int:
         """
-        Run a verb with its ports meddled with, as `tests.crash.driver.Meddling` says; ``wanted``
+        Run a verb with its ports meddled with, as `tests.crash.meddling.Meddling` says; ``wanted``
         are further fields of its order.
         """
         self._calls.unlink(missing_ok=True)
@@ -191,18 +149,13 @@ class Pair(Project):
             "kill": kill,
             "fail": fail or {},
             "lifetime": lifetime,
-            "wanted": wanted or {},
         }
-        return self._ask({"arguments": (verb, blueprint), "meddle": meddle})
+        arguments = (verb, blueprint, meddle, wanted or {})
+        return self._code(self.call("tests.crash.meddling:run_meddled", arguments, self.environ))
 
-    def _ask(self, request: dict[str, Any]) -> int:
-        assert self._driver is not None, "made without a driver"
-        place = {
-            "directory": str(self.root),
-            "environ": self.environ,
-            "output": str(self.output),
-        }
-        return self._driver.ask(request | place)
+    def _code(self, ended: Ended) -> int:
+        self.said = ended.said
+        return ended.code
 
     @property
     def calls(self) -> list[str]:
@@ -233,21 +186,6 @@ class Pair(Project):
         return process
 
     # What there is
-
-    def told(self) -> dict[str, Any]:
-        """
-        ``status --json``, run through the driver.
-        """
-        assert self.call("status", "pair", "--json") == 0, self.output.read_text()
-        found: dict[str, Any] = json.loads(self.output.read_text())
-        return found
-
-    @property
-    def said(self) -> str:
-        """
-        The output of the last run through the driver.
-        """
-        return self.output.read_text()
 
     def runs(self) -> set[str]:
         """

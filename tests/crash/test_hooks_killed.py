@@ -5,12 +5,11 @@ what comes before their destroy is done: nothing is done twice, and nothing is l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import EVER, STANDIN, Driver, Pair, driver, points
+from tests.crash.scenes import EVER, STANDIN, Pair, points
 from tests.project import eventually
 
 SIGKILLED = -9
@@ -29,24 +28,18 @@ ACTIONS = """
 """
 
 
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
-
-
 @pytest.fixture
-def pair(tmp_path: Path, tool: Driver) -> Pair:
+def pair(tmp_path: Path) -> Pair:
     """
     Both steps applied, each with both actions.
     """
-    found = Pair(tmp_path / "pair", str(STANDIN), tool)
+    found = Pair(tmp_path / "pair", str(STANDIN))
     file = found.root / "blueprints/pair.yaml"
     lines = file.read_text().splitlines()
     module = "    module: ../modules/keeper"
     file.write_text("\n".join(line + (ACTIONS if line == module else "") for line in lines))
     found.write("bin/note", NOTE).chmod(0o700)
-    assert found.call("apply", "pair", "--yes") == 0, found.said
+    assert found.code("apply", "pair", "--yes") == 0, found.said
     return found
 
 
@@ -58,14 +51,14 @@ def count(pair: Pair, action: str) -> list[int]:
 
 
 def statuses(pair: Pair) -> list[str]:
-    return [row["status"] for row in pair.told()["steps"]]
+    return [row["status"] for row in pair.status("pair")["steps"]]
 
 
 def settle(pair: Pair) -> None:
     """
     Whoever is alive ends; then records are settled from what is left.
     """
-    eventually(lambda: pair.told()["verdict"] != "running", "nobody is at work")
+    eventually(lambda: pair.status("pair")["verdict"] != "running", "nobody is at work")
 
 
 def test_a_compensation_killed_at_any_call_is_done_once(pair: Pair) -> None:
@@ -78,10 +71,10 @@ def test_a_compensation_killed_at_any_call_is_done_once(pair: Pair) -> None:
     # The first step's entries are enough: the second's are the same.
     reached = [point for point in points(pair.calls, *CALLS) if point[1] <= 2]
     for done, point in enumerate(reached, 2):
-        assert pair.call("apply", "pair", "--yes") == 0, pair.said
+        assert pair.code("apply", "pair", "--yes") == 0, pair.said
         assert pair.meddled("compensate", kill=point) == SIGKILLED, f"{point}: {pair.said}"
         settle(pair)
-        assert pair.call("compensate", "pair", "--yes", "--reason", "again") == 0, pair.said
+        assert pair.code("compensate", "pair", "--yes", "--reason", "again") == 0, pair.said
         assert count(pair, "compensate") == [done, done], point
         assert statuses(pair) == ["ok", "ok"]
 
@@ -94,10 +87,10 @@ def test_work_before_a_destroy_killed_at_any_call_comes_before_it(pair: Pair) ->
     assert pair.meddled("destroy") == 0, pair.said
     for point in [point for point in points(pair.calls, *CALLS) if point[1] <= 4]:
         (pair.place / "log").unlink()
-        assert pair.call("apply", "pair", "--yes") == 0, pair.said
+        assert pair.code("apply", "pair", "--yes") == 0, pair.said
         assert pair.meddled("destroy", kill=point) == SIGKILLED, f"{point}: {pair.said}"
         settle(pair)
-        assert pair.call("destroy", "pair", "--yes") == 0, pair.said
+        assert pair.code("destroy", "pair", "--yes") == 0, pair.said
         assert statuses(pair) == ["destroyed", "destroyed"]
         for step in ("one", "two"):
             log = [line for line in pair.log() if line.endswith(f" {step}")]
@@ -125,6 +118,6 @@ def test_an_outcome_that_cannot_be_recorded_waits_and_is_replayed(pair: Pair) ->
     """
     assert pair.meddled("compensate", fail={"store.append": (2, EVER)}) == 23, pair.said
     assert count(pair, "compensate") == [0, 1]
-    assert pair.call("compensate", "pair", "--yes", "--reason", "again") == 0, pair.said
+    assert pair.code("compensate", "pair", "--yes", "--reason", "again") == 0, pair.said
     assert count(pair, "compensate") == [1, 1]
     assert statuses(pair) == ["ok", "ok"]

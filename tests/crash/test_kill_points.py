@@ -6,24 +6,17 @@ again. The engine is the stand-in: a process like Terraform that starts in no ti
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import partial
 from itertools import cycle, zip_longest
 from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import STANDIN, Driver, Pair, Point, driver, points
+from tests.crash.scenes import STANDIN, Pair, Point, points
 from tests.project import eventually
 
 SIGKILLED = -9
 BUSY = 20
-
-
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
 
 
 class Rounds:
@@ -31,9 +24,8 @@ class Rounds:
     Projects in which a run is killed at one point after the other.
     """
 
-    def __init__(self, directory: Path, tool: Driver) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._tool = tool
         self._made = 0
 
     def fresh(self) -> Pair:
@@ -41,7 +33,7 @@ class Rounds:
         A project in which nothing has ever been applied.
         """
         self._made += 1
-        return Pair(self._directory / str(self._made), str(STANDIN), self._tool)
+        return Pair(self._directory / str(self._made), str(STANDIN))
 
     def seasoned(self) -> tuple[Pair, list[str], list[str]]:
         """
@@ -57,8 +49,8 @@ class Rounds:
 
 
 @pytest.fixture
-def rounds(tmp_path: Path, tool: Driver) -> Rounds:
-    return Rounds(tmp_path, tool)
+def rounds(tmp_path: Path) -> Rounds:
+    return Rounds(tmp_path)
 
 
 def check_told_truly(pair: Pair, begun: set[str], killed: set[str]) -> None:
@@ -67,7 +59,7 @@ def check_told_truly(pair: Pair, begun: set[str], killed: set[str]) -> None:
 
     ``begun`` are the steps of which the killed run, the only one in ``killed``, began a mutation.
     """
-    for row in pair.told()["steps"]:
+    for row in pair.status("pair")["steps"]:
         step, status = row["step"], row["status"]
         there = pair.objects(step)
         if step in begun:
@@ -86,7 +78,7 @@ def check_applied(pair: Pair) -> None:
     """
     Both steps are ok, each with its one object, and nothing was made twice.
     """
-    told = pair.told()
+    told = pair.status("pair")
     assert told["verdict"] == "ok", told
     for row in told["steps"]:
         assert pair.objects(row["step"]) == [row["outputs"]["id"]]
@@ -97,7 +89,7 @@ def check_gone(pair: Pair) -> None:
     """
     Every step that ever had a mutation is destroyed, and nothing is left over.
     """
-    for row in pair.told()["steps"]:
+    for row in pair.status("pair")["steps"]:
         mutated = any(line.endswith(f" {row['step']}") for line in pair.log())
         allowed = ("destroyed",) if mutated else ("destroyed", "absent", "pending")
         assert row["status"] in allowed, row
@@ -127,7 +119,7 @@ def finish(pair: Pair, verb: str) -> None:
     """
     Run the verb again: it settles what was left and reaches its goal.
     """
-    assert pair.call(verb, "pair", "--yes") == 0, pair.said
+    assert pair.code(verb, "pair", "--yes") == 0, pair.said
     (check_applied if verb == "apply" else check_gone)(pair)
     check_history(pair)
 
@@ -197,7 +189,7 @@ def is_free(pair: Pair, verb: str) -> bool:
     """
     Whether the verb is not turned away.
     """
-    return pair.call(verb, "pair", "--yes") != BUSY
+    return pair.code(verb, "pair", "--yes") != BUSY
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -212,6 +204,6 @@ def test_killed_at_any_moment_it_goes_on(rounds: Rounds, seed: int) -> None:
 
     for verb in ["apply", "destroy"] * 4:
         pair.meddled(verb, lifetime=chance.uniform(0.05, 0.6))
-        eventually(lambda: pair.told()["verdict"] != "running", "the engine ends")
+        eventually(lambda: pair.status("pair")["verdict"] != "running", "the engine ends")
         eventually(partial(is_free, pair, verb), "nobody is at work")
         finish(pair, verb)

@@ -9,12 +9,12 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import STANDIN, Driver, Pair, any_engine, driver
+from orchestrator.engine.process.wrapper import start_ticks
+from tests.crash.scenes import STANDIN, Pair, any_engine
 from tests.project import ENGINES, eventually, finish, require_engine
 
 ADDRESS = "terraform_data.object"
@@ -28,12 +28,6 @@ def each_engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def an_engine() -> str:
     return any_engine()
-
-
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
 
 
 def kill(pids: list[int]) -> None:
@@ -292,19 +286,19 @@ def rewrite_owner(pair: Pair, **changes: int) -> None:
     ("reused", "condition", "code"), [(True, "interrupted", 0), (False, "live", 20)]
 )
 def test_a_reused_pid_is_not_the_run(
-    tmp_path: Path, tool: Driver, reused: bool, condition: str, code: int
+    tmp_path: Path, reused: bool, condition: str, code: int
 ) -> None:
     """
     The pid of a killed run belongs to another process now: with another start time it reads gone,
     and only with the same one alive.
     """
-    pair = Pair(tmp_path, str(STANDIN), tool)
+    pair = Pair(tmp_path, str(STANDIN))
     assert pair.meddled("apply", kill=("store.append", 1, "after")) == -9
-    started = tool.started - (1 if reused else 0)
-    rewrite_owner(pair, pid=tool.pid, started=started)
+    us = os.getpid()
+    rewrite_owner(pair, pid=us, started=start_ticks(us) - (1 if reused else 0))
 
-    told = pair.told()
-    ended = pair.call("apply", "pair", "--yes")
+    told = pair.status("pair")
+    ended = pair.code("apply", "pair", "--yes")
 
     assert told["steps"][0]["condition"] == condition
     assert ended == code, pair.said

@@ -4,21 +4,14 @@ SIGKILL of a destroy that takes a child along with its parent, at every call tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import STANDIN, Driver, Pair, driver, points
+from tests.crash.scenes import STANDIN, Pair, points
 
 SIGKILLED = -9
 CHANGING = ("store.append", "engine.call:push")
-
-
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
 
 
 def applied(pair: Pair) -> None:
@@ -27,16 +20,16 @@ def applied(pair: Pair) -> None:
     """
     for left in pair.place.glob("two.*"):
         left.rmdir()
-    assert pair.call("apply", "owned", "--yes") == 0, pair.said
+    assert pair.code("apply", "owned", "--yes") == 0, pair.said
 
 
-def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path, tool: Driver) -> None:
+def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path) -> None:
     """
     Laws: an outlived run is settled from evidence; children follow parents.
     Wherever it is killed the child is never gone before its parent and its engine is
     never asked to delete it; the next destroy ends with both destroyed, the child by its parent.
     """
-    pair = Pair(tmp_path / "project", str(STANDIN), tool)
+    pair = Pair(tmp_path / "project", str(STANDIN))
     applied(pair)
     assert pair.meddled("destroy", blueprint="owned") == 0, pair.said
     reached = points(pair.calls, *CHANGING)
@@ -48,7 +41,7 @@ def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path, tool:
         one, two = pair.record("one")["status"], pair.record("two")["status"]
         assert two == "ok" or one == "destroyed", f"{point}: {two} while its parent is {one}"
 
-        assert pair.call("destroy", "owned", "--yes") == 0, f"{point}: {pair.said}"
+        assert pair.code("destroy", "owned", "--yes") == 0, f"{point}: {pair.said}"
 
         records = {step: pair.record(step) for step in ("one", "two")}
         assert {step: found["status"] for step, found in records.items()} == {
@@ -60,21 +53,19 @@ def test_killed_at_any_call_the_next_destroy_does_the_rest(tmp_path: Path, tool:
 
 
 @pytest.mark.parametrize("verb", ["apply", "reconcile"])
-def test_a_child_that_is_left_when_its_parent_is_gone(
-    tmp_path: Path, tool: Driver, verb: str
-) -> None:
+def test_a_child_that_is_left_when_its_parent_is_gone(tmp_path: Path, verb: str) -> None:
     """
     Killed with the child emptied and not concluded: `reconcile` settles it as destroyed by its
     parent; an apply would make the parent again over the child's old state, and is refused with the
     command that finishes the destroy, which `status` names too.
     """
-    pair = Pair(tmp_path / "project", str(STANDIN), tool)
+    pair = Pair(tmp_path / "project", str(STANDIN))
     applied(pair)
     point = ("engine.call:push", 1, "after")
     assert pair.meddled("destroy", blueprint="owned", kill=point) == SIGKILLED
     before = pair.entries("one")
 
-    code = pair.call(verb, "owned", *(["--yes"] if verb == "apply" else []))
+    code = pair.code(verb, "owned", *(["--yes"] if verb == "apply" else []))
 
     if verb == "reconcile":
         assert code == 0, pair.said
@@ -83,5 +74,5 @@ def test_a_child_that_is_left_when_its_parent_is_gone(
     assert code == 4, pair.said
     assert "orchestrator destroy owned --step two" in pair.said
     assert pair.entries("one") == before
-    assert pair.call("status", "owned") == 0
+    assert pair.code("status", "owned") == 0
     assert "orchestrator destroy owned --step two" in pair.said

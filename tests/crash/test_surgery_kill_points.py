@@ -6,12 +6,9 @@ on. The engine is the stand-in, as in test_kill_points.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.crash.scenes import EVER, STANDIN, Driver, Pair, driver, points
+from tests.crash.scenes import EVER, STANDIN, Pair, points
 
 SIGKILLED = -9
 REFUSED, IN_DOUBT, UNAVAILABLE, SPOOLED = 4, 11, 22, 23
@@ -20,17 +17,11 @@ OBJECT = "terraform_data.object"
 TELLING = ("store.append", "engine.call:import", "engine.call:exec")
 
 
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
-
-
-def made_by_hand(root: Path, tool: Driver) -> Pair:
+def made_by_hand(root: Path) -> Pair:
     """
     A project that was never applied, and an object of its first step that somebody made.
     """
-    pair = Pair(root, str(STANDIN), tool)
+    pair = Pair(root, str(STANDIN))
     (pair.place / "one.by-hand").mkdir()
     return pair
 
@@ -38,34 +29,34 @@ def made_by_hand(root: Path, tool: Driver) -> Pair:
 IMPORT = {"steps": ["one"], "adopt": [f"{OBJECT}=by-hand"]}
 
 
-def test_an_import_killed_at_any_call_is_settled(tmp_path: Path, tool: Driver) -> None:
+def test_an_import_killed_at_any_call_is_settled(tmp_path: Path) -> None:
     """
     Laws: intent first; only success makes ok; an outlived run is settled from evidence.
     Killed anywhere, the record never says more than there is, and nothing is
     guessed: the same command again either imports or is told that it has been. Then the apply makes
     it `ok`, with that one object.
     """
-    first = made_by_hand(tmp_path / "first", tool)
+    first = made_by_hand(tmp_path / "first")
     assert first.meddled("import", wanted=IMPORT) == 0, first.said
     calls = first.calls
 
     for number, point in enumerate(points(calls, *TELLING)):
-        pair = made_by_hand(tmp_path / str(number), tool)
+        pair = made_by_hand(tmp_path / str(number))
         assert pair.meddled("import", kill=point, wanted=IMPORT) == SIGKILLED, (point, pair.said)
-        told = {row["step"]: row for row in pair.told()["steps"]}["one"]
+        told = {row["step"]: row for row in pair.status("pair")["steps"]}["one"]
         assert told["status"] in ("pending", "running", "error"), point
         if told["status"] == "running":
             assert (told["active_command"], told["condition"]) == ("import", "interrupted")
         elif told["status"] == "error":
             assert pair.record("one")["error"]["code"] == "unapplied"
 
-        again = pair.call("import", "pair/default/one", OBJECT, "by-hand", "--yes")
+        again = pair.code("import", "pair/default/one", OBJECT, "by-hand", "--yes")
 
         assert again in (0, REFUSED), (point, pair.said)
         record = pair.record("one")
         assert (record["status"], record["error"]["code"]) == ("error", "unapplied"), point
         assert [ref["id"] for ref in record["resources"]["inventory"]] == ["by-hand"]
-        assert pair.call("apply", "pair", "--yes") == 0, (point, pair.said)
+        assert pair.code("apply", "pair", "--yes") == 0, (point, pair.said)
         assert pair.record("one")["status"] == "ok"
         assert pair.objects("one") == ["by-hand"]
 
@@ -73,27 +64,25 @@ def test_an_import_killed_at_any_call_is_settled(tmp_path: Path, tool: Driver) -
 REMOVE = {"steps": ["one"], "words": ["state", "rm", OBJECT]}
 
 
-def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
-    tmp_path: Path, tool: Driver
-) -> None:
+def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(tmp_path: Path) -> None:
     """
     Laws: only success makes ok; an outlived run is settled from evidence.
     Whatever the killed call did, the status from before is back, and the object that
     it may have taken out of the provider state is known: it is `ok` if the state holds it, else in
     doubt. The object itself is untouched.
     """
-    pair = Pair(tmp_path / "first", str(STANDIN), tool)
-    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    pair = Pair(tmp_path / "first", str(STANDIN))
+    assert pair.code("apply", "pair", "--yes") == 0, pair.said
     assert pair.meddled("exec", wanted=REMOVE) == 0, pair.said
     calls = pair.calls
 
     for number, point in enumerate(points(calls, *TELLING)):
-        pair = Pair(tmp_path / str(number), str(STANDIN), tool)
-        assert pair.call("apply", "pair", "--yes") == 0, pair.said
+        pair = Pair(tmp_path / str(number), str(STANDIN))
+        assert pair.code("apply", "pair", "--yes") == 0, pair.said
         before, objects = pair.record("one"), pair.objects("one")
         assert pair.meddled("exec", kill=point, wanted=REMOVE) == SIGKILLED, (point, pair.said)
 
-        code = pair.call("reconcile", "pair", "--step", "one")
+        code = pair.code("reconcile", "pair", "--step", "one")
 
         entries = pair.history("one")[before["sequence"] :]
         state = pair.own / "state/pair/default/one.tfstate"
@@ -110,12 +99,12 @@ def test_surgery_on_an_applied_step_killed_at_any_call_restores_it(
 PUSH = {"steps": ["one"], "push_errored_state": ["yes"]}
 
 
-def unsaved(root: Path, tool: Driver) -> tuple[Pair, Path, str]:
+def unsaved(root: Path) -> tuple[Pair, Path, str]:
     """
     An applied project, whose engine could not save the last state of its first step.
     """
-    pair = Pair(root, str(STANDIN), tool)
-    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    pair = Pair(root, str(STANDIN))
+    assert pair.code("apply", "pair", "--yes") == 0, pair.said
     state = pair.own / "state/pair/default/one.tfstate"
     later = json.loads(state.read_text())
     later["serial"] = int(later["serial"]) + 1
@@ -125,37 +114,37 @@ def unsaved(root: Path, tool: Driver) -> tuple[Pair, Path, str]:
     return pair, state, text
 
 
-def test_a_push_killed_at_any_call_loses_no_state(tmp_path: Path, tool: Driver) -> None:
+def test_a_push_killed_at_any_call_loses_no_state(tmp_path: Path) -> None:
     """
     Law: an outlived run is settled from evidence.
     The unsaved state is in the working directory or kept with a run, once, until
     the end; the same command again saves it, or finds it saved.
     """
-    pair, _, _ = unsaved(tmp_path / "first", tool)
+    pair, _, _ = unsaved(tmp_path / "first")
     assert pair.meddled("reconcile", wanted=PUSH) == 0, pair.said
     names = ("engine.call:push", "workdirs.set_aside")
 
     for number, point in enumerate(points(pair.calls, *names)):
-        pair, state, text = unsaved(tmp_path / str(number), tool)
+        pair, state, text = unsaved(tmp_path / str(number))
         assert pair.meddled("reconcile", kill=point, wanted=PUSH) == SIGKILLED, (point, pair.said)
         assert [path.read_text() for path in pair.own.rglob("errored.tfstate")] == [text], point
 
         options = ("--step", "one", "--push-errored-state", "--yes")
-        again = pair.call("reconcile", "pair", *options)
+        again = pair.code("reconcile", "pair", *options)
 
         aside = list(pair.own.glob("runs/*/steps/one/1/errored.tfstate"))
         assert again in (0, REFUSED), (point, pair.said)
         assert [path.read_text() for path in aside] == [text], point
         assert "unsaved" in state.read_text(), point
-        assert pair.call("reconcile", "pair", "--step", "one") == 0, (point, pair.said)
+        assert pair.code("reconcile", "pair", "--step", "one") == 0, (point, pair.said)
 
 
-def test_an_import_whose_marker_is_not_durable_does_not_start(tmp_path: Path, tool: Driver) -> None:
+def test_an_import_whose_marker_is_not_durable_does_not_start(tmp_path: Path) -> None:
     """
     Law: no record, no mutation.
     For surgery: exit 22, no engine call, no record.
     """
-    pair = made_by_hand(tmp_path / "unmarked", tool)
+    pair = made_by_hand(tmp_path / "unmarked")
 
     assert pair.meddled("import", fail={"store.append": (1, EVER)}, wanted=IMPORT) == UNAVAILABLE
 
@@ -163,20 +152,18 @@ def test_an_import_whose_marker_is_not_durable_does_not_start(tmp_path: Path, to
     assert pair.history("one") == []
 
 
-def test_an_import_whose_outcome_cannot_be_recorded_is_spooled(
-    tmp_path: Path, tool: Driver
-) -> None:
+def test_an_import_whose_outcome_cannot_be_recorded_is_spooled(tmp_path: Path) -> None:
     """
     Law: spooled outcome.
     For surgery: exit 23, the record stays `running`, and the next command records what lies
     in the spool before it does anything else.
     """
-    pair = made_by_hand(tmp_path / "spooled", tool)
+    pair = made_by_hand(tmp_path / "spooled")
 
     assert pair.meddled("import", fail={"store.append": (2, EVER)}, wanted=IMPORT) == SPOOLED
 
     assert [entry["status"] for entry in pair.history("one")] == ["running"]
-    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    assert pair.code("apply", "pair", "--yes") == 0, pair.said
     imported = pair.history("one")[1]
     assert (imported["status"], imported["error"]["code"]) == ("error", "unapplied")
     assert pair.objects("one") == ["by-hand"]

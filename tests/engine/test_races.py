@@ -4,21 +4,12 @@ Several runs at once: of two one wins, nothing is lost, and nobody waits for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.crash.scenes import STANDIN, Driver, Pair, driver
+from tests.crash.scenes import STANDIN, Pair
 from tests.project import Project, eventually, every_engine, finish
 
 WIDE = 40
-
-
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
 
 
 def numbers(project: Project, step: str) -> list[int]:
@@ -49,17 +40,17 @@ def test_of_two_runs_one_wins(tmp_path: Path, engine: str) -> None:
     assert (numbers(pair, "one"), numbers(pair, "two")) == ([1, 2], [1, 2])
 
 
-def test_the_claim_of_a_killed_run_is_taken_over(tmp_path: Path, tool: Driver) -> None:
+def test_the_claim_of_a_killed_run_is_taken_over(tmp_path: Path) -> None:
     """
     A run was killed while it held the claim and had mutated nothing: the next takes it over.
     """
-    pair = Pair(tmp_path, str(STANDIN), tool)
+    pair = Pair(tmp_path, str(STANDIN))
     assert pair.meddled("apply", kill=("store.put_lease", 1, "after")) == -9
 
-    ended = pair.call("apply", "pair", "--yes")
+    ended = pair.code("apply", "pair", "--yes")
 
     assert ended == 0, pair.said
-    assert pair.told()["verdict"] == "ok"
+    assert pair.status("pair")["verdict"] == "ok"
 
 
 def test_another_environment_is_not_hindered(tmp_path: Path) -> None:

@@ -8,24 +8,17 @@ import json
 import resource
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.crash.scenes import EVER, STANDIN, Driver, Pair, any_engine, driver
+from tests.crash.scenes import EVER, STANDIN, Pair, any_engine
 from tests.project import Project
 
 
-@pytest.fixture(scope="module")
-def tool() -> Iterator[Driver]:
-    with driver() as found:
-        yield found
-
-
 @pytest.fixture
-def pair(tmp_path: Path, tool: Driver) -> Pair:
-    return Pair(tmp_path, str(STANDIN), tool)
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, str(STANDIN))
 
 
 @pytest.fixture
@@ -70,7 +63,7 @@ def test_without_an_intent_the_earlier_entry_stays(pair: Pair) -> None:
     Law: no record, no mutation.
     Over an earlier record: it is the same to the byte, and the objects are untouched.
     """
-    assert pair.call("apply", "pair", "--yes") == 0, pair.said
+    assert pair.code("apply", "pair", "--yes") == 0, pair.said
     before, deeds = (pair.entries("one"), pair.entries("two")), pair.log()
 
     ended = pair.meddled("destroy", fail={"store.append": (1, EVER)})
@@ -115,7 +108,7 @@ def test_status_shows_the_spool_as_an_overlay(spooled: Pair) -> None:
     """
     before = waiting(spooled), spooled.entries("one")
 
-    one, two = spooled.told()["steps"]
+    one, two = spooled.status("pair")["steps"]
 
     assert (one["status"], one["spooled"]) == ("ok", True)
     assert (two["status"], two["spooled"]) == ("pending", False)
@@ -136,7 +129,7 @@ def test_the_spool_is_replayed_before_anything_else(spooled: Pair) -> None:
     assert waiting(spooled) == []
     assert spooled.log() == ["create one", "create two"]
     assert [entry["status"] for entry in spooled.history("one")][:2] == ["running", "ok"]
-    assert spooled.told()["steps"][0]["spooled"] is False
+    assert spooled.status("pair")["steps"][0]["spooled"] is False
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -149,7 +142,7 @@ def test_a_killed_replay_is_replayed(spooled: Pair, call: str, when: str) -> Non
     outcome = json.loads(file.read_text())
     assert spooled.meddled("apply", kill=(call, 1, when)) == -9
 
-    ended = spooled.call("apply", "pair", "--yes")
+    ended = spooled.code("apply", "pair", "--yes")
 
     assert ended == 0, spooled.said
     assert (waiting(spooled), late(spooled)) == ([], [])
@@ -166,13 +159,13 @@ def test_a_spooled_outcome_that_comes_too_late_overwrites_nothing(spooled: Pair)
     """
     (file,) = waiting(spooled)
     away = file.rename(spooled.root / file.name)
-    assert spooled.call("destroy", "pair", "--yes") == 0, spooled.said
+    assert spooled.code("destroy", "pair", "--yes") == 0, spooled.said
     before = spooled.entries("one")
     text = away.read_text()
     away.rename(file)
 
-    told = spooled.told()["steps"][0]
-    ended = spooled.call("destroy", "pair", "--yes")
+    told = spooled.status("pair")["steps"][0]
+    ended = spooled.code("destroy", "pair", "--yes")
 
     assert (told["status"], told["spooled"]) == ("destroyed", False)
     assert ended == 0, spooled.said
@@ -192,7 +185,7 @@ def test_neither_recorded_nor_spooled_the_answer_remains(pair: Pair) -> None:
         pair.said
     )
 
-    ended = pair.call("apply", "pair", "--yes")
+    ended = pair.code("apply", "pair", "--yes")
 
     assert ended == 0, pair.said
     assert pair.log() == ["create one", "create two"]

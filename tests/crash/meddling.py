@@ -1,22 +1,14 @@
 """
-Runs the tool many times from one process that has imported it once: each run is a fork.
-
-Requests come as JSON lines on stdin and are answered in order on stdout. Where a request names
-``meddle``, the ports of the run are wrapped: calls are listed, fail, or end in SIGKILL of the run's
-own process. A call is named ``port.method``, of an engine call ``engine.call:verb``.
+Runs of the tool whose ports are wrapped: calls are listed, fail, or end in SIGKILL of the run's own
+process. A call is named ``port.method``, of an engine call ``engine.call:verb``.
 """
 
 from __future__ import annotations
 
-import gc
-import importlib
-import json
 import os
-import pkgutil
 import signal
 import sys
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -24,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orchestrator
 from orchestrator import composition
 from orchestrator.app.commands.apply import apply
 from orchestrator.app.commands.compensate import compensate
@@ -48,7 +39,6 @@ from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.approval import TerminalApprover
-from orchestrator.cli.main import main as command_line
 from orchestrator.cli.signals import StopSignals
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
@@ -167,12 +157,20 @@ def meddled(services: Services, meddling: Meddling) -> Services:
 
 
 def run_meddled(
-    verb: Verb, blueprint: str, engine: str, meddling: Meddling, wanted: Mapping[str, Any]
+    verb: Verb, blueprint: str, meddle: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> int:
     """
-    As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with wrapped
-    ports; ``wanted`` are further fields of the request, what is adopted as text.
+    As ``orchestrator VERB BLUEPRINT --yes --jobs 1 --on-failure continue --json``, with ports
+    wrapped as the fields of a Meddling in ``meddle`` say; ``wanted`` are further fields of the
+    request, what is adopted as text.
     """
+    kill = meddle["kill"]
+    meddling = Meddling(
+        calls=Path(meddle["calls"]),
+        lifetime=meddle["lifetime"],
+        kill=(kill[0], kill[1], kill[2]) if kill else None,
+        fail=meddle["fail"],
+    )
     project = project_context(Path.cwd())
     need = InputPolicy.REQUIRED if verb in ("apply", "import") else InputPolicy.AVAILABLE
     deployment = load_deployment(project, BlueprintSelection(blueprint), need)
@@ -189,7 +187,7 @@ def run_meddled(
         composition.open_services(
             project,
             deployment,
-            engine=engine,
+            engine=os.environ["ORCHESTRATOR_ENGINE"],
             sink=JsonLinesView(sys.stdout),
             stop=stop,
             approver=TerminalApprover(stop, "", hold=nullcontext),
@@ -210,57 +208,3 @@ def _request(verb: Verb, options: RunOptions, wanted: Mapping[str, Any]) -> RunR
             return ReconcileRequest(options=options, adopt=adopt, push_errored_state=push)
         case _:
             return REQUESTS[verb](options=options)
-
-
-def carry_out(request: Mapping[str, Any]) -> int:
-    """
-    One request, in a process of its own.
-    """
-    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.chdir(request["directory"])
-    os.environ.clear()
-    os.environ.update(request["environ"])
-    meddle = request.get("meddle")
-    if meddle is None:
-        return command_line(request["arguments"])
-    kill = meddle.get("kill")
-    meddling = Meddling(
-        calls=Path(meddle["calls"]),
-        lifetime=meddle.get("lifetime"),
-        kill=(kill[0], kill[1], kill[2]) if kill else None,
-        fail=meddle.get("fail", {}),
-    )
-    verb, blueprint = request["arguments"]
-    engine, wanted = request["environ"]["ORCHESTRATOR_ENGINE"], meddle.get("wanted", {})
-    return run_meddled(verb, blueprint, engine, meddling, wanted)
-
-
-def serve() -> None:
-    """
-    Answer each request with the exit code of its process, negative where a signal ended it.
-    """
-    for module in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
-        if module.name != "orchestrator.__main__":
-            importlib.import_module(module.name)
-    gc.freeze()
-    for line in sys.stdin:
-        request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                code = carry_out(request)
-                sys.stdout.flush()
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        status = os.waitpid(child, 0)[1]
-        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
-
-
-if __name__ == "__main__":
-    serve()

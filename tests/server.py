@@ -1,0 +1,165 @@
+"""
+Runs the tool many times from one process that has imported it once: each run is a fork with the
+arguments, environment, directory and standard streams of its request, in a session of its own.
+
+A start of Python and the imports take most of the time of a call, and the tests make thousands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+
+class ToolServer:
+    """
+    The serving process, as its clients see it; it ends with them.
+    """
+
+    def __init__(self) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.server", str(theirs.fileno())],
+                cwd=Path(__file__).parents[1],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._requests.close()
+        self._process.wait()
+
+    def run(
+        self,
+        call: str,
+        arguments: Sequence[object],
+        *,
+        environ: Mapping[str, str],
+        directory: Path,
+        seconds: float,
+    ) -> tuple[int, str, str]:
+        """
+        The exit code (negative where a signal ended it), stdout and stderr of ``call``, a function
+        named ``module:function`` that takes ``arguments`` and returns an exit code. A run that
+        takes longer than ``seconds`` is killed.
+        """
+        request = {
+            "call": call,
+            "arguments": arguments,
+            "environ": dict(environ),
+            "directory": str(directory),
+            "seconds": seconds,
+        }
+        answer, theirs = os.pipe()
+        with (
+            os.fdopen(answer, "rb") as answered,
+            tempfile.TemporaryFile() as asked,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            asked.write(json.dumps(request).encode())
+            asked.seek(0)
+            files = [theirs, asked.fileno(), out.fileno(), err.fileno()]
+            socket.send_fds(self._requests, [b"."], files)
+            os.close(theirs)
+            code = answered.read()
+            assert code, "the server of the tests has ended"
+            return int(code), _text(out), _text(err)
+
+
+@cache
+def tool_server() -> ToolServer:
+    """
+    The server of this process.
+    """
+    return ToolServer()
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return io.TextIOWrapper(io.BytesIO(file.read()), encoding="utf-8").read()
+
+
+def serve(requests: socket.socket) -> int:
+    """
+    Fork for each request. Returns in each fork with the exit code of its run, and in the server
+    once no client is left.
+    """
+    for module in pkgutil.walk_packages(
+        importlib.import_module("orchestrator").__path__, "orchestrator."
+    ):
+        if module.name != "orchestrator.__main__":
+            importlib.import_module(module.name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, files, _, _ = socket.recv_fds(requests, 1, 4)
+        if not message:
+            return 0
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            requests.close()
+            return _run(*files)
+        for file in files:
+            os.close(file)
+
+
+def _run(answer: int, asked: int, out: int, err: int) -> int:
+    # A process of its own waits for the run: only a parent learns an exit code, and the server
+    # must not wait, for tests make runs race.
+    with os.fdopen(asked, "rb") as file:
+        request: dict[str, Any] = json.load(file)
+    run = os.fork()
+    if run == 0:
+        os.setsid()
+        os.close(answer)
+        for descriptor, number in ((out, 1), (err, 2)):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        return _carry_out(request)
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(run, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, request["seconds"])
+    status = os.waitpid(run, 0)[1]
+    os.write(answer, str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _carry_out(request: Mapping[str, Any]) -> int:
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    module, name = request["call"].split(":")
+    try:
+        code: int = getattr(importlib.import_module(module), name)(*request["arguments"])
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))
