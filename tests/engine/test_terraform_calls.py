@@ -131,7 +131,10 @@ def test_a_pulled_state_is_in_no_message_and_no_log(tmp_path: Path, spec: CallSp
     assert "hunter22" not in (spec.evidence / "call.log").read_text()
 
 
-def test_the_log_is_masked_and_the_raw_files_are_private(tmp_path: Path, spec: CallSpec) -> None:
+@with_and_without_wrapper
+def test_the_log_is_masked_and_the_raw_files_are_private(
+    request_made: Apply | Plan, tmp_path: Path, spec: CallSpec
+) -> None:
     """
     The log holds masked text; all evidence is 0600 in 0700 directories.
     """
@@ -140,7 +143,7 @@ def test_the_log_is_masked_and_the_raw_files_are_private(tmp_path: Path, spec: C
     )
     engine = scripted_engine(tmp_path, SAY + "say('password hunter22')")
 
-    engine.call(APPLY, masked, stop=Stop(), observe=nobody)
+    engine.call(request_made, masked, stop=Stop(), observe=nobody)
 
     assert (spec.evidence / "call.log").read_text() == "password *\n"
     assert "hunter22" in raw(spec)

@@ -160,10 +160,11 @@ class CallFiles:
 
     def write_answer(self, text: str) -> None:
         """
-        Write the answer of a call that mutates nothing, whole.
+        Write the answer of a call that mutates nothing, whole, 0600.
         """
         draft = self.answer.with_suffix(".tmp")
-        draft.write_text(text)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
         draft.rename(self.answer)
 
     def read_answer(self) -> AnswerFile | None:
