@@ -262,7 +262,7 @@ def call(argv: Sequence[str], root: Path, environ: Mapping[str, str]) -> str:
 
 
 def ways(
-    place: Path, case: Case, engine: str | None, program: Sequence[str]
+    place: Path, case: Case, engine: str | None, program: Sequence[str], cli_config: Path
 ) -> Iterator[tuple[str, Way, Cloud]]:
     """
     Each way of working, on a project and a cloud of its own.
@@ -278,7 +278,7 @@ def ways(
         root = folder / name.replace(" ", "-")
         root.mkdir(parents=True)
         cloud = Cloud(root / "cloud.db")
-        environ = clean_environment(environment(install(place / "mirror"), cloud, {}))
+        environ = clean_environment(environment(cli_config, cloud, {}))
         yield name, make(root / "project", environ), cloud
 
 
@@ -296,9 +296,10 @@ def main() -> int:
     chosen = [case for case in cases() if options.only in str(case)]
     try:
         program = engine_program(options.engine, clean_environment(), place)
+        cli_config = install(place / "mirror")
 
         def one(case: Case) -> dict[str, Outcome]:
-            found = ways(place, case, options.engine, program)
+            found = ways(place, case, options.engine, program, cli_config)
             return {name: play(case, way, cloud) for name, way, cloud in found}
 
         with ThreadPoolExecutor(options.jobs) as pool:

@@ -36,6 +36,7 @@ Reason = Literal[
     "dependents",
     "engine_change",
     "environment",
+    "exists_already",
     "expectation",
     "foreign_lock",
     "foreign_record",

@@ -84,6 +84,14 @@ def _parse_import_specs(
     allow_from_autoenv=False,
     help="Release a state lock that a dead run of ours left; needs --reason.",
 )
+@click.option(
+    "--verify",
+    type=click.Choice(["state", "provider"]),
+    default="state",
+    allow_from_autoenv=False,
+    help="By which a step that is recorded as gone is looked at again: its provider state, or the "
+    "provider itself, which is asked for each object by its id.",
+)
 @options.approval
 @options.lock_timeout
 @options.jobs
@@ -102,6 +110,7 @@ def command(
     push_errored_state: bool,
     dismiss_errored_state: str | None,
     unlock: str | None,
+    verify: str,
 ) -> int:
     """
     Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
@@ -117,6 +126,7 @@ def command(
       orchestrator reconcile web-service --adopt aws_instance.this=i-0a1b2c3d
       orchestrator reconcile web-service --adopt-proven
       orchestrator reconcile web-service --step network --rebuild-state
+      orchestrator reconcile web-service --verify provider
     """
     from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.app.run.request import ReconcileRequest
@@ -124,6 +134,7 @@ def command(
 
     request = ReconcileRequest(
         options=call.options,
+        verify_destroyed=verify == "provider",
         forget=forget,
         adopt=adopt,
         adopt_proven=adopt_proven,

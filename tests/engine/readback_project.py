@@ -110,7 +110,7 @@ BLUEPRINT = """
           "fakecloud_bucket.this[0]": "${{inputs.name}}"
           fakecloud_bucket.many: "${{each.key}}"
           "fakecloud_server.misnamed[0]": misnamed
-          "fakecloud_note.note[0]": note
+          {identity}
           "module.inner[0].fakecloud_bucket.deep": "${{inputs.name}}-inner"
         search:
           fakecloud_server.found:
@@ -139,11 +139,11 @@ class Place:
         """
         self.project.write("orchestrator.yaml", f"settle_seconds: {seconds}\n")
 
-    def wants(self, inputs: str, name: str = "acme") -> None:
+    def wants(self, inputs: str, name: str = "acme", identity: str = "") -> None:
         """
-        Write the blueprint with these inputs.
+        Write the blueprint with these inputs, and with one more line of identities.
         """
-        text = BLUEPRINT.format(inputs=inputs, name=name)
+        text = BLUEPRINT.format(inputs=inputs, name=name, identity=identity)
         self.project.write("blueprints/asked.yaml", text)
 
     def apply(self, *options: str) -> Ended:

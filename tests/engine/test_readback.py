@@ -39,10 +39,11 @@ class Scene:
 
     def __init__(self, place: Place) -> None:
         self.place, cloud = place, place.cloud
-        place.wants(
+        inputs = (
             "with: [this, misnamed, note, inner], servers: [one, two], "
             "buckets: [sound, never, refused]"
         )
+        place.wants(inputs)
         for name in ("acme", "acme-inner", "two", "misnamed"):
             cloud.arm("create", name, "lost_answer")
         cloud.arm("create", "note", "error_after")
@@ -52,6 +53,8 @@ class Scene:
         self.apply = place.apply()
         self.doubts = {d["address"] for d in place.record["resources"]["in_doubt"]}
         self.before = cloud.objects()
+        # Declared later: before a create, what exists under any id would be refused.
+        place.wants(inputs, identity='"fakecloud_note.note[0]": note')
         self.early = place.reconcile()
         self.early_readbacks = place.readbacks
         place.settle_after(0)
@@ -378,7 +381,7 @@ def test_a_signal_ends_a_readback(place: Place) -> None:
     before = place.project.entries("things")
     place.cloud.arm("import", "acme", "slow:30")
     tool = place.project.start("reconcile", "asked", "--json")
-    place.cloud.wait_for_call("import", "acme")
+    place.cloud.wait_for_call("import", "acme", nth=2)  # the first was before the create
     tool.send_signal(signal.SIGINT)
 
     assert finish(tool).code == 130
@@ -480,7 +483,7 @@ def test_a_killed_readback_leaves_nothing_behind(place: Place) -> None:
     before = place.project.entries("things")
     place.cloud.arm("import", "acme", "slow:30")
     tool = place.project.start("reconcile", "asked", "--json")
-    place.cloud.wait_for_call("import", "acme")
+    place.cloud.wait_for_call("import", "acme", nth=2)  # the first was before the create
     kill_with_engine(place.project, tool, "query-1-1")
     assert tool.returncode == -signal.SIGKILL
     assert place.project.entries("things") == before

@@ -164,14 +164,17 @@ def test_what_somebody_else_made_is_never_recommended_and_never_destroyed_unname
 ) -> None:
     """
     Law: not ours until proven.
-    The provider said that the name is taken: no screen recommends to adopt what has it. Adopted by
-    a person's word it is kept as foreign, and a destroy names it and wants a reason.
+    The provider said that the name is taken (the step had no `identity` yet, or it would have been
+    looked for first): no screen recommends to adopt what has it. Adopted by a person's word it is
+    kept as foreign, and a destroy names it and wants a reason.
     """
     project.write("modules/assets/main.tf", ASSETS_MODULE)
-    project.write("blueprints/shop.yaml", ASSETS)
+    lines = ASSETS.splitlines(keepends=True)
+    project.write("blueprints/shop.yaml", "".join(x for x in lines if "identity:" not in x))
     theirs = cloud.create_out_of_band("fakecloud_bucket", "shop-assets").id
 
     applied = project.run("apply", "shop", "--yes")
+    project.write("blueprints/shop.yaml", ASSETS)
     reconciled = project.run("reconcile", "shop")
     advised = project.ok("recover", "shop", "--json").document["steps"][0]
     offered = [item for item in advised["actions"] if item["action"] == advised["recommended"]]

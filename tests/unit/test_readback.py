@@ -79,6 +79,7 @@ class Case:
     id: str | None = None
     left: float = 0
     existed: bool = False
+    was_absent: bool = False
     ownership: str | None = None
 
 
@@ -277,6 +278,7 @@ def read(case: Case) -> Readback:
         seconds_left=lambda _: case.left,
         has_named=lambda _: case.named,
         existed=lambda _: case.existed,
+        was_absent=lambda *_: case.was_absent,
         scope_change=lambda name: "it moved" if name in case.astray else None,
         where_to_look=lambda doubt, provider: ManualSearch(
             until=START, provider={"name": provider}
@@ -333,6 +335,22 @@ OWNERSHIPS = [
     Case(
         "what carries the target's own tag is ours, though the provider said that it existed",
         "exists", search={THIS: TAGGED}, listed={0: ("i-1",)}, existed=True, ownership="ours",
+    ),
+    Case(
+        "what was not there just before the create is ours",
+        "exists", identity=BY_NAME, found=HERE, was_absent=True, ownership="ours",
+    ),
+    Case(
+        "what was absent before and then said to exist may be of either",
+        "exists", identity=BY_NAME, found=HERE, was_absent=True, existed=True, ownership="found",
+    ),
+    Case(
+        "absent where another scope was asked proves nothing",
+        "exists", identity=BY_NAME, found=HERE, was_absent=True, astray=("s",), ownership="found",
+    ),
+    Case(
+        "another than its create returned is foreign, although it was absent before",
+        "exists", identity=BY_NAME, found=HERE, id="s-1", was_absent=True, ownership="foreign",
     ),
     Case(
         "of two candidates nothing is said",

@@ -29,6 +29,7 @@ from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.saved_states import awaiting_confirmation, drop_saved_states
 from orchestrator.app.steps.verification import run_checks
+from orchestrator.app.surgery.destroyed_objects import verify_destroyed
 from orchestrator.app.surgery.readback import DoubtReadback
 from orchestrator.app.surgery.requested_operations import (
     check_requested_operations,
@@ -94,7 +95,7 @@ def _reconcile_hooks(
     Settle the modules of the hooks of these steps too, once the steps are; not where a state
     operation was asked for, which is about the steps alone.
     """
-    plain = ReconcileRequest(options=request.options)
+    plain = ReconcileRequest(options=request.options, verify_destroyed=request.verify_destroyed)
     if request != plain:
         return
     roots = [
@@ -121,6 +122,8 @@ def _why_skip(request: ReconcileRequest, runner: StepRunner, name: str) -> str |
     status = runner.steps.status(name)
     # A run that was killed in its first plan leaves a lock and no record.
     if request.unlock or status not in (None, *NOTHING_THERE):
+        return None
+    if request.verify_destroyed and status is not None:
         return None
     return f"already {status}" if status else "no record here"
 
@@ -152,10 +155,14 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
     if requested is not None and requested.fault is not None:
         return runner.end_with_record(name, requested.step_result)
     if record.status in NOTHING_THERE:
-        runner.end_settled(name)
-        return Outcome(ready=True)
-    entry = record_entry(services, _evidence(request, runner, name, prepared, record))
-    drop_saved_states(services, entry)
+        found = verify_destroyed(runner, name, record) if request.verify_destroyed else None
+        if found is None:
+            runner.end_settled(name)
+            return Outcome(ready=True)
+        entry = record_entry(services, found)
+    else:
+        entry = record_entry(services, _evidence(request, runner, name, prepared, record))
+        drop_saved_states(services, entry)
     runner.steps.update(name, entry)
     if entry.resources.in_doubt:
         runner.session.fail(InDoubt.exit_code)

@@ -240,10 +240,12 @@ class VerifyRequest(RunRequest):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileRequest(RunRequest):
     """
-    What is uncertain, settled; the fields are the state operations that are asked for.
+    What is uncertain, settled; the fields are the state operations that are asked for, and whether
+    the provider is asked for what is recorded as gone.
     """
 
     verb: ClassVar[Verb] = "reconcile"
+    verify_destroyed: bool = False
     forget: tuple[str, ...] = ()
     adopt: tuple[ImportSpec, ...] = ()
     adopt_proven: bool = False

@@ -23,6 +23,7 @@ from orchestrator.app.steps.absence import (
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
+from orchestrator.app.steps.existing_objects import look_before_create
 from orchestrator.app.steps.guards import check_adopted, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
@@ -157,6 +158,9 @@ class StepPipeline:
                 self._approve(plan)
                 if self.services.stop.stopping:
                     raise stopped(self.services.stop)
+                # After the approval, which may take a day: what is absent must be so just before.
+                if self.verb == "apply":
+                    plan = look_before_create(self.session, self._query, plan, self.inputs)
             yield plan
 
     def adopt(self, *, accepted: str | None) -> StepResult:

@@ -14,15 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call, call_spec, patiently
+from orchestrator.app.steps.engine_calls import call, call_spec, patiently, stopped
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import PrivateRoot, private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, read_result
+from orchestrator.domain.provider_query.query import (
+    ProviderQuery,
+    QueryResult,
+    read_result,
+    unanswered,
+)
 from orchestrator.domain.provider_query.scope import Scope, scope
 from orchestrator.domain.record.objects import ObjectRef
+from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports.engine import CallResult, Plan
 
 
@@ -135,3 +141,22 @@ def scratch_root(
     files = query.files(sources)
     with private_root(services, prepared, evidence, extra=files) as root:
         yield ScratchRoot(context, inputs, root)
+
+
+def ask_provider(
+    context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
+) -> QueryResult:
+    """
+    The answers to a query that is asked once, with these inputs; whatever keeps the provider from
+    being asked leaves them unknown, and says why. Stopped where a signal came.
+    """
+    services = context.services
+    context.announce()
+    try:
+        with scratch_root(context, inputs, evidence, query) as root:
+            result = root.ask(query)
+    except (EngineFailed, Invalid) as exc:
+        result = unanswered(query, services.masker.mask(exc.message).splitlines()[0])
+    if services.stop.stopping:
+        raise stopped(services.stop)
+    return result

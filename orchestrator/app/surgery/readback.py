@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.engine_calls import stopped
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.provider_query import QueryContext, scratch_root
+from orchestrator.app.steps.provider_query import QueryContext, ask_provider
 from orchestrator.domain.addresses import parse_address
-from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup, provider_lookup
+from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup, provider_lookup
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.engine_messages import PulledState
@@ -27,9 +26,10 @@ from orchestrator.domain.provider_query.doubt_query import (
     declared,
     doubt_queries,
     import_id,
+    question,
 )
 from orchestrator.domain.provider_query.ownership import existed_before
-from orchestrator.domain.provider_query.query import ProviderQuery, QueryResult, unanswered
+from orchestrator.domain.provider_query.query import QueryResult
 from orchestrator.domain.provider_query.readback import known_objects, read_back
 from orchestrator.domain.provider_query.scope import (
     differing,
@@ -40,7 +40,6 @@ from orchestrator.domain.provider_query.scope import (
 from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.objects import Doubt, ManualSearch
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.errors import EngineFailed, Invalid
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,10 @@ class DoubtReadback:
         query, queries = doubt_queries(step, doubts, self._lookup, self.state)
         if not queries:
             return self.record
-        result = QueryResult() if query.is_empty else self._result(query)
+        result = QueryResult()
+        if not query.is_empty:
+            context = QueryContext(services, self.prepared, self.inputs, self.evidence)
+            result = ask_provider(context, self.inputs, self.evidence, query)
         at = services.clock.now()
         asked = read_back(
             queries,
@@ -80,23 +82,13 @@ class DoubtReadback:
             ),
             has_named=self._identity_has_named,
             existed=lambda doubt: existed_before(self.record, doubt),
+            was_absent=lambda item, method: (
+                digest(question(item, query, method), services.key) in item.doubt.absent_before
+            ),
             scope_change=self._scope_change,
             where_to_look=self._manual_search,
         )
         return self._with(asked)
-
-    def _result(self, query: ProviderQuery) -> QueryResult:
-        services = self.steps.services
-        context = QueryContext(services, self.prepared, self.inputs, self.evidence)
-        context.announce()
-        try:
-            with scratch_root(context, self.inputs, self.evidence, query) as root:
-                result = root.ask(query)
-        except (EngineFailed, Invalid) as exc:
-            result = unanswered(query, services.masker.mask(exc.message).splitlines()[0])
-        if services.stop.stopping:
-            raise stopped(services.stop)
-        return result
 
     @cached_property
     def _lookup(self) -> Lookup:

@@ -68,7 +68,8 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
     inputs = runner.steps.values.recorded_inputs(prepared)
     lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
     imports = {
-        address: _import_id(prepared.step, ref, lookup) for address, ref in lost.importable.items()
+        address: import_id_of(prepared.step, ref, lookup)
+        for address, ref in lost.importable.items()
     }
     done: StateOperationResult | None = None
     with _planned(runner, name, inputs, imports) as rebuild:
@@ -113,7 +114,7 @@ def _sound_state(runner: StepRunner, name: str) -> PulledState:
     return pull(services, work_dir, evidence, "pull-aside")
 
 
-def _import_id(step: Step, ref: ObjectRef, lookup: Lookup) -> str:
+def import_id_of(step: Step, ref: ObjectRef, lookup: Lookup) -> str:
     """
     By which id an object is imported: what the step declares as its identity, else its own.
     """

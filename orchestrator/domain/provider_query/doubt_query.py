@@ -20,7 +20,8 @@ from orchestrator.domain.blueprint.references import (
 )
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import ProviderQuery, Search
-from orchestrator.domain.record.objects import Doubt
+from orchestrator.domain.record.objects import Doubt, ReadbackMethod
+from orchestrator.domain.text import Json
 
 #: A type whose objects have no remote side: any id "exists".
 _WITHOUT_REMOTE = "terraform_data"
@@ -71,6 +72,16 @@ def doubt_queries(
     imports = {i.doubt.address: i.import_id for i in queries if i.import_id is not None}
     asked = ProviderQuery(imports, tuple(searches.values()), state=state.raw)
     return asked, tuple(queries)
+
+
+def question(item: DoubtQuery, query: ProviderQuery, method: ReadbackMethod) -> Json:
+    """
+    How an object is asked for in one of its ways: equal where the same is asked again.
+    """
+    if method != "search" or item.search is None:
+        return ["import", item.import_id]
+    search = query.searches[item.search]
+    return ["search", search.data, dict(search.arguments), search.ids, search.provider]
 
 
 def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:

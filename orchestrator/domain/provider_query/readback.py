@@ -11,17 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
 from orchestrator.domain.provider_query.ownership import ownership_of
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
-from orchestrator.domain.record.objects import Doubt, ManualSearch, Ownership, Readback
+from orchestrator.domain.record.objects import (
+    Doubt,
+    ManualSearch,
+    Ownership,
+    Readback,
+    ReadbackMethod,
+)
 from orchestrator.domain.record.record import OperationRecord
-
-Method = Literal["identity", "id", "search", "none"]
 
 #: Why an object that was found cannot be adopted.
 OCCUPIED = "its address holds another object, so it cannot be adopted there"
@@ -75,7 +78,7 @@ class _Conclusion:
     """
 
     verdict: Verdict
-    method: Method
+    method: ReadbackMethod
     why: str
     ids: tuple[str, ...] = ()
 
@@ -89,6 +92,7 @@ def read_back(
     seconds_left: Callable[[Doubt], float],
     has_named: Callable[[DoubtQuery], bool],
     existed: Callable[[Doubt], bool],
+    was_absent: Callable[[DoubtQuery, ReadbackMethod], bool],
     scope_change: Callable[[str], str | None],
     where_to_look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
@@ -96,7 +100,8 @@ def read_back(
     The doubts with their readbacks, asked for ``at`` that time; for ``seconds_left`` a request of
     the call that left a doubt may still be under way.
 
-    ``existed``: whether the provider refused the create because of an object that existed.
+    ``existed``: whether the provider refused the create because of an object that existed;
+    ``was_absent``: whether it had none just before that, asked in the same way.
     ``has_named``: whether the identity of an object has named one that was created here.
     ``scope_change``: why the provider of a local name may ask elsewhere than it created, None where
     nothing says so. ``where_to_look``: where a person may look.
@@ -126,6 +131,7 @@ def read_back(
                 conclusion.ids[0],
                 by_search=conclusion.method == "search",
                 existed=existed(query.doubt),
+                was_absent=elsewhere is None and was_absent(query, conclusion.method),
             )
         blocked = conclusion.ids and not adoptable
         nowhere = conclusion.verdict == "unknown" and not conclusion.ids
@@ -217,7 +223,7 @@ def _combined(
     reasons = [*(way.why for way in ways), *query.obstacles]
     if not reasons:
         reasons = [f"the step has neither `identity` nor `search` for {query.address.resource}"]
-    method: Method = ways[-1].method if ways else "none"
+    method: ReadbackMethod = ways[-1].method if ways else "none"
     candidates = tuple(id_ for way in ways for id_ in way.ids)
     return _Conclusion("unknown", method, "; ".join(reasons), candidates)
 

@@ -226,6 +226,7 @@ class _Assessment:
                 started_at=self.journal.began.get(key),
                 id=known_id,
                 why=why,
+                absent_before=item.absent_before if part == "create" else (),
             ),
         )
 

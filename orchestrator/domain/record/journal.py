@@ -149,6 +149,18 @@ class Journal:
         deletes = (PlannedAction(address=address, action="delete") for address in addresses)
         return replace(self, planned=(*self.planned, *deletes))
 
+    def with_absent(self, absent: Mapping[str, tuple[str, ...]]) -> Journal:
+        """
+        The same with what is known, by address, of the absence of what is to be created.
+        """
+        planned = (
+            item.model_copy(update={"absent_before": absent[item.address]})
+            if item.action == "create" and item.address in absent
+            else item
+            for item in self.planned
+        )
+        return replace(self, planned=tuple(planned))
+
     def with_content(self, content: PlanContent) -> Journal:
         """
         The same with what the plan file holds in place of what the event stream tells of it.

@@ -38,7 +38,8 @@ class PlannedAction(RecordModel):
     A planned action of the engine; an object that only moves is a ``noop`` with its
     ``previous_address``. ``engine_word`` is the engine's own for an unknown action. ``importing``
     is the import id of an object that is taken into the provider state first; ``deposed`` is the
-    key of an object that its successor has displaced at the address.
+    key of an object that its successor has displaced at the address. ``absent_before`` are the
+    questions, as keyed digests, to which the provider had no such object just before the create.
     """
 
     address: Word
@@ -47,6 +48,7 @@ class PlannedAction(RecordModel):
     engine_word: Word | None = None
     importing: Word | None = None
     deposed: Word | None = None
+    absent_before: tuple[Word, ...] = ()
 
     @property
     def name(self) -> str:
@@ -112,6 +114,9 @@ class AdoptedObject(RecordModel):
     at: datetime
 
 
+ReadbackMethod = Literal["identity", "id", "search", "none"]
+
+
 class Readback(RecordModel):
     """
     What the provider answered when it was asked for an object in doubt, and ``why`` that means no
@@ -122,7 +127,7 @@ class Readback(RecordModel):
     """
 
     verdict: Literal["exists", "absent", "unknown"]
-    method: Literal["identity", "id", "search", "none"]
+    method: ReadbackMethod
     ids: tuple[Word, ...] = ()
     adoptable: bool = True
     why: str
@@ -169,6 +174,7 @@ class Doubt(RecordModel):
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
     The action ``forget`` means that it left the provider state without being known to be gone: not
     by a delete of this tool, or by one that the provider has not confirmed; ``saved`` knows it.
+    ``absent_before`` is that of the planned create.
     """
 
     address: Word
@@ -179,6 +185,7 @@ class Doubt(RecordModel):
     why: str
     readback: Readback | None = None
     saved: SavedState | None = None
+    absent_before: tuple[Word, ...] = ()
 
     def is_proven(self, object_id: str | None) -> bool:
         """

@@ -38,7 +38,7 @@ from orchestrator.domain.record.objects import (
     SettledDoubt,
 )
 from orchestrator.domain.record.record import Fault, OperationRecord, Verification
-from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.record.transitions import checked, gone, observed, unconfirmed
 
 
@@ -123,6 +123,56 @@ def not_taken_back(
     if base.status is Status.OK or (fresh and base.status is Status.ERROR):
         return _doubted(base, stamp)
     return observed(base, {}, stamp)
+
+
+def objects_of_last_life(entries: Sequence[OperationRecord]) -> tuple[ObjectRef, ...]:
+    """
+    What a target that is gone had since it was last made; ``entries`` are its newest first.
+
+    By address the newest object, for it is the one that a destroy removed.
+    """
+    found: dict[tuple[str, str | None], ObjectRef] = {}
+    alive = False
+    for entry in entries:
+        if entry.status in NOTHING_THERE:
+            if alive:
+                break
+            continue
+        alive = True
+        for ref in entry.resources.inventory:
+            found.setdefault((ref.address, ref.deposed), ref)
+    return tuple(found.values())
+
+
+def found_again(
+    before: OperationRecord, found: Mapping[ObjectRef, Readback], stamp: EntryStamp
+) -> OperationRecord:
+    """
+    The entry of a target that is recorded as gone and of which the provider has these objects:
+    ``error``, with each of them in doubt.
+    """
+    doubts = tuple(
+        Doubt(
+            address=ref.address,
+            action="forget",
+            at=stamp.at,
+            id=ref.id,
+            why=answer.why,
+            readback=answer,
+        )
+        for ref, answer in found.items()
+    )
+    resources = before.resources.model_copy(
+        update={"in_doubt": doubts, "inventory": tuple(found), "deleted": ()}
+    )
+    named = ", ".join(f"{ref.address} ({ref.id})" for ref in found)
+    fault = Fault(
+        code="remaining",
+        phase="readback",
+        summary=f"it is recorded as {before.status}, and the provider has {named}",
+    )
+    base = before.model_copy(update={"resources": resources, "absence": None})
+    return unconfirmed(base, fault, stamp, command="destroy")
 
 
 def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:

@@ -126,7 +126,9 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
     )
     | {Status.RETAINED: Status.RETAINED},
     Trigger.UNAPPLIED: dict.fromkeys((None, Status.ABSENT, Status.DESTROYED), Status.ERROR),
-    Trigger.UNCONFIRMED: dict.fromkeys((Status.OK, Status.ERROR), Status.ERROR),
+    Trigger.UNCONFIRMED: dict.fromkeys(
+        (Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.ERROR
+    ),
     Trigger.CHECK_FAIL: dict.fromkeys(
         (None, Status.OK, Status.ERROR, Status.ABSENT, Status.DESTROYED), Status.ERROR
     ),

@@ -1,0 +1,100 @@
+"""
+Before a create: which of the objects to be made the provider has already.
+
+Law: not ours until proven. What was not there just before a create, and is there after it, is ours;
+what was there is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.provider_query.doubt_query import DoubtQuery, question
+from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
+from orchestrator.domain.record.objects import Doubt, PlannedAction
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.text import Json
+
+#: Turns a question into what a record may hold of it.
+Digest = Callable[[Json], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsBefore:
+    """
+    What the provider said of objects before they were created, by address: the ids of those that
+    ``exist``, the questions to which it had no ``absent`` one, and why others are ``unknown``.
+    """
+
+    exist: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+def to_be_created(planned: Iterable[PlannedAction]) -> tuple[Doubt, ...]:
+    """
+    The objects that a plan creates, in the form in which a provider is asked for any.
+    """
+    return tuple(
+        Doubt(address=item.address, action="create", why="it is to be created")
+        for item in planned
+        if item.action == "create" and not item.imports
+    )
+
+
+def objects_before(
+    queries: Iterable[DoubtQuery],
+    query: ProviderQuery,
+    result: QueryResult,
+    *,
+    held: Collection[tuple[str, str | None]],
+    leaving: Collection[tuple[str, str | None]],
+    digest: Digest,
+) -> ObjectsBefore:
+    """
+    What the answers mean. Objects that records or the step's provider state hold, by type and id in
+    ``held``, are not taken for the one that a search is for; of those that the same plan deletes
+    (``leaving``) nothing is said.
+    """
+    exist: dict[str, tuple[str, ...]] = {}
+    absent: dict[str, tuple[str, ...]] = {}
+    unknown: dict[str, str] = {}
+    for item in queries:
+        address, kind = item.address.text, item.address.type
+        answers: list[tuple[str, Answer]] = []
+        if item.import_id is not None:
+            asked = digest(question(item, query, item.origin))
+            answers.append((asked, result.imports[address]))
+        if item.search is not None:
+            found = result.searches[item.search]
+            others = tuple(id_ for id_ in found.ids if (kind, id_) not in held)
+            if found.verdict != "unknown":
+                found = Answer("exists" if others else "absent", others)
+            answers.append((digest(question(item, query, "search")), found))
+        ids = tuple(dict.fromkeys(id_ for _, answer in answers for id_ in answer.ids))
+        if ids:
+            if any((kind, id_) not in leaving for id_ in ids):
+                exist[address] = ids
+            continue
+        missing = tuple(asked for asked, answer in answers if answer.verdict == "absent")
+        if missing:
+            absent[address] = missing
+        elif answers:
+            unknown[address] = answers[-1][1].why
+    return ObjectsBefore(exist, absent, unknown)
+
+
+def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -> str:
+    """
+    What the records say of objects of this type that exist although they are to be created.
+    """
+    for record in records:
+        target, known = record.target.target, record.resources
+        for ref in known.inventory:
+            if ref.type == kind and ref.id in ids:
+                return f"it is {ref.name} of {target}"
+        for item in known.released:
+            if item.type == kind and item.id in ids:
+                return f"it was {item.address} of {target}: {item.how} in run {item.run_id}"
+    return "it is not ours"

@@ -1,0 +1,78 @@
+"""
+What is recorded as gone is asked for again: ``reconcile --verify provider``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.readback_project import Place
+from tests.project import Ended
+
+pytestmark = pytest.mark.engine
+
+SERVER = 'fakecloud_server.found["web"]'
+
+
+@pytest.fixture
+def place(tmp_path: Path, engine: str) -> Iterator[Place]:
+    """
+    A place with a provider that is there already, and objects of several types and modules.
+    """
+    found = Place(tmp_path, engine)
+    found.wants("with: [this, inner], servers: [web, other]")
+    with found.cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
+        assert found.apply().code == 0
+        yield found
+
+
+def look(place: Place) -> Ended:
+    return place.reconcile("--verify", "provider")
+
+
+def test_a_delete_that_lied_is_found_out(place: Place) -> None:
+    """
+    By state all is gone. The provider has one of them, which is ours by its id: exit 11, and from
+    there the usual way leads to an empty cloud.
+    """
+    place.cloud.arm("delete", "web", "delete_lies")
+    assert place.project.run("destroy", "asked", "--verify", "state", "--yes").code == 0
+    assert place.reconcile().code == 0
+
+    told = look(place)
+
+    assert told.code == 11
+    assert place.record["status"] == "error"
+    assert place.readbacks[SERVER]["ownership"] == "ours"
+    assert place.project.run("status", "asked", "--expect", "destroyed").code == 4
+    assert place.adopt(told).code == 0
+    assert place.destroy().code == 0
+    assert not place.cloud.objects()
+
+
+def test_what_is_gone_stays_so(place: Place) -> None:
+    """
+    Nothing is recorded where the provider has none of it.
+    """
+    assert place.destroy().code == 0
+    before = place.project.entries("things")
+
+    told = look(place)
+
+    assert told.code == 0
+    assert place.project.entries("things") == before
+
+
+def test_a_name_that_somebody_took_since_is_not_ours(place: Place) -> None:
+    """
+    The provider had confirmed that it was gone: what has its name now was made by somebody else.
+    """
+    assert place.destroy().code == 0
+    place.cloud.create_out_of_band("fakecloud_bucket", "acme")
+
+    assert look(place).code == 11
+    assert place.readbacks["fakecloud_bucket.this[0]"]["ownership"] == "found"
