@@ -107,9 +107,11 @@ class Story:
         good = self.state.read_bytes()
         self._edit(serial=lambda serial: serial - 1)
         self.gone_back = self._apply()
+        self.advised_back = self._advised()
         self.reconciled = self._act("reconcile", BLUEPRINT, "--json")
         self._edit(lineage=lambda lineage: f"not-{lineage}")
         self.other_lineage = self._apply()
+        self.advised_lineage = self._advised()
         self.state.unlink()
         self.no_state = self._apply()
         self.state.write_bytes(good)
@@ -133,6 +135,10 @@ class Story:
         self.unrecorded = self._act("apply", "blueprints/taken.yaml", "--yes", "--json")
         self.cloud.delete_out_of_band("second")
         self.destroy_beside_vanished = self._destroy()
+
+    def _advised(self) -> tuple[str, str]:
+        row = self.project.ok("recover", BLUEPRINT, "--json").document["steps"][0]
+        return row["situation"], row["recommended"]
 
     def _apply(self, *more: str) -> Act:
         return self._act("apply", BLUEPRINT, "--yes", "--json", *more)
@@ -206,6 +212,14 @@ def test_another_state_than_the_recorded_one_is_refused(story: Story, act: str, 
     to: refused by that name, with neither objects, state nor record touched.
     """
     assert getattr(story, act).refusal == code
+
+
+def test_recover_agrees_that_it_is_another_state(story: Story) -> None:
+    """
+    What is refused is not offered, although the step reads ok: the state comes first.
+    """
+    assert story.advised_back == ("state_back", "reconcile")
+    assert story.advised_lineage == ("state_replaced", "manual")
 
 
 def test_a_state_that_is_missing_is_a_doubt(story: Story) -> None:

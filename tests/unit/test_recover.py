@@ -465,6 +465,30 @@ def test_objects_that_left_the_provider_state_are_looked_for(
     assert action(found, "redeploy").reason.code == "state_emptied"
 
 
+@pytest.mark.parametrize(
+    ("code", "situation", "recommended", "command"),
+    [
+        ("lineage", "state_replaced", "manual", "--at 1 --rebuild-state"),
+        ("serial_back", "state_back", "reconcile", "--at 1"),
+    ],
+)
+def test_another_provider_state_than_the_recorded_one_comes_first(
+    desk: Desk, code: str, situation: str, recommended: str, command: str
+) -> None:
+    """
+    Law: state moved without us.
+    The step reads ok; but every mutating command is refused, and so nothing else is offered.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    fault = Fault(code=code, phase="plan", summary="it is another state")
+    ran(desk, SECOND, ended().model_copy(update={"error": fault}), exit_code=4)
+    found = row(desk)
+
+    assert (found.situation, found.recommended) == (situation, recommended)
+    assert str(action(found, recommended).command).endswith(command)
+    assert {item.reason.code for item in found.actions if item.available} == {situation}
+
+
 def test_a_lock_without_an_id_has_nothing_to_release(desk: Desk) -> None:
     """
     A lock that ends with its session is waited for: no command is made up.

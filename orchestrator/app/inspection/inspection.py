@@ -38,6 +38,7 @@ from orchestrator.domain.record.states import (
 )
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
+from orchestrator.errors import Reason
 
 _ERRORED = "errored.tfstate"
 
@@ -180,6 +181,8 @@ class Inspection:
             left_lock=self._left_lock(record, lock),
             vanished=_is_vanished(fault, record),
             state_emptied=_is_emptied(fault, record),
+            state_replaced=_is_refused(fault, record, "lineage"),
+            state_back=_is_refused(fault, record, "serial_back"),
             unadopted=fault is not None and fault.code == "unrecorded_state",
             unrecorded=self.unrecorded,
             failed_run=failed,
@@ -357,6 +360,13 @@ def _scope(providers: Mapping[str, Template]) -> str:
         )
         shown.append(f"{name} ({told})" if told else name)
     return ", ".join(shown)
+
+
+def _is_refused(fault: Fault | None, record: OperationRecord | None, reason: Reason) -> bool:
+    """
+    Whether the newest attempt of a recorded step was refused for this reason.
+    """
+    return fault is not None and record is not None and fault.code == reason
 
 
 def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:

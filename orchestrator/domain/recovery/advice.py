@@ -234,6 +234,22 @@ CASES: tuple[Case, ...] = (
         refused_as="state_emptied",
     ),
     Case(
+        Situation.STATE_REPLACED,
+        "its provider state is another one (lineage) than the one that was applied",
+        lambda context: context.facts.state_replaced,
+        allowed=(_R.MANUAL,),
+        prefers=(_R.MANUAL,),
+        refused_as="state_replaced",
+    ),
+    Case(
+        Situation.STATE_BACK,
+        "its provider state has gone back to an older version",
+        lambda context: context.facts.state_back,
+        allowed=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE,),
+        refused_as="state_back",
+    ),
+    Case(
         Situation.VANISHED,
         "the newest attempt found none of its recorded objects",
         lambda context: context.facts.vanished,

@@ -132,6 +132,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
         case _:
             names = dict.fromkeys(doubt.address for doubt in context.doubts)
             said = [word for name in names for word in ("--forget", name)]
+            if situation is Situation.STATE_REPLACED:
+                return _command(context, "reconcile", *at, "--rebuild-state")
             if situation is Situation.UNPROVEN:
                 said = [*_by_word(context)]
             return _command(context, "reconcile", *at, *said, "--reason", "WHY")
@@ -286,6 +288,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "module": "; ".join(facts.hook_doubts.values()),
         "release": _command(context, "release", "--reason", "WHY"),
         "status": str(context.status or "never applied"),
+        "state": _state(record),
         "targets": ", ".join(record.targets if record else ()),
         "unready": _listed(position.unready),
         "dependents": _listed(position.dependents),
@@ -301,6 +304,11 @@ def _words(context: RecoveryContext) -> dict[str, str]:
             *(word for name in (context.step, *position.dependents) for word in ("--step", name)),
         ),
     }
+
+
+def _state(record: OperationRecord | None) -> str:
+    bound = record.provider_state if record else None
+    return f"lineage {bound.lineage}, serial {bound.serial}" if bound else ""
 
 
 def _take_back(context: RecoveryContext) -> str:

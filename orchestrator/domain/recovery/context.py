@@ -52,6 +52,8 @@ class Situation(StrEnum):
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
     STATE_EMPTIED = "state_emptied"
+    STATE_REPLACED = "state_replaced"
+    STATE_BACK = "state_back"
     VANISHED = "vanished"
     UNADOPTED = "unadopted"
     UNRECORDED = "unrecorded"
@@ -94,7 +96,8 @@ class StepFacts:
     not save. ``lock`` describes the state lock that the newest attempt met, ``left_lock`` is its id
     where a dead run of ours left it. ``vanished`` tells that the newest attempt was refused because
     the provider had no recorded object any more, ``state_emptied`` that all of them had left the
-    provider state, ``unadopted`` that the newest attempt found objects of
+    provider state, ``state_replaced`` that there is another provider state than the recorded one,
+    ``state_back`` that there is an older version of it, ``unadopted`` that the newest attempt found objects of
     which nothing is recorded, ``unrecorded`` that neither a record nor a run of the blueprint is
     known here.
 
@@ -116,6 +119,8 @@ class StepFacts:
     left_lock: str | None = None
     vanished: bool = False
     state_emptied: bool = False
+    state_replaced: bool = False
+    state_back: bool = False
     unadopted: bool = False
     unrecorded: bool = False
     failed_run: str | None = None

@@ -96,6 +96,14 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Situation.SILENT,
     ): "nobody can tell from here whether {unproven} is alive: look "
     "on that machine for it and for its engine",
+    (
+        Remedy.MANUAL,
+        Situation.STATE_REPLACED,
+    ): "restore the provider state that was applied ({state}). "
+    "Only if that is lost: put the one that is there aside, then the command imports every "
+    "recorded object into a new one",
+    (Remedy.RECONCILE, Situation.STATE_BACK): "records what the older provider state still holds; "
+    "what it lacks becomes a doubt. If a newer one can be had ({state}), restore that instead",
     (Remedy.MANUAL, Situation.UNPROVEN): "the provider has {unproven_ids}, and nothing proves that "
     "this step made it: look at it. If it is this step's, the command takes it over by your word; "
     "if it is not, `--forget` alone ends the doubt",
@@ -131,6 +139,8 @@ REFUSALS: Mapping[str, str] = {
     "errored_state": "the newest provider state is not saved: push it or put it aside first",
     "state_locked": "a dead run of ours left the provider state locked: release that lock first",
     "state_emptied": "its recorded objects have left the provider state: reconcile that first",
+    "state_replaced": "the provider state is not the one that was applied: restore that one first",
+    "state_back": "the provider state has gone back: restore its newest version, or reconcile",
     "vanished": "it needs what the newest attempt could not find: the recorded objects",
     "settling": "for another {settling} s a request may be under way: nothing is forgotten before",
     "hook_target": "it is the module of a hook: that runs with its step",
