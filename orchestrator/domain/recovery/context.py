@@ -97,9 +97,9 @@ class StepFacts:
     where a dead run of ours left it. ``vanished`` tells that the newest attempt was refused because
     the provider had no recorded object any more, ``state_emptied`` that all of them had left the
     provider state, ``state_replaced`` that there is another provider state than the recorded one,
-    ``state_back`` that there is an older version of it, ``unadopted`` that the newest attempt found objects of
-    which nothing is recorded, ``unrecorded`` that neither a record nor a run of the blueprint is
-    known here.
+    ``state_back`` that there is an older version of it, ``unadopted`` that the newest attempt found
+    objects of which nothing is recorded, ``unrecorded`` that neither a record nor a run of the
+    blueprint is known here.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``blockers`` forbid these. ``rerun_inputs`` is the file with the inputs that the command line of
