@@ -87,6 +87,9 @@ def lose_state(project: Project, how: str) -> None:
             kept = [item for item in state["resources"] if item["name"] != "many"]
             older = {"resources": kept, "serial": state["serial"] - 1}
             file.write_text(json.dumps(state | older))
+        case "in part":
+            kept = [item for item in state["resources"] if item["name"] != "many"]
+            file.write_text(json.dumps(state | {"resources": kept, "serial": state["serial"] + 1}))
         case _:
             raise AssertionError(how)
 
@@ -124,6 +127,25 @@ def test_a_lost_state_is_rebuilt_from_the_record(project: Project, cloud: Cloud,
 
 
 @every_engine
+@pytest.mark.parametrize("how", ["missing", "zero bytes", "emptied", "in part"])
+def test_the_plan_of_a_destroy_does_not_call_lost_objects_gone(project: Project, how: str) -> None:
+    """
+    What left the provider state is in doubt, not deleted: the plan of a destroy says so. It fails
+    where nothing is left to delete.
+    """
+    lose_state(project, how)
+
+    planned = project.run("plan", "shop", "--destroy", "--step", STEP, "--step", "after", "--json")
+
+    row = planned.rows[STEP]
+    if how == "in part":
+        assert (planned.code, row["status"]) == (0, "planned")
+        assert "in doubt" in row["reason"] and 'fakecloud_server.many["c"]' in row["reason"]
+    else:
+        assert (planned.code, row["status"]) == (11, "failed")
+        assert "fakecloud_server.one" in row["error"]["summary"]
+
+
 def test_the_imports_are_shown_and_recorded_before_they_are_made(
     project: Project, cloud: Cloud
 ) -> None:

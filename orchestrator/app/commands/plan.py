@@ -21,7 +21,7 @@ from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import approved_step
-from orchestrator.app.steps.guards import check_dependents, check_state
+from orchestrator.app.steps.guards import check_dependents, check_state, describe_doubts
 from orchestrator.app.steps.planned_step import (
     STATE_REWRITTEN,
     Direction,
@@ -49,10 +49,10 @@ from orchestrator.domain.plan.violations import violations_of_steps
 from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
-from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
-from orchestrator.errors import OrchestratorError, Refused, worst
+from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +338,16 @@ class _Planner:
             self.rows.defer(name, "upstream changes: planned when it is applied", first, **known)
             return
         reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
+        if verb == "destroy" and proposal.doubts:
+            doubts = (
+                f"in doubt, so it would not end `destroyed`: {describe_doubts(proposal.doubts)}"
+            )
+            if not proposal.journal.changes:
+                look = command_line(
+                    self.deployment, "recover", *step_options(self.deployment, name)
+                )
+                raise InDoubt(f"{name}: {doubts}", hint=look)
+            reasons.append(doubts)
         if first:
             named = ", ".join(first)
             reasons.append(f"from the present outputs of {named}, which would change first")
@@ -367,7 +377,6 @@ class _Planner:
             target=str(self.deployment.target(name)),
             direction=verb,
             evidence=self.steps.evidence(name),
-            check=partial(check_state, may_be_missing=verb == "destroy"),
         )
 
     def _checked(self, name: str, composed: ComposedStep) -> StepPlan:
