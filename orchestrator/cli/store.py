@@ -158,7 +158,8 @@ def export(
     invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
 ) -> int:
     """
-    Print every target with all its entries, one JSON document a line.
+    Print every target with all its entries, one JSON document a line; how many they were is told
+    on stderr.
 
     \b
     Example:
@@ -166,10 +167,12 @@ def export(
     """
     from orchestrator.app.commands.store import export_store
 
-    project = invocation.project()
+    project, count = invocation.project(), 0
     with _open(project, url, blueprint, environment) as store:
         for line in export_store(store):
             click.echo(line)
+            count += 1
+        click.echo(f"{count} targets of {store.url}", err=True)
     return 0
 
 

@@ -109,6 +109,24 @@ def test_a_store_that_a_run_works_in_is_not_copied() -> None:
     assert destination.records() == []
 
 
+@pytest.mark.parametrize("of", [{}, {"blueprint": "shop", "environment": "prod"}])
+def test_a_copy_of_nothing_is_refused(of: dict[str, str]) -> None:
+    """
+    A store that does not exist reads as empty: a mistyped place is no copy.
+    """
+    source = filled() if of else MemoryStore()
+    with pytest.raises(Invalid, match="no records"):
+        copy_store(source, MemoryStore(), **of)
+
+
+def test_an_import_of_nothing_is_refused() -> None:
+    """
+    So is an export that is empty.
+    """
+    with pytest.raises(Invalid, match="no records"):
+        import_store(["", "\n"], MemoryStore(), source="x", progress=lambda _: None)
+
+
 def test_a_copy_overwrites_no_other_entries() -> None:
     """
     A target that has a history of its own in the other store is refused.

@@ -138,9 +138,11 @@ def copy_store(
     and ``environment`` only its entries and runs.
 
     It can be repeated: what is there already is recognised. Busy where a run holds a claim in the
-    source; Fenced where the destination holds other entries of a target.
+    source; Fenced where the destination holds other entries of a target; Invalid where there is
+    nothing to copy.
     """
     records = source.records(blueprint, environment)
+    _check_some(records, source.url, f" of {blueprint}/{environment}" if blueprint else "")
     _check_idle(source, records)
     histories = ((record, source.history(record.target.target)) for record in records)
     copied = _append_all(destination, (entries[::-1] for _, entries in histories), progress)
@@ -165,6 +167,15 @@ def copy_store(
         blobs=len(names),
         digest=digest_of(source, records),
     )
+
+
+def _check_some(found: Sequence[object], place: str, whose: str = "") -> None:
+    """
+    Invalid where nothing was found: a store that does not exist reads as an empty one.
+    """
+    if not found:
+        problem = f"there are no records{whose} in {place}"
+        raise Invalid([Problem(problem, hint="is that the place they are in?")])
 
 
 def _check_idle(store: OperationStore, records: Sequence[OperationRecord]) -> None:
@@ -268,6 +279,7 @@ def import_store(
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
+    _check_some(histories, source)
     digest = hashlib.sha256()
     for entries in histories:
         for entry in entries:
