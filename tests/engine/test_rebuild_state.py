@@ -127,6 +127,23 @@ def test_a_lost_state_is_rebuilt_from_the_record(project: Project, cloud: Cloud,
 
 
 @every_engine
+def test_status_tells_of_a_doubt_that_an_apply_met_before_it_could_record_it(
+    project: Project,
+) -> None:
+    """
+    Such an apply leaves the record as it was, `ok`: status says what it met and where to go on, and
+    what waits for `ok` does not hold.
+    """
+    lose_state(project, "missing")
+    assert project.run("apply", "shop", "--step", STEP, "--yes").code == 11
+
+    status = project.run("status", "shop")
+
+    assert "the provider state is missing" in " ".join(status.out.split())
+    assert "orchestrator recover shop" in status.said
+    assert project.run("status", "shop", "--expect", "ok").code == 4
+
+
 @pytest.mark.parametrize("how", ["missing", "zero bytes", "emptied", "in part"])
 def test_the_plan_of_a_destroy_does_not_call_lost_objects_gone(project: Project, how: str) -> None:
     """

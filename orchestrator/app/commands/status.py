@@ -58,8 +58,8 @@ def status_of(
         newest = waiting.get(step) or records.get(step)
         condition = watch.condition(newest) if newest else None
         (own if step in outline.graph else beside).append((newest, condition))
+        tried = attempts.failed(step, since=newest.run_id if newest else "")
         if newest is None:
-            tried = attempts.failed(step)
             shown.append(_pending(outline, outline.target(step), records, tried))
         else:
             state = _recorded(reader, newest, runs, condition)
@@ -71,6 +71,8 @@ def status_of(
             }
             if step not in outline.graph:
                 changes["objects"] = tuple(ref.name for ref in newest.resources.inventory)
+            if tried is not None:
+                changes["last_attempt"] = tried
             shown.append(state.model_copy(update=changes))
     orphans = orphaned_targets(outline, records)
     selected = () if steps is None else tuple(row.step for row in shown)
@@ -265,20 +267,27 @@ class _LocalAttempts:
         self._place = (outline.project, outline.blueprint, outline.environment)
 
     @cached_property
+    def _ids(self) -> Sequence[str]:
+        return self._reader.files.runs()[:RUNS]
+
+    @cached_property
     def _runs(self) -> list[RunRecord]:
-        files = self._reader.files
         found = []
-        for run_id in files.runs()[:RUNS]:
+        for run_id in self._ids:
             with suppress(StoreUnavailable):  # a damaged run record hides no operation record
-                found.append(files.read_run(run_id))
+                found.append(self._reader.files.read_run(run_id))
         places = ((run, (run.project, run.blueprint, run.environment)) for run in found if run)
         return [run for run, place in places if place == self._place]
 
-    def failed(self, step: str) -> Attempt | None:
+    def failed(self, step: str, *, since: str) -> Attempt | None:
         """
-        The newest apply of a step, where it failed before anything was recorded of it.
+        The newest apply of a step, where it came after run ``since`` and failed before anything was
+        recorded of it.
         """
-        rows = ((run, row) for run in self._runs for row in run.steps if row.step == step)
+        if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
+            return None
+        runs = (run for run in self._runs if run.run_id > since)
+        rows = ((run, row) for run in runs for row in run.steps if row.step == step)
         run, row = next(rows, (None, None))
         if run is None or row is None or row.error is None or run.command not in APPLYING:
             return None

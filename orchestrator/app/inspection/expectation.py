@@ -8,7 +8,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.target import hook_of
-from orchestrator.errors import Refused
+from orchestrator.errors import InDoubt, Refused
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 
@@ -23,9 +23,10 @@ def check_expectation(
     """
     Refused where the expectation does not hold; None expects nothing.
 
-    ``ok`` is about the verdict. ``destroyed`` holds if every target is destroyed or absent, or with
-    ``allow_retained`` retained and its review not overdue, and nothing is in doubt or orphaned. By
-    ``graph``, what such a retained step needs may be there too: a destroy keeps it.
+    ``ok`` is about the verdict, and about doubts that the newest apply of a step met. ``destroyed``
+    holds if every target is destroyed or absent, or with ``allow_retained`` retained and its review
+    not overdue, and nothing is in doubt or orphaned. By ``graph``, what such a retained step needs
+    may be there too: a destroy keeps it.
     """
     if expected is None:
         return
@@ -85,8 +86,11 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
 def _undone(row: StepState) -> str:
     """
     That a step was compensated since it was applied, or that was tried: then `ok` tells of its
-    objects only. Empty where it was not.
+    objects only; or that its newest apply found objects in doubt. Empty where nothing is.
     """
+    tried = row.failed_attempt
+    if tried is not None and tried.error is not None and tried.error.code == InDoubt.code:
+        return f"the newest apply of {row.step} found objects in doubt"
     if row.compensation is None:
         return ""
     return f"the compensation of {row.step} is {row.compensation.verdict}"

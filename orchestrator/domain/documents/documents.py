@@ -81,12 +81,11 @@ class StepState(JsonModel):
     @property
     def failed_attempt(self) -> Attempt | None:
         """
-        The newest apply, where it failed before it made anything and nothing of the step is there.
+        The newest apply, where it failed before it changed anything: the status is not its own.
         """
         tried = self.last_attempt
-        is_gone = self.status in (StepStatus.ABSENT, StepStatus.DESTROYED, StepStatus.PENDING)
         applied = tried is not None and tried.command == "apply" and tried.error is not None
-        return tried if is_gone and applied else None
+        return tried if applied else None
 
 
 class StatusDocument(JsonDocument):
