@@ -109,14 +109,13 @@ def test_a_store_that_a_run_works_in_is_not_copied() -> None:
     assert destination.records() == []
 
 
-@pytest.mark.parametrize("of", [{}, {"blueprint": "shop", "environment": "prod"}])
-def test_a_copy_of_nothing_is_refused(of: dict[str, str]) -> None:
+@pytest.mark.parametrize(("source", "blueprint"), [(MemoryStore(), None), (filled(), "shop")])
+def test_a_copy_of_nothing_is_refused(source: MemoryStore, blueprint: str | None) -> None:
     """
     A store that does not exist reads as empty: a mistyped place is no copy.
     """
-    source = filled() if of else MemoryStore()
     with pytest.raises(Invalid, match="no records"):
-        copy_store(source, MemoryStore(), **of)
+        copy_store(source, MemoryStore(), blueprint=blueprint, environment="prod")
 
 
 def test_an_import_of_nothing_is_refused() -> None:
