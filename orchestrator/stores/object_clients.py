@@ -7,6 +7,7 @@ Credentials that expire are renewed by the client that they come from.
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.error
 import urllib.request
@@ -14,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         ObjectStore,
         RetryConfig,
         S3Config,
+        S3Credential,
     )
 
 #: Schemes of ``operations.url`` and the Terraform backend that each belongs to.
@@ -154,10 +158,12 @@ def _s3(
     return client, str(endpoint or f"https://s3.{region}.amazonaws.com")
 
 
+_KEY_PARTS = ("access_key_id", "secret_access_key", "session_token")
+
+
 def _static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
     """
-    Keys as they are written down. Without any the client asks for a web identity, the container
-    or the instance itself.
+    Keys as they are written down.
     """
     names = {
         "access_key_id": ("access_key", "AWS_ACCESS_KEY_ID"),
@@ -175,58 +181,87 @@ def _static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) ->
 
 def _aws_credentials(
     settings: Mapping[str, Any], environ: Mapping[str, str], region: str
-) -> Any | None:
+) -> Callable[[], S3Credential] | None:
     """
-    What gets and renews credentials of a profile or an assumed role, chained ones too; None where
-    the client can do without the AWS SDK.
+    What gets credentials of an assumed role, chained ones too, a web identity, a profile, the
+    container or the machine, and renews them all along the chain; None for keys that are written
+    down, and where there are none.
     """
-    roles = settings.get("assume_role")
-    if isinstance(roles, Mapping):
-        roles = [roles]
+    roles = settings.get("assume_role") or []
+    roles = [roles] if isinstance(roles, Mapping) else roles
     if not roles and settings.get("role_arn"):
         roles = [{"role_arn": settings["role_arn"]}]
+    identity = settings.get("assume_role_with_web_identity")
     profile = settings.get("profile") or environ.get("AWS_PROFILE")
     static = _static_aws_keys(settings, environ)
-    shared = any(settings.get(name) for name in _SHARED_FILES)
-    native = static or any(environ.get(name) for name in _NATIVE_CREDENTIALS)
-    if not roles and not profile and not shared and native:
+    if static and not (roles or identity or profile):
         return None
     try:
-        import boto3.session
-        from obstore.auth.boto3 import Boto3CredentialProvider, StsCredentialProvider
+        import botocore.credentials
+        import botocore.session
     except ImportError as exc:
         raise StoreUnavailable(
-            "profiles and assumed roles need the AWS SDK: the extra `objects` brings it",
+            "credentials that are renewed need the AWS SDK: the extra `objects` brings it",
             hint="pip install 'orchestrator[objects]'",
         ) from exc
-    import botocore.session
-
     core = botocore.session.Session(profile=str(profile) if profile else None)
+    core.set_config_variable("region", region)
     for name, setting in _SHARED_FILES.items():
         given = settings.get(name)
         if given:
             core.set_config_variable(setting, given[0] if isinstance(given, list) else given)
-    session = boto3.session.Session(
-        botocore_session=core,
-        region_name=region,
-        aws_access_key_id=static.get("access_key_id"),
-        aws_secret_access_key=static.get("secret_access_key"),
-        aws_session_token=static.get("session_token"),
+    if static:
+        core.set_credentials(*(static.get(name) for name in _KEY_PARTS))
+    endpoints = settings.get("endpoints")
+    endpoint = (
+        endpoints.get("sts") if isinstance(endpoints, Mapping) else settings.get("sts_endpoint")
     )
-    if not roles:
-        return Boto3CredentialProvider(session) if session.get_credentials() else None
-    provider: Any = None
-    for role in roles:
-        if provider is not None:
-            held = provider()
-            session = boto3.session.Session(
-                region_name=region,
-                aws_access_key_id=held["access_key_id"],
-                aws_secret_access_key=held["secret_access_key"],
-                aws_session_token=held["token"],
+    sts = partial(core.create_client, region_name=region, endpoint_url=endpoint)
+    held: Any = None
+    if isinstance(identity, Mapping):
+        held = _renewed(
+            botocore.credentials.AssumeRoleWithWebIdentityCredentialFetcher(
+                sts,
+                lambda: _web_identity_token(identity),
+                str(identity.get("role_arn") or ""),
+                extra_args=_assume_role(identity),
             )
-        provider = StsCredentialProvider(session, **_assume_role(role))
-    return provider
+        )
+    else:
+        held = core.get_credentials()
+    for role in roles:
+        held = _renewed(
+            botocore.credentials.AssumeRoleCredentialFetcher(
+                sts, held, str(role["role_arn"]), extra_args=_assume_role(role)
+            )
+        )
+
+    def current() -> S3Credential:
+        frozen = held.get_frozen_credentials()
+        # What does not expire is asked for again now and then: a file may have changed.
+        expires = getattr(held, "_expiry_time", None) or datetime.now(UTC) + timedelta(minutes=30)
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": expires.astimezone(UTC),
+        }
+
+    return current if held is not None else None
+
+
+def _renewed(fetcher: Any) -> Any:
+    from botocore.credentials import DeferredRefreshableCredentials
+
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+
+
+def _web_identity_token(identity: Mapping[str, Any]) -> str:
+    """
+    The token as it is now: whoever hands them out replaces the file.
+    """
+    file = identity.get("web_identity_token_file")
+    return Path(file).read_text() if file else str(identity.get("web_identity_token") or "")
 
 
 #: Settings of the backend, and what the AWS SDK calls them.
@@ -236,22 +271,27 @@ _SHARED_FILES = {
     "shared_config_files": "config_file",
 }
 
-#: Variables by which the client finds credentials without the AWS SDK.
-_NATIVE_CREDENTIALS = (
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
-
 
 def _assume_role(role: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    What a block says of a role beside its name, as the service takes it.
+    """
     names = {
-        "role_arn": "RoleArn",
         "external_id": "ExternalId",
         "policy": "Policy",
         "source_identity": "SourceIdentity",
+        "transitive_tag_keys": "TransitiveTagKeys",
     }
     asked = {ours: role[name] for name, ours in names.items() if role.get(name)}
+    if role.get("policy_arns"):
+        asked["PolicyArns"] = [{"arn": arn} for arn in role["policy_arns"]]
+    if role.get("tags"):
+        asked["Tags"] = [{"Key": key, "Value": value} for key, value in role["tags"].items()]
+    if role.get("duration"):
+        asked["DurationSeconds"] = sum(
+            int(number) * {"h": 3600, "m": 60, "s": 1}[unit]
+            for number, unit in re.findall(r"(\d+)([hms])", str(role["duration"]))
+        )
     return asked | {"RoleSessionName": role.get("session_name") or "orchestrator"}
 
 

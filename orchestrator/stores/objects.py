@@ -393,6 +393,12 @@ class ObjectsStore:
         except (BaseError, OSError) as exc:
             # A listing that is forbidden is no error of its own to the client library.
             refused = isinstance(exc, PermissionDeniedError | UnauthenticatedError)
+            if "External AWS credential provider: " in str(exc):
+                why = _reason(exc).partition("External AWS credential provider: ")[2]
+                raise StoreUnavailable(
+                    f"{self._url}: no credentials: {why}",
+                    hint="log in again, or look at the profile, role or token that they come from",
+                ) from exc
             if refused or "403 Forbidden" in str(exc):
                 raise StoreUnavailable(
                     f"{self._url}: {name}: not allowed",

@@ -14,6 +14,7 @@ from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.liveness import LifeSigns
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_history import RunHistory
+from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.destroy.applied_graph import applied_graph
@@ -122,7 +123,7 @@ class Inspection:
             return Neighbours()
         children = self._children(step)
         needs = [up for up in graph.order if up in graph.needs(step)]
-        dependents = applied_graph(graph, self.records).dependents(step)
+        dependents = self._applied_graph.dependents(step)
         return Neighbours(
             unready={up: _word(self.status(up)) for up in needs if self.status(up) not in READY},
             dependents={
@@ -132,6 +133,10 @@ class Inspection:
             },
             children=tuple(name for name in graph.order if name in children and self._alive(name)),
         )
+
+    @cached_property
+    def _applied_graph(self) -> Graph:
+        return applied_graph(self.outline.graph, self.records)
 
     def _alive(self, step: str) -> bool:
         return self.status(step) not in (None, *NOTHING_THERE)

@@ -20,7 +20,7 @@ from orchestrator.domain.recovery.command_line import BlueprintAddress, command_
 from orchestrator.domain.recovery.commands import command_of, destroy_options
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
-from orchestrator.domain.target import step_of
+from orchestrator.domain.target import Target, step_of
 
 #: The remedy that stands for carrying on with a command.
 _REMEDY_OF: Mapping[str, Remedy] = {
@@ -429,8 +429,7 @@ def parent_of(
     """
     The record of the step that a target was made inside.
     """
-    found = (known for known in records.values() if str(known.target.target) == record.parent)
-    return next(found, None)
+    return records.get(Target.parse(record.parent).step) if record.parent else None
 
 
 def about_orphans(
