@@ -101,7 +101,7 @@ def command(
         allowed = parse_allowed(allow, deployment.steps)
     except ValueError as exc:
         raise Usage(str(exc)) from exc
-    outline = recorded_summary(call.project, call.selection.blueprint, call.selection.environment)
+    summary = recorded_summary(call.project, call.selection.blueprint, call.selection.environment)
     request = PlanRequest(
         options=call.options,
         locking=False,
@@ -116,10 +116,10 @@ def command(
             current_modules=True,
             records=plan_out is not None,  # an approval is signed with a key that lasts
         ) as services,
-        composition.open_read_context(call.project, outline.operations) as reader,
+        composition.open_read_context(call.project, summary.operations) as reader,
     ):
         status = status_to_judge(
-            services, partial(status_of, reader, outline), wait=call.options.wait
+            services, partial(status_of, reader, summary), wait=call.options.wait
         )
         try:
             result = plan(services, deployment, request)

@@ -37,8 +37,8 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     project = invocation.project()
-    outline = summary_of_target(project, wanted)
-    with composition.open_read_context(project, outline.operations if outline else None) as reader:
+    summary = summary_of_target(project, wanted)
+    with composition.open_read_context(project, summary.operations if summary else None) as reader:
         document = history_of(reader, wanted)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))

@@ -42,9 +42,9 @@ def command(
     from orchestrator.views.outputs import outputs_text
 
     project = invocation.project()
-    outline = load_summary(project, BlueprintSelection(blueprint, environment))
-    selected = outline.graph.select_some(steps, exclude) if steps or exclude else None
-    with composition.open_read_context(project, outline.operations) as reader:
-        document = outputs_of(reader, outline, selected)
+    summary = load_summary(project, BlueprintSelection(blueprint, environment))
+    selected = summary.graph.select_some(steps, exclude) if steps or exclude else None
+    with composition.open_read_context(project, summary.operations) as reader:
+        document = outputs_of(reader, summary, selected)
     click.echo(document.to_json() if as_json else outputs_text(document, paper(sys.stdout)))
     return 0

@@ -46,11 +46,11 @@ def command(
 
     project = invocation.project()
     shown = paper(sys.stdout, verbose=verbose)
-    outline = recorded_summary(project, blueprint, environment)
-    with composition.open_read_context(project, outline.operations) as reader:
-        selected = select_targets(reader, outline, steps, exclude)
+    summary = recorded_summary(project, blueprint, environment)
+    with composition.open_read_context(project, summary.operations) as reader:
+        selected = select_targets(reader, summary, steps, exclude)
         document = recover(
-            reader, outline, selected, now=shown.now, settle=project.settings.settle_seconds
+            reader, summary, selected, now=shown.now, settle=project.settings.settle_seconds
         )
     click.echo(document.to_json() if as_json else recovery_text(document, shown))
     return 0

@@ -19,8 +19,7 @@ from orchestrator.errors import Invalid
 if TYPE_CHECKING:
     from orchestrator.app.run.request import RunOptions, RunRequest
     from orchestrator.app.services import Services
-    from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.domain.blueprint.summary import BlueprintSummary
+    from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Deployment
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection, ProjectContext
 
@@ -181,14 +180,13 @@ def recorded_summary(
         return load_summary(project, selection)
     except Invalid:
         from orchestrator import composition
-        from orchestrator.domain.blueprint.summary import summary_of
         from orchestrator.loading.restore import gone_deployment  # only where something is wrong
 
         open_store = functools.partial(composition.open_store, project)
         gone = gone_deployment(project, selection, open_store)
         if gone is None:
             raise
-        return summary_of(gone)
+        return gone
 
 
 def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment:

@@ -99,14 +99,14 @@ def command(
             graph = graphs.get((document.blueprint, document.environment))
             check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
         return 0
-    outline = recorded_summary(project, blueprint, environment)
-    with composition.open_read_context(project, outline.operations) as reader:
-        selected = select_targets(reader, outline, steps, exclude)
-        document = status_of(reader, outline, selected)
+    summary = recorded_summary(project, blueprint, environment)
+    with composition.open_read_context(project, summary.operations) as reader:
+        selected = select_targets(reader, summary, steps, exclude)
+        document = status_of(reader, summary, selected)
         if expect is not None:
             reader.check_not_gone_back()
     click.echo(document.to_json() if as_json else status_text(document, shown))
-    check_expectation(document, expect, allow_retained=allow_retained, graph=outline.graph)
+    check_expectation(document, expect, allow_retained=allow_retained, graph=summary.graph)
     if verify:
         _verify(invocation, BlueprintSelection(blueprint, environment), document)
     return 0

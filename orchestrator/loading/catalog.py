@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem
 from orchestrator.loading.project import project_files

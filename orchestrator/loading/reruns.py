@@ -13,8 +13,7 @@ from orchestrator.app.inspection.run_lookup import (
     read_prior_run,
     run_to_retry,
 )
-from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Deployment
 from orchestrator.domain.recovery.rerun_rules import snapshot_blob
 from orchestrator.domain.target import is_name
 from orchestrator.errors import Invalid, Problem

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orchestrator.app.inspection.orphans import find_orphans, gone_blueprint, without_steps
 from orchestrator.domain.blueprint.blueprint import (
+    BlueprintSummary,
     CommandHook,
     Deployment,
     InputValue,
@@ -29,7 +30,6 @@ from orchestrator.domain.blueprint.stored_deployment import (
     StoredDeployment,
     with_hook_steps,
 )
-from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.catalog import store_locations
@@ -85,22 +85,22 @@ def restore_deployment(
     inputs = _inputs(stored, current, at, input_policy, problems)
     env = _environment(stored, steps, current, at, lacking)
     problems.check()
-    outline = current.summary
+    summary = current.summary
     return Deployment(
         project=stored.project,
-        called_in=outline.called_in if outline else "",
+        called_in=summary.called_in if summary else "",
         blueprint=stored.blueprint,
         environment=stored.environment,
         project_dir=str(current.project_dir),
-        path=outline.path if outline else stored.path,
+        path=summary.path if summary else stored.path,
         inputs=inputs,
         steps=steps,
         graph=Graph({name: step.needs for name, step in steps.items()}),
         engine=stored.engine,
         operations=current.operations,
-        protected=stored.protected or (outline is not None and outline.protected),
-        policy=outline.policy if outline else Policy(),
-        moved_from=_former_paths(stored, outline),
+        protected=stored.protected or (summary is not None and summary.protected),
+        policy=summary.policy if summary else Policy(),
+        moved_from=_former_paths(stored, summary),
         env=env,
     )
 
@@ -218,12 +218,12 @@ def _templates(step: Step) -> Iterator[Template]:
     yield from (check.settings for check in step.verify)
 
 
-def _former_paths(stored: StoredDeployment, outline: BlueprintSummary | None) -> tuple[str, ...]:
+def _former_paths(stored: StoredDeployment, summary: BlueprintSummary | None) -> tuple[str, ...]:
     """
     All files whose records are those of this blueprint, beside the one it is in now.
     """
-    now = outline.path if outline else stored.path
-    known = (stored.path, *stored.moved_from, *(outline.moved_from if outline else ()))
+    now = summary.path if summary else stored.path
+    known = (stored.path, *stored.moved_from, *(summary.moved_from if summary else ()))
     return tuple(dict.fromkeys(path for path in known if path != now))
 
 

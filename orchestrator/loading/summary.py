@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.domain.blueprint.blueprint import InputValue
-from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary, InputValue, StepSummary
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.loading.blueprint_file import operations_url, read_blueprint, resolve_inputs
 from orchestrator.loading.environments import DEFAULT
@@ -62,7 +61,6 @@ def load_summary(
         called_in=project.called_in,
         blueprint=blueprint.name,
         environment=reading.effective.name,
-        environments=tuple(blueprint.environments) or (DEFAULT,),
         project_dir=str(reading.project.project_dir),
         path=reading.project.show(reading.path),
         steps={

@@ -8,8 +8,13 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.domain.blueprint.blueprint import Deployment, Module, Output, Variable
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import (
+    BlueprintSummary,
+    Deployment,
+    Module,
+    Output,
+    Variable,
+)
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy

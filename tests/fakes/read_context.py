@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.app.inspection.read_context import ReadContext
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
@@ -30,7 +30,6 @@ def outline(**changes: Json) -> BlueprintSummary:
         "project": "acme",
         "blueprint": "web",
         "environment": "prod",
-        "environments": ("prod",),
         "project_dir": "/project",
         "path": "blueprints/web.yaml",
         "steps": {

@@ -34,7 +34,6 @@ from orchestrator.app.run.request import (
 )
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.main import cli
-from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.events.events import RunFinished
 from orchestrator.domain.record.run_record import ProcessIdentity
@@ -148,7 +147,7 @@ class World:
             work=services.work,
             today=services.clock.now().date(),
         )
-        outline = summary_of(self.there.deployment)
+        outline = self.there.deployment
         now = services.clock.now()
         return recover.recover(reader, outline, now=now, settle=services.limits.settle)
 

@@ -12,10 +12,9 @@ import pytest
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import status_of
 from orchestrator.app.inspection.run_history import READ
-from orchestrator.domain.blueprint.blueprint import Retain
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.summary import BlueprintSummary, StepSummary
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep, RemedyDocument
 from orchestrator.domain.record.objects import Doubt, Readback, Resources
 from orchestrator.domain.record.record import Attempt, Fault, Phase, Retention, Source, Verification

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run, stored_evidence
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.documents.documents import (
     GraphDocument,
     GraphStep,
@@ -185,26 +185,26 @@ def _evidence(directory: Path) -> list[EvidenceFile]:
 
 
 def graph_document(
-    outline: BlueprintSummary, touched: Mapping[str, tuple[str, ...]] | None = None
+    summary: BlueprintSummary, touched: Mapping[str, tuple[str, ...]] | None = None
 ) -> GraphDocument:
     """
     The steps in the order of an apply; a step's wave is one more than that of what it needs. Only
     those that a change ``touched``, with the reasons, where that is asked.
     """
-    graph = outline.graph if touched is None else outline.graph.subset(touched)
+    graph = summary.graph if touched is None else summary.graph.subset(touched)
     waves: dict[str, int] = {}
     for step in graph.order:
         waves[step] = 1 + max((waves[up] for up in graph.needs(step)), default=0)
     return GraphDocument(
-        blueprint=outline.blueprint,
-        environment=outline.environment,
+        blueprint=summary.blueprint,
+        environment=summary.environment,
         steps=tuple(
             GraphStep(
                 step=step,
-                module_ref=outline.steps[step].module_ref,
+                module_ref=summary.steps[step].module_ref,
                 wave=waves[step],
                 needs=tuple(up for up in graph.order if up in graph.needs(step)),
-                owned_by=outline.steps[step].owned_by,
+                owned_by=summary.steps[step].owned_by,
                 reasons=(touched or {}).get(step, ()),
             )
             for step in graph.order

@@ -10,7 +10,7 @@ from datetime import datetime
 from orchestrator.app.inspection.inspection import Inspection
 from orchestrator.app.inspection.listed_targets import listed_targets
 from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.documents.recovery import (
     LastRun,
     LateOutcome,
@@ -42,7 +42,7 @@ from orchestrator.domain.recovery.rerun_rules import APPLYING
 
 def recover(
     reader: ReadContext,
-    outline: BlueprintSummary,
+    summary: BlueprintSummary,
     steps: Collection[str] | None = None,
     *,
     now: datetime,
@@ -53,47 +53,47 @@ def recover(
     are listed. ``settle`` is the time in seconds for which a dead engine's request may be under
     way.
     """
-    survey = Inspection(reader, outline, now=now, settle=settle)
-    listed = listed_targets(outline, survey.records, steps)
-    contexts = [survey.context(step) for step in listed]
+    inspection = Inspection(reader, summary, now=now, settle=settle)
+    listed = listed_targets(summary, inspection.records, steps)
+    contexts = [inspection.context(step) for step in listed]
     advised = [StepAdvice(context, advise(context)) for context in contexts]
-    rows = tuple(_step(survey, item) for item in advised)
+    rows = tuple(_step(inspection, item) for item in advised)
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
-    verified = _last_verified(survey.history.runs)
-    left = orphaned_targets(outline, survey.records)
+    verified = _last_verified(inspection.history.runs)
+    left = orphaned_targets(summary, inspection.records)
     beyond = (
-        *about_all(outline, advised, waiting=waiting),
-        *after_children(outline, outline.graph.order, survey.records),
-        *about_orphans(outline, left, survey.records),
+        *about_all(summary, advised, waiting=waiting),
+        *after_children(summary, summary.graph.order, inspection.records),
+        *about_orphans(summary, left, inspection.records),
     )
     return RecoveryDocument(
         project=reader.project,
-        blueprint=outline.blueprint,
-        environment=outline.environment,
-        verdict=_verdict(survey, listed, left),
+        blueprint=summary.blueprint,
+        environment=summary.environment,
+        verdict=_verdict(inspection, listed, left),
         selected=() if steps is None else tuple(listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
-        manual_gap=None if verified else _gap(outline, survey.history.runs),
+        manual_gap=None if verified else _gap(summary, inspection.history.runs),
         orphaned=left,
         next=(
-            *(about_unrecorded(outline) if survey.unrecorded else ()),
-            *about_unadopted(outline, advised),
+            *(about_unrecorded(summary) if inspection.unrecorded else ()),
+            *about_unadopted(summary, advised),
             *(beyond if steps is None else ()),
         ),
     )
 
 
-def _verdict(survey: Inspection, listed: Sequence[str], orphaned: Collection[str]) -> Verdict:
-    rows = {step: (survey.newest(step), survey.condition(step)) for step in listed}
-    own = [row for step, row in rows.items() if step in survey.outline.graph]
-    beside = [row for step, row in rows.items() if step not in survey.outline.graph]
+def _verdict(inspection: Inspection, listed: Sequence[str], orphaned: Collection[str]) -> Verdict:
+    rows = {step: (inspection.newest(step), inspection.condition(step)) for step in listed}
+    own = [row for step, row in rows.items() if step in inspection.summary.graph]
+    beside = [row for step, row in rows.items() if step not in inspection.summary.graph]
     return verdict_of(own or beside, orphaned, beside if own else ())
 
 
-def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
+def _step(inspection: Inspection, advised: StepAdvice) -> RecoveryStep:
     context, advice, step = advised.context, advised.advice, advised.step
-    record, fault = context.record, survey.history.fault(step, context.record)
+    record, fault = context.record, inspection.history.fault(step, context.record)
     waits = advice.recommended is None and advice.situation in (
         Situation.UNADOPTED,
         Situation.UNRECORDED,
@@ -103,9 +103,9 @@ def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
     )
     return RecoveryStep(
         step=step,
-        target=str(survey.outline.target(step)),
+        target=str(inspection.summary.target(step)),
         status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
-        condition=survey.condition(step),
+        condition=inspection.condition(step),
         sequence=record.sequence if record else None,
         run_id=record.run_id if record else None,
         updated_at=record.updated_at if record else None,
@@ -113,7 +113,7 @@ def _step(survey: Inspection, advised: StepAdvice) -> RecoveryStep:
         last_error=record.last_error if record else None,
         hint=_hint(context, fault) if fault else None,
         blocked_by=tuple(context.neighbours.unready) if waits else (),
-        evidence=_evidence(survey, context),
+        evidence=_evidence(inspection, context),
         actions=offers(context, advice),
         recommended=advice.recommended,
     )
@@ -127,10 +127,10 @@ def _hint(context: RecoveryContext, fault: Fault) -> str | None:
     return hint_of(fault, context.doubts)
 
 
-def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
+def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
     record, facts, step = context.record, context.facts, context.step
     found = record.resources if record else None
-    signs = survey.signs.get(step)
+    signs = inspection.signs.get(step)
     return StepEvidence(
         command=(record.active_command or record.failed_command) if record else None,
         error=record.error if record else None,
@@ -141,7 +141,7 @@ def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
         failed=found.failed if found else (),
         not_attempted=found.not_attempted if found else (),
         last_attempt=record.last_attempt if record else None,
-        last_run=_last_run(survey, step),
+        last_run=_last_run(inspection, step),
         lock=facts.lock,
         errored_state=facts.errored_state,
         settling=facts.settling,
@@ -150,7 +150,7 @@ def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
             for role, (identity, state) in (signs.processes.items() if signs else ())
         ),
         heartbeat_age=signs.lease.age if signs and signs.lease else None,
-        in_flight=survey.in_flight(step),
+        in_flight=inspection.in_flight(step),
         spooled=facts.spooled,
         late=tuple(
             LateOutcome(
@@ -159,7 +159,7 @@ def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
                 sequence=outcome.sequence,
                 file=str(file),
             )
-            for outcome, file in survey.late
+            for outcome, file in inspection.late
             if outcome.target.step == step
         ),
         verification=record.verification if record else None,
@@ -167,8 +167,10 @@ def _evidence(survey: Inspection, context: RecoveryContext) -> StepEvidence:
         lineage=record.lineage if record else None,
         inputs=record.resolved_inputs_file if record else None,
         scope=facts.scope,
-        action_roots=survey.hook_targets(step),
-        parent=survey.outline.steps[step].owned_by if step in survey.outline.steps else None,
+        action_roots=inspection.hook_targets(step),
+        parent=inspection.summary.steps[step].owned_by
+        if step in inspection.summary.steps
+        else None,
         children=context.neighbours.children,
     )
 
@@ -187,8 +189,8 @@ def _uncertain(record: OperationRecord) -> Iterator[ObjectInDoubt]:
         )
 
 
-def _last_run(survey: Inspection, step: str) -> LastRun | None:
-    found = survey.history.last_run(step)
+def _last_run(inspection: Inspection, step: str) -> LastRun | None:
+    found = inspection.history.last_run(step)
     if found is None:
         return None
     run, row = found
@@ -208,11 +210,11 @@ def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:
     return next((run for run in runs if _ended_ok(run) and not _unverified(run)), None)
 
 
-def _gap(outline: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
+def _gap(summary: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
     """
     Why there is no verified run.
     """
-    where = f"{outline.blueprint}/{outline.environment}"
+    where = f"{summary.blueprint}/{summary.environment}"
     newest = next((run for run in runs if _ended_ok(run)), None)
     if newest is None:
         said = (

@@ -13,8 +13,8 @@ from orchestrator.app.inspection.listed_targets import listed_targets
 from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
 from orchestrator.app.inspection.run_history import RUNS
 from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.documents.documents import (
     OutputsDocument,
     StatusDocument,
@@ -40,27 +40,27 @@ from orchestrator.errors import StoreUnavailable
 
 
 def status_of(
-    reader: ReadContext, outline: BlueprintSummary, steps: Collection[str] | None = None
+    reader: ReadContext, summary: BlueprintSummary, steps: Collection[str] | None = None
 ) -> StatusDocument:
     """
     The status of a blueprint in an environment; with ``steps`` only those are listed. The verdict
     is over what is listed (`listed_targets`).
     """
     watch = reader.liveness_probe()
-    records = reader.records(outline)
-    waiting = reader.spooled_outcomes(outline, records)
+    records = reader.records(summary)
+    waiting = reader.spooled_outcomes(summary, records)
     runs = _run_rows(reader, records.values())
-    attempts = _LocalAttempts(reader, outline)
+    attempts = _LocalAttempts(reader, summary)
     shown: list[StepState] = []
     own: list[tuple[OperationRecord | None, Condition | None]] = []
     beside: list[tuple[OperationRecord | None, Condition | None]] = []
-    for step in listed_targets(outline, records, steps):
+    for step in listed_targets(summary, records, steps):
         newest = waiting.get(step) or records.get(step)
         condition = watch.condition(newest) if newest else None
-        (own if step in outline.graph else beside).append((newest, condition))
+        (own if step in summary.graph else beside).append((newest, condition))
         tried = attempts.failed(step, since=newest.run_id if newest else "")
         if newest is None:
-            shown.append(_pending(outline, outline.target(step), records, tried))
+            shown.append(_pending(summary, summary.target(step), records, tried))
         else:
             state = _recorded(reader, newest, runs, condition)
             roots = tuple(hook_targets(records, step, watch))
@@ -69,22 +69,22 @@ def status_of(
                 "action_roots": roots,
                 "blocked_by": _waits_for_parent(newest, records),
             }
-            if step not in outline.graph:
+            if step not in summary.graph:
                 changes["objects"] = tuple(ref.name for ref in newest.resources.inventory)
             if tried is not None:
                 changes["last_attempt"] = tried
             shown.append(state.model_copy(update=changes))
-    orphans = orphaned_targets(outline, records)
+    orphans = orphaned_targets(summary, records)
     selected = () if steps is None else tuple(row.step for row in shown)
     return StatusDocument(
         project=reader.project,
-        blueprint=outline.blueprint,
-        environment=outline.environment,
+        blueprint=summary.blueprint,
+        environment=summary.environment,
         verdict=verdict_of(own or beside, orphans, beside if own else ()),
         selected=selected,
         steps=tuple(shown),
         orphaned=orphans,
-        next=_next(outline, shown, orphans, records, selected=selected),
+        next=_next(summary, shown, orphans, records, selected=selected),
     )
 
 
@@ -114,20 +114,20 @@ def status_of_all(
 
 
 def outputs_of(
-    reader: ReadContext, outline: BlueprintSummary, steps: Collection[str] | None = None
+    reader: ReadContext, summary: BlueprintSummary, steps: Collection[str] | None = None
 ) -> OutputsDocument:
     """
     The outputs that the records of a blueprint in an environment know; with ``steps`` only theirs.
     """
-    records = reader.records(outline)
+    records = reader.records(summary)
     rows = []
-    for step in outline.graph.order:
+    for step in summary.graph.order:
         record = records.get(step)
         if steps is None or step in steps:
             rows.append(
                 StepOutputs(
                     step=step,
-                    target=str(outline.target(step)),
+                    target=str(summary.target(step)),
                     status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
                     outputs=record.outputs if record else {},
                     sensitive_outputs=record.sensitive_outputs if record else (),
@@ -135,8 +135,8 @@ def outputs_of(
             )
     return OutputsDocument(
         project=reader.project,
-        blueprint=outline.blueprint,
-        environment=outline.environment,
+        blueprint=summary.blueprint,
+        environment=summary.environment,
         steps=tuple(rows),
     )
 
@@ -216,7 +216,7 @@ def _run_rows(
 
 
 def _next(
-    outline: BlueprintSummary,
+    summary: BlueprintSummary,
     shown: Iterable[StepState],
     orphans: Sequence[str],
     records: Mapping[str, OperationRecord],
@@ -233,15 +233,15 @@ def _next(
         row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
     ):
         found.append(
-            look_closer(outline, *(word for step in selected for word in ("--step", step)))
+            look_closer(summary, *(word for step in selected for word in ("--step", step)))
         )
     tried = any(row.failed_attempt for row in shown)
     if not records and not tried and all(row.status is StepStatus.PENDING for row in shown):
-        found += about_unrecorded(outline)
+        found += about_unrecorded(summary)
     if selected:
         return tuple(found)
-    found += after_children(outline, outline.graph.order, records)
-    return (*found, *about_orphans(outline, orphans, records))
+    found += after_children(summary, summary.graph.order, records)
+    return (*found, *about_orphans(summary, orphans, records))
 
 
 def _waits_for_parent(
@@ -262,9 +262,9 @@ class _LocalAttempts:
     others, which takes a request each.
     """
 
-    def __init__(self, reader: ReadContext, outline: BlueprintSummary) -> None:
+    def __init__(self, reader: ReadContext, summary: BlueprintSummary) -> None:
         self._reader = reader
-        self._place = (outline.project, outline.blueprint, outline.environment)
+        self._place = (summary.project, summary.blueprint, summary.environment)
 
     @cached_property
     def _ids(self) -> Sequence[str]:
@@ -295,7 +295,7 @@ class _LocalAttempts:
 
 
 def _pending(
-    outline: BlueprintSummary,
+    summary: BlueprintSummary,
     target: Target,
     records: Mapping[str, OperationRecord],
     tried: Attempt | None,
@@ -304,10 +304,10 @@ def _pending(
     A step without a record, the newest attempt if it failed, and the upstream steps that are not
     ready, in the order of an apply.
     """
-    upstreams = outline.graph.upstreams(target.step)
+    upstreams = summary.graph.upstreams(target.step)
     blocked = tuple(
         up
-        for up in outline.graph.order
+        for up in summary.graph.order
         if up in upstreams and (up not in records or records[up].status not in READY)
     )
     return StepState(

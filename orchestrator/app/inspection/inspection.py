@@ -14,9 +14,9 @@ from orchestrator.app.inspection.hook_targets import hook_targets
 from orchestrator.app.inspection.liveness import LifeSigns
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_history import RunHistory
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.summary import BlueprintSummary
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
@@ -55,20 +55,20 @@ class Inspection:
     def __init__(
         self,
         reader: ReadContext,
-        outline: BlueprintSummary,
+        summary: BlueprintSummary,
         *,
         now: datetime,
         settle: float,
         own_run: str | None = None,
     ) -> None:
         self.reader = reader
-        self.outline = outline
+        self.summary = summary
         self.now = now
         self.settle = settle
         self.own_run = own_run
-        self.records = reader.records(outline)
-        self.spooled = reader.spooled_outcomes(outline, self.records)
-        self.history = RunHistory(reader, outline)
+        self.records = reader.records(summary)
+        self.spooled = reader.spooled_outcomes(summary, self.records)
+        self.history = RunHistory(reader, summary)
         self.probe = reader.liveness_probe()
         self.signs: dict[str, LifeSigns] = {
             step: self.probe.life_signs(record)
@@ -109,16 +109,16 @@ class Inspection:
         """
         record = self.newest(step)
         return RecoveryContext(
-            blueprint=self.outline,
+            blueprint=self.summary,
             step=step,
             record=record,
             neighbours=self.position(step),
             facts=self.facts(step, record),
-            is_orphan=step_of(step) not in self.outline.graph,
+            is_orphan=step_of(step) not in self.summary.graph,
         )
 
     def position(self, step: str) -> Neighbours:
-        graph = self.outline.graph
+        graph = self.summary.graph
         if step not in graph:
             return Neighbours()
         children = self._children(step)
@@ -136,7 +136,7 @@ class Inspection:
 
     @cached_property
     def _applied_graph(self) -> Graph:
-        return applied_graph(self.outline.graph, self.records)
+        return applied_graph(self.summary.graph, self.records)
 
     def _alive(self, step: str) -> bool:
         return self.status(step) not in (None, *NOTHING_THERE)
@@ -148,7 +148,7 @@ class Inspection:
         found: set[str] = set()
         owners = {
             name: item.owned_by
-            for name, item in self.outline.steps.items()
+            for name, item in self.summary.steps.items()
             if item.owned_by and self._was_made_in(name, item.owned_by)
         }
         pending = [step]
@@ -161,16 +161,16 @@ class Inspection:
 
     def _was_made_in(self, step: str, parent: str) -> bool:
         record = self.newest(step)
-        return record is not None and record.parent == str(self.outline.target(parent))
+        return record is not None and record.parent == str(self.summary.target(parent))
 
     def facts(self, step: str, record: OperationRecord | None) -> StepFacts:
         condition = self.condition(step)
-        outlined = self.outline.steps.get(step)  # None for the module of a hook
+        described = self.summary.steps.get(step)  # None for the module of a hook
         claimed_by, unproven = self.claim_holder
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
         fault, lock = self.history.fault(step, record), self._lock_fault(step, record)
-        kept = retention(outlined.retain if outlined else None, record)
+        kept = retention(described.retain if described else None, record)
         failed, no_retry = self.history.retry(step, record)
         earlier, no_rollback = self.history.rollback(step, record)
         blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
@@ -194,10 +194,10 @@ class Inspection:
             earlier_run=earlier,
             blockers={remedy: found for remedy, found in blockers.items() if found is not None},
             rerun_inputs=self._given_inputs(record),
-            compensates=outlined is not None and outlined.compensate,
+            compensates=described is not None and bool(described.compensate),
             hook_doubts=self._action_doubts(step),
             retained_because=kept.reason if kept else None,
-            scope=_scope(outlined.providers) if outlined else "",
+            scope=_scope(described.providers) if described else "",
         )
 
     @cached_property
@@ -206,7 +206,7 @@ class Inspection:
         The live run that holds the claim, or the process that holds it and cannot be proven dead.
         """
         reader = self.reader
-        claim = reader.store.claim(self.outline.blueprint, self.outline.environment)
+        claim = reader.store.claim(self.summary.blueprint, self.summary.environment)
         if claim is None or self.own_run in [item.run_id for item in claim.holders]:
             return None, None
         state = reader.processes.liveness(claim.owner)
@@ -289,7 +289,7 @@ class Inspection:
         return RunPeriod(run.run_id, run.actor, run.started_at, ended)
 
     def _directory(self, step: str) -> Path:
-        return self.reader.work / self.outline.blueprint / self.outline.environment / step
+        return self.reader.work / self.summary.blueprint / self.summary.environment / step
 
     def _unsaved(self, step: str) -> str | None:
         """
@@ -312,7 +312,7 @@ class Inspection:
         """
         What was under way at the last heartbeat of the step's run.
         """
-        life_signs, target = self.signs.get(step), str(self.outline.target(step))
+        life_signs, target = self.signs.get(step), str(self.summary.target(step))
         flying = life_signs.lease.in_flight if life_signs and life_signs.lease else ()
         return tuple(item for item in flying if item.target == target)
 
@@ -328,7 +328,7 @@ class Inspection:
             except (OSError, UnreadableRecord):
                 continue  # evidence that cannot be read must not hide the rest
             place = (outcome.target.blueprint, outcome.target.environment)
-            if place == (self.outline.blueprint, self.outline.environment):
+            if place == (self.summary.blueprint, self.summary.environment):
                 found.append((outcome, file))
         return found
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import HOOK_KINDS, Target, hook_step_name, step_of
 
 
 def listed_targets(
-    outline: BlueprintSummary,
+    summary: BlueprintSummary,
     records: Mapping[str, OperationRecord],
     selected: Collection[str] | None = None,
 ) -> list[str]:
@@ -23,8 +23,8 @@ def listed_targets(
     record, then what left the blueprint and may be alive. Of a selection what it names, and the
     modules of the hooks of its steps.
     """
-    steps = [name for step in outline.graph.order for name in (step, *_hooks(step, records))]
-    names = (*steps, *_orphans(outline, records))
+    steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
+    names = (*steps, *_orphans(summary, records))
     if selected is None:
         return list(names)
     return [name for name in names if name in selected or step_of(name) in selected]
@@ -32,7 +32,7 @@ def listed_targets(
 
 def select_targets(
     reader: ReadContext,
-    outline: BlueprintSummary,
+    summary: BlueprintSummary,
     patterns: Sequence[str],
     exclude: Sequence[str],
 ) -> set[str] | None:
@@ -43,12 +43,12 @@ def select_targets(
     """
     if not patterns and not exclude:
         return None
-    known = {*listed_targets(outline, reader.records(outline))} - {*outline.graph.order}
+    known = {*listed_targets(summary, reader.records(summary))} - {*summary.graph.order}
     named = {name for name in patterns if name in known}
     others = [name for name in patterns if name not in named]
     if named and not others:
         return named
-    return named | set(outline.graph.select_some(others, exclude))
+    return named | set(summary.graph.select_some(others, exclude))
 
 
 def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:
@@ -56,5 +56,5 @@ def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:
     return [root for root in roots if root in records]
 
 
-def _orphans(outline: BlueprintSummary, records: Mapping[str, OperationRecord]) -> list[str]:
-    return [Target.parse(target).step for target in orphaned_targets(outline, records)]
+def _orphans(summary: BlueprintSummary, records: Mapping[str, OperationRecord]) -> list[str]:
+    return [Target.parse(target).step for target in orphaned_targets(summary, records)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.domain.record.states import NOTHING_THERE
@@ -71,23 +71,23 @@ class ReadContext:
         """
         return LivenessProbe(self.store, self.files, self.processes, self.silence)
 
-    def records(self, outline: BlueprintSummary) -> dict[str, OperationRecord]:
+    def records(self, summary: BlueprintSummary) -> dict[str, OperationRecord]:
         """
         The newest records by step, orphans included; Refused where one is somebody else's.
         """
         records = {}
-        for found in self.store.records(outline.blueprint, outline.environment):
-            check_owner(found, self.project, (outline.path, *outline.moved_from))
+        for found in self.store.records(summary.blueprint, summary.environment):
+            check_owner(found, self.project, (summary.path, *summary.moved_from))
             records[found.target.step] = found
         return records
 
     def spooled_outcomes(
-        self, outline: BlueprintSummary, records: Mapping[str, OperationRecord]
+        self, summary: BlueprintSummary, records: Mapping[str, OperationRecord]
     ) -> dict[str, OperationRecord]:
         """
         The outcomes that wait on disk and are the next entry of their step.
         """
-        place = (outline.blueprint, outline.environment)
+        place = (summary.blueprint, summary.environment)
         found = {}
         for item in self.spool.pending():
             step = item.target.step
@@ -107,7 +107,7 @@ class ReadContext:
 
 
 def orphaned_targets(
-    outline: BlueprintSummary, records: Mapping[str, OperationRecord]
+    summary: BlueprintSummary, records: Mapping[str, OperationRecord]
 ) -> tuple[str, ...]:
     """
     The targets that may be alive and whose step is no longer in the blueprint.
@@ -115,5 +115,5 @@ def orphaned_targets(
     return tuple(
         str(record.target.target)
         for step, record in sorted(records.items())
-        if step_of(step) not in outline.graph and record.status not in NOTHING_THERE
+        if step_of(step) not in summary.graph and record.status not in NOTHING_THERE
     )

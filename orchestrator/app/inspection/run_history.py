@@ -10,7 +10,7 @@ from functools import cached_property
 
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
-from orchestrator.domain.blueprint.summary import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
@@ -37,10 +37,10 @@ class RunHistory:
     The runs; each is read once, when it is first asked for.
     """
 
-    def __init__(self, reader: ReadContext, outline: BlueprintSummary) -> None:
+    def __init__(self, reader: ReadContext, summary: BlueprintSummary) -> None:
         self._reader = reader
-        self._project = outline.project
-        self._place = (outline.blueprint, outline.environment)
+        self._project = summary.project
+        self._place = (summary.blueprint, summary.environment)
 
     @cached_property
     def runs(self) -> list[RunRecord]:

@@ -14,7 +14,6 @@ from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
-from orchestrator.domain.blueprint.summary import summary_of
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.objects import Doubt
@@ -324,7 +323,7 @@ def _inspection(session: Session) -> Inspection:
     )
     return Inspection(
         reader,
-        summary_of(session.deployment),
+        session.deployment,
         now=services.clock.now(),
         settle=services.limits.settle,
         own_run=session.run_id,

@@ -272,16 +272,33 @@ class InputValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class StepSummary:
     """
-    A blueprint in an environment, with its inputs: the unit that is claimed, applied, destroyed.
+    A step without its module: what it is called, uses and needs, which actions it declares, and
+    the provider configuration that the blueprint gives it, unresolved.
+    """
 
-    ``root`` is the absolute project directory, ``path`` the blueprint file relative to it with "/".
-    ``moved_from`` are former paths of this blueprint whose records are still ours. ``env`` holds
-    the environment variables that the blueprint refers to and that are set. ``orphans`` are steps
-    that the blueprint no longer has: they are as they were applied. ``unavailable`` says why an
-    input has no value whose source gave none. ``called_in`` is the directory that a command must be
-    called in by ``-C``; "" where it is the current one.
+    name: str
+    module_ref: str
+    needs: frozenset[str]
+    owned_by: str | None = None
+    retain: Retain | None = None
+    compensate: bool = False
+    before_destroy: bool = False
+    providers: Mapping[str, Template] = field(default_factory=dict)
+    at: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlueprintSummary:
+    """
+    A blueprint in an environment as far as its file tells, without modules and values: all that
+    reading commands need. A `Deployment` is the same, resolved.
+
+    ``project_dir`` is the absolute project directory, ``path`` the blueprint file relative to it
+    with "/". ``moved_from`` are former paths of this blueprint whose records are still ours.
+    ``called_in`` is the directory that a command must be called in by ``-C``; "" where it is the
+    current one.
     """
 
     project: str
@@ -289,25 +306,39 @@ class Deployment:
     environment: str
     project_dir: str
     path: str
-    inputs: Mapping[str, InputValue]
-    steps: Mapping[str, Step]
+    steps: Mapping[str, StepSummary | Step]
     graph: Graph
-    engine: EngineRequirement
     operations: StoreLocation = field(default_factory=StoreLocation)
     protected: bool = False
     policy: Policy = field(default_factory=Policy)
-    drift_rules: tuple[DriftRule, ...] = ()
     moved_from: tuple[str, ...] = ()
     called_in: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    orphans: frozenset[str] = frozenset()
-    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def target(self, step: str) -> Target:
         """
         The target of one of its steps.
         """
         return Target(self.blueprint, self.environment, step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment(BlueprintSummary):
+    """
+    A blueprint in an environment, with its inputs and modules: the unit that is claimed, applied,
+    destroyed. `StoredDeployment` is its JSON form.
+
+    ``env`` holds the environment variables that the blueprint refers to and that are set.
+    ``orphans`` are steps that the blueprint no longer has: they are as they were applied.
+    ``unavailable`` says why an input has no value whose source gave none.
+    """
+
+    steps: Mapping[str, Step]
+    inputs: Mapping[str, InputValue]
+    engine: EngineRequirement
+    drift_rules: tuple[DriftRule, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    orphans: frozenset[str] = frozenset()
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def steps_and_hooks(self) -> Mapping[str, Step]:
         """
