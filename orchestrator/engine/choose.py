@@ -44,7 +44,7 @@ def find_library() -> Path | None:
 
 def choose(
     option: str | None,
-    wish: EngineRequirement,
+    requirement: EngineRequirement,
     recorded: EngineRef | None,
     environ: Mapping[str, str],
     which: Which,
@@ -54,7 +54,7 @@ def choose(
 ) -> EngineInfo:
     """
     The engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that the
-    blueprint wishes, else the kind that last wrote the target, else what is on PATH, else the
+    blueprint requires, else the kind that last wrote the target, else what is on PATH, else the
     embedded one. EngineFailed(phase="engine") where that is not to be had.
 
     ``which`` finds a program on PATH. ``cache`` is a directory that remembers what programs said.
@@ -62,8 +62,8 @@ def choose(
     finder = _Finder(environ, which, cache, library)
     if option is not None:
         return finder.by_option(option)
-    if wish.kind is not None:
-        return finder.by_kind(wish.kind, "blueprint", "the blueprint asks for it")
+    if requirement.kind is not None:
+        return finder.by_kind(requirement.kind, "blueprint", "the blueprint asks for it")
     if recorded is not None:
         why = f"{recorded.kind} {recorded.version} last wrote the provider state"
         return finder.by_kind(recorded.kind, "record", why)

@@ -24,9 +24,9 @@ from orchestrator.app.steps.approved_plan import approved_step
 from orchestrator.app.steps.guards import check_dependents, check_state, describe_doubts
 from orchestrator.app.steps.planned_step import (
     STATE_REWRITTEN,
+    CheckedPlan,
     Direction,
     PlanOptions,
-    StepPlan,
     check_plan,
     plan_step,
 )
@@ -364,7 +364,9 @@ class _Planner:
             return self.steps.values.recorded_inputs(prepared)
         return self.steps.values.inputs(prepared.step)
 
-    def _step_plan(self, prepared: PreparedStep, inputs: StepInputs, verb: Direction) -> StepPlan:
+    def _step_plan(
+        self, prepared: PreparedStep, inputs: StepInputs, verb: Direction
+    ) -> CheckedPlan:
         """
         The plan of a step on its own.
         """
@@ -379,7 +381,7 @@ class _Planner:
             evidence=self.steps.evidence(name),
         )
 
-    def _checked(self, name: str, composed: ComposedStep) -> StepPlan:
+    def _checked(self, name: str, composed: ComposedStep) -> CheckedPlan:
         """
         What the composed plan says of a step, held against its record.
         """

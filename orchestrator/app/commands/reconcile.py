@@ -23,7 +23,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import recheck_absence
 from orchestrator.app.steps.engine_calls import pull, stopped
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.planned_step import StepPlan, plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import record_entry
@@ -310,7 +310,7 @@ def _checks(
     prepared: PreparedStep,
     inputs: StepInputs,
     state: PulledState,
-    proposal: StepPlan,
+    proposal: CheckedPlan,
 ) -> Verification | None:
     if not proposal.empty:
         return None

@@ -18,7 +18,7 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import stopped
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
-from orchestrator.app.steps.planned_step import PlanOptions, StepPlan, plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
@@ -230,15 +230,15 @@ class HookRun:
         steps.prepare(root, current_module)
         self.runner.check_certain(root)
         known = steps.records.get(root)
-        wishes = replace(
-            self._wishes,
+        options = replace(
+            self._options,
             approved=self.runner.options.plan.approved or self.kind == "before_destroy",
         )
         pipeline = StepPipeline(
             self.runner.session,
             steps.prepared[root],
             steps.values.inputs(action.root),
-            wishes,
+            options,
             verb="apply",
             attempt=1,
         )
@@ -280,7 +280,7 @@ class HookRun:
                     self.services,
                     steps.prepared[root],
                     inputs,
-                    self._wishes,
+                    self._options,
                     target=str(self.runner.deployment.target(root)),
                     direction="apply",
                     evidence=scratch,
@@ -288,10 +288,10 @@ class HookRun:
             self._check_earlier_work(plan)
 
     @property
-    def _wishes(self) -> PlanOptions:
+    def _options(self) -> PlanOptions:
         return replace(self.runner.options.plan, targets=(), replace=())
 
-    def _check_earlier_work(self, plan: StepPlan) -> None:
+    def _check_earlier_work(self, plan: CheckedPlan) -> None:
         """
         Refused where the plan of a module would replace or delete what it made for an earlier apply
         of its step: a snapshot from then is not the same as one of today.

@@ -325,14 +325,6 @@ class RetainRequest(RunRequest):
         return False
 
     @property
-    def needs_approval(self) -> bool:
-        """
-        Whether a person is asked before it: for what `mutates`, and for a word that a record rests
-        on.
-        """
-        return self.mutates
-
-    @property
     def needs_confirmation(self) -> bool:
         return True
 
@@ -348,14 +340,6 @@ class ReleaseRequest(RunRequest):
     @property
     def mutates(self) -> bool:
         return False
-
-    @property
-    def needs_approval(self) -> bool:
-        """
-        Whether a person is asked before it: for what `mutates`, and for a word that a record rests
-        on.
-        """
-        return self.mutates
 
     @property
     def needs_confirmation(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.app.steps.guards import check_vanished
-from orchestrator.app.steps.planned_step import PlanOptions, StepPlan
+from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions
 from orchestrator.app.steps.private_root import keep_state
 from orchestrator.app.steps.provider_query import QueryContext, ScratchRoot, scratch_root
 from orchestrator.app.steps.saved_states import (
@@ -43,8 +43,8 @@ _LONGEST_PAUSE = 30.0
 
 
 def check_objects_visible(
-    context: QueryContext, proposal: StepPlan, wishes: PlanOptions
-) -> StepPlan:
+    context: QueryContext, proposal: CheckedPlan, options: PlanOptions
+) -> CheckedPlan:
     """
     A proposal that was planned without a refresh, once the provider was asked all the same whether
     it sees the objects: no plan has noticed that the scope is a wrong one.
@@ -63,8 +63,8 @@ def check_objects_visible(
     there = [item for item in remote if states[item].state == "remaining"]
     target = f"{record.target.target}" if record else step.name
     seen = RefreshResult(gone, unexplained(gone, there))
-    check_vanished(target, before, seen, accepted=wishes.accept_vanished)
-    if absence_method(wishes.verify_absence, step.verify_absence, record) != "provider":
+    check_vanished(target, before, seen, accepted=options.accept_vanished)
+    if absence_method(options.verify_absence, step.verify_absence, record) != "provider":
         return proposal
     unsure = unexplained([item for item in remote if states[item].state == "unknown"], there)
     doubts = (
@@ -80,14 +80,14 @@ def check_objects_visible(
 
 
 def absence_facts(
-    context: QueryContext, wishes: PlanOptions, before: PulledState, *, run_id: str, attempt: int
+    context: QueryContext, options: PlanOptions, before: PulledState, *, run_id: str, attempt: int
 ) -> DestroyFacts:
     """
     What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
     asked, the provider state that the destroy is about to empty is kept, durably.
     """
     step, record = context.prepared.step, context.prepared.record
-    wanted = absence_method(wishes.verify_absence, step.verify_absence, record)
+    wanted = absence_method(options.verify_absence, step.verify_absence, record)
     if wanted == "state":
         return DestroyFacts(verify_absence=wanted)
     keep_state(context.services, context.prepared, before, context.evidence, STATE_BEFORE)

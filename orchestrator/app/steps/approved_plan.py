@@ -5,7 +5,7 @@ The plan of a step as an approval, and held against one.
 from __future__ import annotations
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -20,7 +20,7 @@ def approved_step(
     services: Services,
     prepared: PreparedStep,
     inputs: StepInputs,
-    plan: StepPlan,
+    plan: CheckedPlan,
 ) -> ApprovedStep:
     """
     What an approval keeps of a plan.
@@ -41,7 +41,7 @@ def check_approved(
     deployment: Deployment,
     approval: Approval,
     prepared: PreparedStep,
-    plan: StepPlan,
+    plan: CheckedPlan,
 ) -> None:
     """
     PlanChanged where carrying the plan out would do anything that the approval does not cover. What
@@ -70,7 +70,7 @@ def check_approved(
 
 
 def _other_sources(
-    services: Services, approved: ApprovedStep, prepared: PreparedStep, plan: StepPlan
+    services: Services, approved: ApprovedStep, prepared: PreparedStep, plan: CheckedPlan
 ) -> list[str]:
     """
     What else it would be made from than what was reviewed. A serial that moved alone is none, nor

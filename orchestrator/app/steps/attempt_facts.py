@@ -43,7 +43,7 @@ class AttemptFacts:
         session: Session,
         prepared: PreparedStep,
         inputs: StepInputs,
-        wishes: PlanOptions,
+        options: PlanOptions,
         *,
         verb: Direction,
         attempt: int,
@@ -53,7 +53,7 @@ class AttemptFacts:
         self._services = session.services
         self._prepared = prepared
         self._inputs = inputs
-        self._wishes = wishes
+        self._options = options
         self._verb = verb
         self._attempt = attempt
         self._evidence = evidence
@@ -101,7 +101,7 @@ class AttemptFacts:
                 blueprint=target.blueprint, environment=target.environment, step=target.step
             ),
             module_ref=step.module_ref,
-            targets=self._wishes.targets,
+            targets=self._options.targets,
             inputs_digest=self._inputs.digest(self._services.key),
             resolved_inputs_file=self._resolved_inputs_file,
             resolved_inputs_digest=self._resolved_inputs_digest,

@@ -10,7 +10,7 @@ import shlex
 from dataclasses import replace
 
 from orchestrator.app.session import Session
-from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.provider_query import QueryContext, ask_provider
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup
@@ -26,8 +26,8 @@ from orchestrator.errors import Refused
 
 
 def look_before_create(
-    session: Session, context: QueryContext, plan: StepPlan, inputs: StepInputs
-) -> StepPlan:
+    session: Session, context: QueryContext, plan: CheckedPlan, inputs: StepInputs
+) -> CheckedPlan:
     """
     The plan with what is proven absent of the objects that it creates.
 

@@ -33,12 +33,12 @@ from orchestrator.app.steps.mutation import (
     mutate,
 )
 from orchestrator.app.steps.planned_step import (
+    CheckedPlan,
     Direction,
     EnginePlan,
     MissingObjects,
     PlanOptions,
     StateCheck,
-    StepPlan,
     check_plan,
     plan_step,
     write_variables,
@@ -82,7 +82,7 @@ class StepPipeline:
         session: Session,
         prepared: PreparedStep,
         inputs: StepInputs,
-        wishes: PlanOptions,
+        options: PlanOptions,
         *,
         verb: Direction,
         attempt: int,
@@ -93,7 +93,7 @@ class StepPipeline:
         self.services = session.services
         self.prepared = prepared
         self.inputs = inputs
-        self.options = wishes
+        self.options = options
         self.verb = verb
         self.attempt = attempt
         self.step = prepared.step
@@ -101,7 +101,7 @@ class StepPipeline:
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
         self.facts = AttemptFacts(
-            session, prepared, inputs, wishes, verb=verb, attempt=attempt, evidence=self.evidence
+            session, prepared, inputs, options, verb=verb, attempt=attempt, evidence=self.evidence
         )
 
     def run(self, first: BeforeMutation = nothing_before) -> StepResult:
@@ -126,7 +126,7 @@ class StepPipeline:
             return self.mutate(plan)
 
     @contextlib.contextmanager
-    def approved_plan(self) -> Iterator[StepPlan]:
+    def approved_plan(self) -> Iterator[CheckedPlan]:
         """
         The plan to carry out, checked and approved; nobody is asked about an empty one.
         """
@@ -187,7 +187,7 @@ class StepPipeline:
                 )
             return self.record_unchanged(plan)
 
-    def _record_accepted(self, plan: StepPlan, reason: str) -> StepResult:
+    def _record_accepted(self, plan: CheckedPlan, reason: str) -> StepResult:
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         self.facts.store_for_reruns()
@@ -219,7 +219,7 @@ class StepPipeline:
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
-    def _planned(self, check: StateCheck, missing_objects: MissingObjects) -> Iterator[StepPlan]:
+    def _planned(self, check: StateCheck, missing_objects: MissingObjects) -> Iterator[CheckedPlan]:
         """
         The plan to carry out; its file and the variable file are gone at the end.
         """
@@ -269,7 +269,7 @@ class StepPipeline:
         """
         return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
 
-    def _approve(self, plan: StepPlan) -> None:
+    def _approve(self, plan: CheckedPlan) -> None:
         if self.options.approved:
             return
         approved = self.services.approver.approve(self.verb, self.step.name, plan.shown)
@@ -279,7 +279,7 @@ class StepPipeline:
                 hint="run it again and answer yes, or approve with --yes",
             )
 
-    def record_unchanged(self, plan: StepPlan) -> StepResult:
+    def record_unchanged(self, plan: CheckedPlan) -> StepResult:
         services, known = self.services, self.prepared.record
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         keep_inventory(services, self.evidence, state)
@@ -336,7 +336,7 @@ class StepPipeline:
             state,
         )
 
-    def mutate(self, plan: StepPlan) -> StepResult:
+    def mutate(self, plan: CheckedPlan) -> StepResult:
         """
         Carry out an approved plan.
         """
@@ -391,7 +391,7 @@ class StepPipeline:
             fault = outcome.last_attempt.error
         return StepResult(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
 
-    def _request(self, plan: StepPlan) -> Apply:
+    def _request(self, plan: CheckedPlan) -> Apply:
         if self._ephemeral:
             variables = self.prepared.work_dir.variables
             write_variables(self.services, self.var_file, self.inputs, variables)
@@ -449,7 +449,7 @@ class StepPipeline:
         return (*plan.journal.changes, *changed)
 
 
-def _with_open_doubts(known: OperationRecord, plan: StepPlan) -> OperationRecord:
+def _with_open_doubts(known: OperationRecord, plan: CheckedPlan) -> OperationRecord:
     """
     The record with the doubts that the plan leaves open.
     """

@@ -101,7 +101,7 @@ class PlanOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class StepPlan:
+class CheckedPlan:
     """
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
     open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
@@ -177,7 +177,7 @@ def plan_step(
     run_id: str = "",
     check: StateCheck = check_state,
     missing_objects: MissingObjects = "refused",
-) -> StepPlan:
+) -> CheckedPlan:
     """
     Plan a step to ``evidence``/plan.tfplan, and hold it against the record.
 
@@ -280,25 +280,25 @@ def check_plan(
     services: Services,
     prepared: PreparedStep,
     inputs: StepInputs,
-    wishes: PlanOptions,
+    options: PlanOptions,
     made: EnginePlan,
     check: StateCheck,
     missing_objects: MissingObjects,
-) -> StepPlan:
+) -> CheckedPlan:
     """
     The plan held against the record: refused, or shown with the doubts that stay open.
     """
     record, step = prepared.record, prepared.step.name
     journal, before = made.journal, made.before
-    accepted = wishes.accept_vanished
+    accepted = options.accept_vanished
     destroying = made.direction == "destroy"
     prepared.bindings.check_lineage(made.target, before)
-    _check_addresses_known(made.target, wishes, journal, before)
+    _check_addresses_known(made.target, options, journal, before)
     moved = check(made.target, record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)
     _warn_of_secret_keys(services, step, journal)
-    seen = refresh_result(journal, before, destroying=destroying, targeted=bool(wishes.targets))
+    seen = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
     deleted = _deleted_earlier(services, prepared, seen)
     if deleted:
         named = ", ".join(f"{item.address} ({item.id})" for item in deleted)
@@ -314,7 +314,7 @@ def check_plan(
         run_id=made.run_id,
         settling_time=services.limits.settle,
         ids=before.ids,
-        refreshed=wishes.refreshes_all,
+        refreshed=options.refreshes_all,
         accepted=accepted is not None,
         reason=accepted,
     )
@@ -324,7 +324,7 @@ def check_plan(
         fresh = vanished_doubts(missing_from_state(record, before))
         doubts = (*doubts, *(doubt for doubt in fresh if (doubt.address, doubt.id) not in known))
     changes = None
-    if wishes.values and made.content is not None:
+    if options.values and made.content is not None:
         now = None if destroying else inputs
         changes = plan_changes(services, prepared, now, made.content, journal)
     shown = PlanReady(
@@ -340,7 +340,7 @@ def check_plan(
     rewrites = not destroying and _encryption_changed(services, prepared, before)
     if rewrites:
         services.note(STATE_REWRITTEN, step=step)
-    return StepPlan(
+    return CheckedPlan(
         made.direction,
         file=made.file,
         journal=journal,

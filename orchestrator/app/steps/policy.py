@@ -10,7 +10,7 @@ from typing import Literal
 
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
-from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
 from orchestrator.domain.events.engine_messages import PlannedObject
@@ -26,7 +26,7 @@ from orchestrator.errors import Refused
 _HINT = "change what is planned, or say why it may be: --override-policy REASON"
 
 
-def check_policy(session: Session, step: str, plan: StepPlan, *, override: str | None) -> None:
+def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: str | None) -> None:
     """
     Refused where the plan of a step does what the policy forbids, unless a reason overrides it.
     """

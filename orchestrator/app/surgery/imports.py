@@ -10,7 +10,7 @@ from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.planned_step import StepPlan, plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.engine_messages import PulledState
@@ -24,7 +24,7 @@ from orchestrator.ports.engine import Import
 
 def plan_imports(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
-) -> StepPlan:
+) -> CheckedPlan:
     """
     The plan of imports, by address the id, and of nothing that they do not need. The caller removes
     its file.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
-from orchestrator.app.steps.planned_step import StepPlan
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.surgery.imports import import_object, plan_imports
 from orchestrator.app.surgery.state_operation import (
@@ -46,7 +46,7 @@ class _Rebuild:
     where nothing can be imported. ``obstacles`` say of the others why they cannot.
     """
 
-    plan: StepPlan | None
+    plan: CheckedPlan | None
     imports: Mapping[str, str]
     obstacles: Mapping[str, str]
 
@@ -135,7 +135,7 @@ def _planned(
     again without that one. EngineFailed where the plan fails for another reason.
     """
     wanted, obstacles = dict(imports), dict[str, str]()
-    plan: StepPlan | None = None
+    plan: CheckedPlan | None = None
     try:
         while wanted:
             plan, refused = _try_plan(runner, name, inputs, wanted)
@@ -155,7 +155,7 @@ def _planned(
 
 def _try_plan(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
-) -> tuple[StepPlan | None, dict[str, str]]:
+) -> tuple[CheckedPlan | None, dict[str, str]]:
     """
     The plan of these imports, or why some of them have none.
 
@@ -193,7 +193,7 @@ def _carry_out(
     runner: StepRunner,
     name: str,
     inputs: StepInputs,
-    plan: StepPlan,
+    plan: CheckedPlan,
     imports: Mapping[str, str],
 ) -> StateOperationResult:
     ephemeral = any(v.ephemeral for v in runner.steps.prepared[name].snapshot.variables.values())

@@ -209,9 +209,9 @@ def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
     )
 
 
-def _without_location(wish: EngineRequirement) -> EngineRequirement:
-    version = replace(wish.version, at=None) if wish.version else None
-    return replace(wish, version=version)
+def _without_location(requirement: EngineRequirement) -> EngineRequirement:
+    version = replace(requirement.version, at=None) if requirement.version else None
+    return replace(requirement, version=version)
 
 
 def _relative_file(reference: Json, root: str) -> Json:

@@ -100,11 +100,11 @@ class DirectoryWorkDirs:
             if setup.backend_type == "local":
                 make_private(Path(backend["path"]).parent)
             layout.write_note("terraform", dict(generated.terraform))
-            wish = _wish(snapshot, generated.files, engine, setup.early_digest)
-            layout.write_note("wanted", wish)
+            basis = _init_basis(snapshot, generated.files, engine, setup.early_digest)
+            layout.write_note("wanted", basis)
             init_key = ""
             if setup.backend_type in _PLACE:
-                alike = _wish(snapshot, _without_place(generated), engine, setup.early_digest)
+                alike = _init_basis(snapshot, _without_place(generated), engine, setup.early_digest)
                 init_key = layout.init_digest(alike)
         except OSError as exc:
             place = exc.filename or self._work
@@ -327,14 +327,14 @@ def _without_place(generated: Generated) -> Mapping[str, str]:
     return {**generated.files, BACKEND_FILE: text}
 
 
-def _wish(snapshot: Snapshot, files: Mapping[str, str], engine: str, early: str) -> Json:
+def _init_basis(snapshot: Snapshot, files: Mapping[str, str], engine: str, early: str) -> Json:
     """
     What an init depends on, apart from the lock file: that one it may write itself.
     """
     text = json.dumps(dict(files), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    wish = {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
-    return {**wish, "early": early} if early else wish
+    basis = {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
+    return {**basis, "early": early} if early else basis
 
 
 def _backend_in_force(
