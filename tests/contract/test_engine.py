@@ -5,6 +5,7 @@ One suite for every engine: the fake, Terraform on PATH, and the embedded Terraf
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -632,7 +633,7 @@ def test_an_object_that_exists_is_imported_once(stage: Stage) -> None:
     assert stage.state().ids[A] == identifier
     assert second.exit_code == 1
     (said,) = [m.diagnostic.summary for m in of(DiagnosticMessage, second)]
-    assert said == "Resource already managed by Terraform"
+    assert re.fullmatch("Resource already managed by (Terraform|OpenTofu)", said)
 
 
 def test_what_is_tainted_is_untainted_once(stage: Stage) -> None:

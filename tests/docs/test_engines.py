@@ -40,6 +40,16 @@ def test_the_versions_are_those_of_the_recordings() -> None:
     assert recorded == set(VERSIONS["tofu"])
 
 
+def test_each_recording_is_replayed() -> None:
+    """
+    What the real program said stands for it where it is missing.
+    """
+    tests = "\n".join(path.read_text() for path in REPOSITORY.glob("tests/unit/*.py"))
+    names = {path.stem for path in REPOSITORY.glob("tests/recordings/opentofu/*.json")}
+
+    assert [name for name in sorted(names) if f'"{name}' not in tests] == []
+
+
 def test_what_only_one_engine_has_is_so_in_the_code() -> None:
     """
     The commands that take variables are more with the engine of which the facts say so.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -303,3 +304,16 @@ def test_a_lock_that_could_not_be_had_for_another_reason_is_held_by_nobody(why: 
     detail = f"Error message: {why}\n\nTerraform acquires a state lock to protect the state"
     locked = Diagnostic(summary="Error acquiring the state lock", detail=detail)
     assert lock_holder([locked]) is None
+
+
+def test_what_opentofu_says_of_an_import_of_what_it_has_is_understood() -> None:
+    """
+    In plain text on stderr, as it was recorded.
+    """
+    place = Path(__file__).parents[1] / "recordings/opentofu" / "import-twice.json"
+    call = json.loads(place.read_text())["calls"][-1]
+    (found,) = parse_text(call["stderr"])
+
+    assert call["exit"] == 1
+    assert found.summary == "Resource already managed by OpenTofu"
+    assert found.detail.startswith("OpenTofu is already managing a remote object")

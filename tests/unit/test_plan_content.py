@@ -83,6 +83,18 @@ def test_a_plan_tells_what_it_imports_and_which_object_is_deposed() -> None:
     ]
 
 
+def test_an_object_that_is_switched_off_is_deleted() -> None:
+    """
+    `lifecycle { enabled = false }`: planned and told as a delete, with nothing left to explain.
+    """
+    journal = Journal.of(messages(recorded("enabled", "-var=on=false")), whole=True)
+
+    assert [(item.address, item.action) for item in journal.changes] == [
+        ("fakecloud_server.a", "delete")
+    ]
+    assert ("fakecloud_server.a", "delete") in journal.completed
+
+
 def test_a_replacement_that_forgets_is_read_from_the_plan_file() -> None:
     """
     The stream calls it a no-op, the exit code a change: the plan file tells of both its parts.

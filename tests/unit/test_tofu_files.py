@@ -5,7 +5,10 @@ it was recorded, and as Terraform does.
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,13 +28,14 @@ from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import Settings
 from tests.fakes.project import ProjectOnDisk
 
-RECORDED = {
-    "main.tf": 'variable "only_terraform" { default = 1 }\noutput "from" { value = "main.tf" }\n',
-    "main.tofu": 'variable "only_tofu" { default = 1 }\noutput "from" { value = "main.tofu" }\n',
-    "extra.tofu": 'output "extra" { value = "extra.tofu" }\n',
-    "j.tf.json": '{"output": {"j": {"value": "j.tf.json"}}}',
-    "j.tofu.json": '{"output": {"j": {"value": "j.tofu.json"}}}',
-}
+
+def calls(case: str) -> list[dict[str, Any]]:
+    place = Path(__file__).parents[1] / "recordings/opentofu" / f"{case}.json"
+    found: list[dict[str, Any]] = json.loads(place.read_text())["calls"]
+    return found
+
+
+RECORDED: dict[str, str] = calls("tofu-files")[0]["files"]
 VERSION = 'terraform {\n  required_version = ">= 99"\n}\n'
 LANGUAGE = 'language {\n  compatible_with {\n    opentofu = ">= 99"\n  }\n}\n'
 
@@ -58,11 +62,8 @@ def test_each_engine_has_its_files(tmp_path: Path) -> None:
     """
     write(tmp_path, RECORDED)
     tofu, terraform = read(tmp_path, "tofu"), read(tmp_path, "terraform")
-    assert places(tofu) == {
-        "extra": "m/extra.tofu",
-        "from": "m/main.tofu",
-        "j": "m/j.tofu.json",
-    }
+    said = json.loads(calls("tofu-files")[-1]["stdout"])  # each output is named for its file
+    assert places(tofu) == {name: f"m/{output['value']}" for name, output in said.items()}
     assert places(terraform) == {"from": "m/main.tf", "j": "m/j.tf.json"}
     assert (list(tofu.variables), list(terraform.variables)) == (["only_tofu"], ["only_terraform"])
     assert (tofu.read_for, terraform.read_for) == ("tofu", "terraform")
@@ -133,6 +134,23 @@ def test_the_constraints_that_count_are_those_that_the_engine_heeds(
         assert not fits
     else:
         assert fits
+
+
+@pytest.mark.parametrize(
+    "call", calls("required-version"), ids=lambda call: " ".join(call["files"])
+)
+def test_a_module_is_accepted_where_opentofu_was_recorded_to_accept_it(
+    tmp_path: Path, call: dict[str, Any]
+) -> None:
+    """
+    Held against what its init said of the same files.
+    """
+    project = ProjectOnDisk(tmp_path)
+    write(tmp_path / "modules/m", call["files"])
+    project.blueprint("steps: {s: {module: ../modules/m}}")
+    refused = pytest.raises(Invalid, match=">= 99") if call["exit"] else nullcontext()
+    with refused:
+        check_accepted(lambda _: engine("tofu", "1.12.6"), loaded(tmp_path, "tofu"))
 
 
 def engine(kind: EngineKind, version: str) -> EngineInfo:
