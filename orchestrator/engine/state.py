@@ -61,16 +61,6 @@ def parse_state(raw: bytes) -> PulledState:
         raise ValueError(f"not a provider state: {exc!r}") from exc
 
 
-def is_encrypted(raw: bytes) -> bool:
-    """
-    Whether OpenTofu has encrypted the stored state in ``raw``.
-    """
-    try:
-        return "encrypted_data" in state_document(raw)
-    except ValueError:
-        return False
-
-
 def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None:
     """
     What ``state pull`` would print in a working directory whose state is a file on this machine;

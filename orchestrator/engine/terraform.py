@@ -47,7 +47,6 @@ from orchestrator.engine.process.wrapper import (
 from orchestrator.engine.program import ask, varies
 from orchestrator.engine.state import (
     emptied_state,
-    is_encrypted,
     isolated_state,
     local_state,
     parse_state,
@@ -257,12 +256,6 @@ class TerraformEngine:
                 f"{file} is no provider state that can be read: {exc}",
                 hint="look at it: it may be all that is known of the objects",
             ) from exc
-
-    def is_encrypted(self, state: bytes) -> bool:
-        """
-        Whether a stored provider state is encrypted: only the engine reads it, with its key.
-        """
-        return is_encrypted(state)
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """

@@ -273,11 +273,6 @@ class Engine(Protocol):
         The state in a file that an engine left; EngineFailed(phase="surgery") where it is none.
         """
 
-    def is_encrypted(self, state: bytes) -> bool:
-        """
-        Whether a stored provider state is encrypted: only the engine reads it, with its key.
-        """
-
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """
         The provider state that a saved plan was made on, as it was before the refresh; None where

@@ -324,9 +324,6 @@ class FakeEngine:
         except (OSError, ValueError, KeyError) as exc:
             raise EngineFailed("surgery", f"{file} is no provider state: {exc}") from exc
 
-    def is_encrypted(self, state: bytes) -> bool:
-        return b"encrypted_data" in state
-
     def state_in_plan(self, plan: Path) -> PulledState | None:
         try:
             return _parsed(json.loads(plan.read_text())["state"])

@@ -385,6 +385,21 @@ def test_a_state_that_could_not_be_saved_is_found_where_the_module_lies(desk: De
     assert found.situation == "unsaved"
 
 
+def test_an_unsaved_state_that_is_encrypted_is_not_offered_to_be_put_aside(desk: Desk) -> None:
+    """
+    Nobody can compare what cannot be read: it is pushed with its key.
+    """
+    error(desk)
+    place = desk.reader.work / "web/prod/network"
+    place.mkdir(parents=True)
+    (place / "errored.tfstate").write_text('{"serial": 1, "encrypted_data": "x"}')
+    found = row(desk)
+    offered = {str(item.action): item.command for item in found.actions if item.available}
+    assert found.situation == "sealed"
+    assert list(offered) == ["reconcile"]
+    assert "--push-errored-state" in str(offered["reconcile"])
+
+
 @pytest.mark.parametrize(
     ("seconds", "left", "asked", "situation"),
     [

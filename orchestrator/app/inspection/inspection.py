@@ -19,6 +19,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.documents.json_model import HookTarget
+from orchestrator.domain.events.engine_messages import is_encrypted
 from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import Fault, OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.retention import retention
@@ -174,13 +175,15 @@ class Inspection:
         failed, no_retry = self.history.retry(step, record)
         earlier, no_rollback = self.history.rollback(step, record)
         blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
+        unsaved = self._unsaved(step) if record else None
         return StepFacts(
             condition=condition,
             claimed_by=claimed_by,
             unproven_process=unproven,
             spooled=step in self.spooled,
             settling=self._settling(record),
-            errored_state=self._unsaved(step) if record else None,
+            errored_state=unsaved,
+            errored_readable=unsaved is None or not is_encrypted(Path(unsaved).read_bytes()),
             unanswerable=self._unanswered(record),
             lock=lock.summary if lock is not None else None,
             left_lock=self._left_lock(record, lock),

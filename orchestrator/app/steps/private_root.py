@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.engine_messages import PulledState, is_encrypted
 from orchestrator.ports.engine import CallResult, EngineInfo, Init, Push
 from orchestrator.ports.workdir import WorkDir
 
@@ -103,7 +103,7 @@ def read_state_file(
     encrypted; EngineFailed where it cannot be read.
     """
     raw = file.read_bytes()
-    if not services.engine.is_encrypted(raw):
+    if not is_encrypted(raw):
         return services.engine.state_in_file(file)
     place = services.files.inside(evidence, f"decrypt-{services.ids.entry_id()[:8]}")
     with private_root(services, prepared, place, extra={}) as root:

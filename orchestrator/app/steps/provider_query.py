@@ -19,6 +19,7 @@ from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import PrivateRoot, private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
+from orchestrator.domain.events.engine_messages import is_encrypted
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.query import (
     ProviderQuery,
@@ -80,7 +81,7 @@ class ScratchRoot:
         """
         A stored provider state in clear.
         """
-        if not self._context.services.engine.is_encrypted(state):
+        if not is_encrypted(state):
             return state
         return self._root.decrypted(state).raw
 

@@ -24,7 +24,7 @@ from orchestrator.app.surgery.state_operation import (
     approve,
     operate,
 )
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.engine_messages import PulledState, is_encrypted
 from orchestrator.domain.record.doubts import settling_seconds_left
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
@@ -287,7 +287,7 @@ def _push_request(runner: StepRunner, file: Path, lost: PulledState, private: Pa
     The push of a saved state: of a clear copy, which only the call sees, where it is encrypted.
     """
     services = runner.services
-    if services.engine.is_encrypted(file.read_bytes()):
+    if is_encrypted(file.read_bytes()):
         services.files.write(private, lost.raw.decode())
         file = private
     return Push(file, runner.options.plan.lock_timeout)

@@ -338,3 +338,13 @@ def state_document(raw: bytes) -> dict[str, Json]:
     if not isinstance(data, dict):
         raise ValueError("not a provider state: no JSON object")
     return data
+
+
+def is_encrypted(raw: bytes) -> bool:
+    """
+    Whether OpenTofu has encrypted the stored state in ``raw``.
+    """
+    try:
+        return "encrypted_data" in state_document(raw)
+    except ValueError:
+        return False

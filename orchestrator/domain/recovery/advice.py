@@ -154,6 +154,16 @@ CASES: tuple[Case, ...] = (
         refused_as="state_locked",
     ),
     Case(
+        Situation.SEALED,
+        "the engine could not save its provider state, and what it left of it is encrypted",
+        lambda context: (
+            context.facts.errored_state is not None and not context.facts.errored_readable
+        ),
+        allowed=(_R.RECONCILE,),
+        prefers=(_R.RECONCILE,),
+        refused_as="errored_state",
+    ),
+    Case(
         Situation.UNSAVED,
         "the engine could not save its provider state (`errored.tfstate`)",
         lambda context: context.facts.errored_state is not None,

@@ -179,7 +179,7 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     match situation:
         case Situation.LOCKED:
             options = ["--unlock", context.facts.left_lock or "", *_adoptions(context)]
-        case Situation.UNSAVED:
+        case Situation.UNSAVED | Situation.SEALED:
             options = ["--push-errored-state"]
         case Situation.LOST | Situation.STATE_EMPTIED:
             return ("--rebuild-state",)

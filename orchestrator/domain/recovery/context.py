@@ -44,6 +44,7 @@ class Situation(StrEnum):
     SPOOLED = "spooled"
     LOCKED = "locked"
     UNSAVED = "unsaved"
+    SEALED = "sealed"
     FOUND = "found"
     LOST = "lost"
     UNPROVEN = "unproven"
@@ -93,13 +94,13 @@ class StepFacts:
     from here. ``settling`` are the seconds for which a request of a dead engine may still be under
     way. ``unanswerable`` are the addresses in doubt that the provider was asked about after that
     time and could not tell. ``errored_state`` is the file with provider state that the engine could
-    not save. ``lock`` describes the state lock that the newest attempt met, ``left_lock`` is its id
-    where a dead run of ours left it. ``vanished`` tells that the newest attempt was refused because
-    the provider had no recorded object any more, ``state_emptied`` that all of them had left the
-    provider state, ``state_replaced`` that there is another provider state than the recorded one,
-    ``state_back`` that there is an older version of it, ``unadopted`` that the newest attempt found
-    objects of which nothing is recorded, ``unrecorded`` that neither a record nor a run of the
-    blueprint is known here.
+    not save, ``errored_readable`` whether it is in clear. ``lock`` describes the state lock that
+    the newest attempt met, ``left_lock`` is its id where a dead run of ours left it. ``vanished``
+    tells that the newest attempt was refused because the provider had no recorded object any more,
+    ``state_emptied`` that all of them had left the provider state, ``state_replaced`` that there is
+    another provider state than the recorded one, ``state_back`` that there is an older version of
+    it, ``unadopted`` that the newest attempt found objects of which nothing is recorded,
+    ``unrecorded`` that neither a record nor a run of the blueprint is known here.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
     ``blockers`` forbid these. ``rerun_inputs`` is the file with the inputs that the command line of
@@ -115,6 +116,7 @@ class StepFacts:
     settling: float = 0.0
     unanswerable: frozenset[str] = frozenset()
     errored_state: str | None = None
+    errored_readable: bool = True
     lock: str | None = None
     left_lock: str | None = None
     vanished: bool = False

@@ -58,6 +58,11 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     "If so, and the objects are gone, the command {goes_on} all the same",
     (
         Remedy.RECONCILE,
+        Situation.SEALED,
+    ): "decrypts the unsaved state with the key of the step, pushes it to the backend if lineage "
+    "and serial fit, and looks again",
+    (
+        Remedy.RECONCILE,
         Situation.UNSAVED,
     ): "pushes the unsaved state to the backend, if lineage and serial fit, and looks again",
     (

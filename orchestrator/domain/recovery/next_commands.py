@@ -218,12 +218,14 @@ def _has_been_asked(item: StepAdvice) -> bool:
 _NAMED_BY_COMMAND = (
     Situation.LOCKED,
     Situation.UNSAVED,
+    Situation.SEALED,
     Situation.STATE_EMPTIED,
     Situation.LOST,
 )
 _SHORT: Mapping[Situation, str] = {
     Situation.LOCKED: "release the state lock that a dead run left, and settle the step",
     Situation.UNSAVED: "save the provider state that the engine could not save",
+    Situation.SEALED: "save the provider state that the engine could not save, with its key",
     Situation.STATE_EMPTIED: "import what left the provider state back into it",
     Situation.LOST: "import what left the provider state back into it",
     Situation.SILENT: "once you know that its process is dead: take over, and settle it",
