@@ -115,6 +115,7 @@ def contexts(draw: st.DrawFn) -> RecoveryContext:
         spooled=record is not None and not running and draw(seldom) is not None,
         settling=draw(st.sampled_from([0.0, 30.0])),
         errored_state=draw(seldom),
+        errored_readable=draw(st.booleans()),
         lock=draw(maybe),
         unanswerable=draw(st.frozensets(texts)),
         failed_run=draw(maybe),

@@ -186,6 +186,15 @@ ROWS = (
         codes={"destroy": "errored_state", "retry": "errored_state"},
     ),
     Row(
+        "one that is encrypted cannot be compared with anything: it is pushed with its key",
+        failed(resources=DOUBTFUL),
+        S.SEALED,
+        "reconcile",
+        "reconcile",
+        StepFacts(errored_state="/work/errored.tfstate", errored_readable=False),
+        codes={"destroy": "errored_state", "manual": "errored_state"},
+    ),
+    Row(
         "that an interrupted run could not save its state comes first: no destroy goes before it",
         running(),
         S.UNSAVED,
