@@ -192,7 +192,7 @@ ROWS = (
         "reconcile",
         "reconcile",
         StepFacts(errored_state="/work/errored.tfstate", errored_readable=False),
-        codes={"destroy": "errored_state", "manual": "errored_state"},
+        codes={"destroy": "errored_state", "retry": "errored_state"},
     ),
     Row(
         "that an interrupted run could not save its state comes first: no destroy goes before it",
