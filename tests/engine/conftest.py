@@ -13,6 +13,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import attached
 from tests.engine.programs import standin_tofu
+from tests.engine.readback_project import Place
 from tests.project import ENGINES, PROGRAMS, Project, require_engine
 
 
@@ -61,4 +62,15 @@ def cloud(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     project.copy("fixtures/fakecloud/modules/server")
     shutil.move(project.root / "fixtures/fakecloud/modules/server", project.root / "modules/server")
     with attached(project, found, tmp_path):
+        yield found
+
+
+@pytest.fixture
+def place(tmp_path: Path, engine: str) -> Iterator[Place]:
+    """
+    A place with a provider that is there already.
+    """
+    found = Place(tmp_path, engine)
+    with found.cloud.attached() as reattach:
+        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         yield found

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.servers import free_port
 
 _PLACES = "/usr/lib/postgresql/*/bin"  # where Debian puts what is not on PATH
 
@@ -92,7 +93,7 @@ def postgres_server() -> Iterator[Postgres]:
             user=user,
             cwd="/",
         )
-        server = Postgres(directory, data, _free_port(), user)
+        server = Postgres(directory, data, free_port(), user)
         server.start()
         try:
             yield server
@@ -116,10 +117,3 @@ def _account() -> str | None:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
     return next(name for name in ("postgres", "nobody") if name in known)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

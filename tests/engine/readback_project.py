@@ -119,6 +119,9 @@ BLUEPRINT = """
             ids: ids
 """
 
+#: Verbs of the engine that load provider schemas.
+HEAVY = ("plan", "apply", "import", "show", "validate", "refresh", "console")
+
 
 class Place:
     """

@@ -6,29 +6,16 @@ taken for one to be made, and one that did not exist is ours afterwards.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine.readback_project import Place
+from tests.engine.readback_project import HEAVY, Place
 from tests.engine.watched_engine import watched
 
 pytestmark = pytest.mark.engine
 
 THIS = "fakecloud_bucket.this[0]"
-HEAVY = ("plan", "apply", "import", "show", "validate", "refresh", "console")
-
-
-@pytest.fixture
-def place(tmp_path: Path, engine: str) -> Iterator[Place]:
-    """
-    A place with a provider that is there already.
-    """
-    found = Place(tmp_path, engine)
-    with found.cloud.attached() as reattach:
-        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -5,30 +5,15 @@ Readback: the provider is asked for what a create may have left, in one plan tha
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine.readback_project import REQUIRED, Place
+from tests.engine.readback_project import HEAVY, REQUIRED, Place
 from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import finish
 
 pytestmark = pytest.mark.engine
-
-#: Verbs of the engine that load provider schemas.
-HEAVY = ("plan", "apply", "import", "show", "validate", "refresh", "console")
-
-
-@pytest.fixture
-def place(tmp_path: Path, engine: str) -> Iterator[Place]:
-    """
-    A place with a provider that is there already.
-    """
-    found = Place(tmp_path, engine)
-    with found.cloud.attached() as reattach:
-        found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
-        yield found
 
 
 class Scene:

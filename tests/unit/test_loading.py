@@ -4,8 +4,6 @@ Blueprints: what is loaded, and what is refused, all at once and with its place.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
@@ -17,11 +15,6 @@ from orchestrator.loading.inputs import InputPolicy
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import Settings
 from tests.fakes.project import ProjectOnDisk
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> ProjectOnDisk:
-    return ProjectOnDisk(tmp_path)
 
 
 def test_a_complete_blueprint_becomes_a_deployment(project: ProjectOnDisk) -> None:

@@ -21,11 +21,6 @@ from tests.fakes.project import ProjectOnDisk
 STEPS = 'steps: {a: {module: ../modules/plain, inputs: {x: "${inputs.a}"}}}\n'
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> ProjectOnDisk:
-    return ProjectOnDisk(tmp_path)
-
-
 def test_the_strongest_source_wins(project: ProjectOnDisk) -> None:
     """
     Default, environment, its files, input files, process environment, -i: each beats those before.

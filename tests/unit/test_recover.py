@@ -43,11 +43,6 @@ FAILED = Fault(code="engine_failed", phase="apply", summary="no capacity")
 LOST = Doubt(address="aws_instance.this", action="create", at=START, why="its create errored")
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
-
-
 def look(
     desk: Desk, found: BlueprintSummary | None = None, now: datetime = NOW
 ) -> RecoveryDocument:

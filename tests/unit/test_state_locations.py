@@ -4,18 +4,11 @@ A place for a provider state belongs to one target, over all environments and bl
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.fakes.project import ProjectOnDisk
 
 ENVIRONMENTS = "environments: {prod: {protected: true}, staging: {}}\n"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> ProjectOnDisk:
-    return ProjectOnDisk(tmp_path)
 
 
 def blueprint(project: ProjectOnDisk, backend: str, *, rest: str = "", name: str = "web") -> None:

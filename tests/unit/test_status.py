@@ -4,8 +4,6 @@ What the reading commands tell of records.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from orchestrator.app.commands.history import history_of
@@ -22,11 +20,6 @@ from orchestrator.views.status import status_text
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.read_context import NEEDS, Desk, outline
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
 
 
 def test_no_record_reads_pending_and_says_what_it_waits_for(desk: Desk) -> None:

@@ -20,11 +20,6 @@ from tests.fakes.project import ProjectOnDisk
 STEPS = "steps: {a: {module: ../modules/plain}}\n"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> ProjectOnDisk:
-    return ProjectOnDisk(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("backend", "url"),
     [
