@@ -116,13 +116,19 @@ def plan_summary(document: PlanDocument) -> str:
     total = [item for step in document.steps for item in step.actions]
     waiting = sum(step.status == "deferred" for step in document.steps)
     failed = sum(step.status == "failed" for step in document.steps)
-    tail = f"; {count(waiting, 'step')} cannot be planned yet" if waiting else ""
-    tail += f"; {count(failed, 'step')} could not be planned" if failed else ""
+    rest = len(document.steps) - waiting - failed
     head = planned(total)
     if document.changes and not total:
         outputs = any(step.outputs for step in document.steps)
         head = "only outputs change" if outputs else "only provider state changes"
-    return head + tail
+    elif not total and (waiting or failed):  # of those nobody knows
+        head = f"no changes in {count(rest, 'step')}" if rest else ""
+    said = (
+        head,
+        f"{count(waiting, 'step')} cannot be planned yet" if waiting else "",
+        f"{count(failed, 'step')} could not be planned" if failed else "",
+    )
+    return "; ".join(filter(None, said))
 
 
 def losses(page: Page, document: PlanDocument) -> None:

@@ -256,7 +256,7 @@ def _since(step: StepState, page: Page, *, common: str | None) -> str:
     latest = step.last_run_status
     ran = latest not in (None, StepStatus.PENDING, StepStatus.SKIPPED)
     if ran and latest != step.status and step.condition is None:
-        what += f"; {latest} in the last run"
+        what += f"; {latest} in that run"
     return what
 
 

@@ -17,6 +17,7 @@ from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, Re
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper
+from orchestrator.views.plan import plan_summary
 from orchestrator.views.plan_markdown import LIMIT, plan_markdown
 from orchestrator.views.plan_reports import findings, junit, sarif
 from tests.golden.samples import NOW
@@ -115,3 +116,18 @@ def test_what_names_no_file_is_found_in_the_blueprint() -> None:
         ("a.tf", 3, "warning"),
         ("blueprints/web.yaml", None, "error"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "said"),
+    [(0, "1 step could not be planned"), (1, "no changes in 1 step; 1 step could not be planned")],
+)
+def test_nothing_is_said_of_the_changes_of_what_could_not_be_planned(
+    unchanged: int, said: str
+) -> None:
+    """
+    "No changes" is about the steps that were planned.
+    """
+    failed = PlannedStep(step="f", target="web/prod/f", status="failed", reason="no")
+    same = PlannedStep(step="u", target="web/prod/u", status="unchanged")
+    assert plan_summary(document(failed, *[same] * unchanged)) == said

@@ -38,8 +38,8 @@ class StepState(JsonModel):
     """
     A step as its newest record tells it; without a record ``status`` is ``pending``.
 
-    ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in the
-    last run that had it, None where there was none. ``spooled`` tells that the status shown is an
+    ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in
+    ``run_id``, None where that is not known. ``spooled`` tells that the status shown is an
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
     ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
     alive of the module of a hook, or of what left the blueprint.
