@@ -20,12 +20,14 @@ import json
 import re
 import string
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import lru_cache, partial
 
 from orchestrator.domain.text import Json
 
 MARK = "(sensitive)"
 
+_SHORT = 200  # characters of a text that is remembered
 SHORTEST = 4  # characters of a text, digits of a number
 _SHORTEST_WITHIN_BASE64 = 6
 _BASE64_SIGNS = frozenset(string.ascii_letters + string.digits + "+/-_")
@@ -95,7 +97,7 @@ class Masker:
         self._texts: set[str] = set()
         self._within_base64: set[str] = set()
         self._numbers: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._mask: Callable[[str], str] | None = None
         for value in secrets:
             self.add(value)
 
@@ -114,22 +116,13 @@ class Masker:
             self._texts |= forms
             self._within_base64 |= pieces
             self._numbers |= numbers
-            self._pattern = None
+            self._mask = None
 
     def mask(self, text: str) -> str:
         """
         ``text`` with ``(sensitive)`` for everything sensitive in it. Masking twice changes nothing.
         """
-        pattern = self._pattern or self._compiled()
-        pieces, end = [], 0
-        for first, last in _spans(pattern, self._within_base64, text):
-            pieces += [text[end:first], MARK]
-            end = last
-        masked = "".join([*pieces, text[end:]])
-        for words, shape in _SHAPES:
-            if any(word in masked for word in words):
-                masked = shape.sub(_marked, masked)
-        return masked
+        return (self._mask or self._compiled())(text)
 
     def mask_json(self, value: Json) -> Json:
         """
@@ -152,14 +145,33 @@ class Masker:
         """
         return self.mask_json(value) != value or MARK in json.dumps(value, default=str)
 
-    def _compiled(self) -> re.Pattern[str]:
+    def _compiled(self) -> Callable[[str], str]:
+        """
+        The function that masks what is sensitive by now. It remembers short texts: names, addresses
+        and messages are written again and again.
+        """
         with self._lock:
-            if self._pattern is None:
+            if self._mask is None:
                 numbers = rf"(?<![0-9.])(?:{_either(self._numbers)})(?![0-9])"
                 choices = [re.escape(MARK), _either(self._texts), numbers if self._numbers else ""]
                 # A lookahead, so that values that overlap are all found.
-                self._pattern = re.compile(f"(?=({'|'.join(filter(None, choices))}))")
-            return self._pattern
+                pattern = re.compile(f"(?=({'|'.join(filter(None, choices))}))")
+                of_any = partial(_masked, pattern, self._within_base64)
+                of_short = lru_cache(4096)(of_any)
+                self._mask = lambda text: (of_short if len(text) <= _SHORT else of_any)(text)
+            return self._mask
+
+
+def _masked(pattern: re.Pattern[str], within_base64: Collection[str], text: str) -> str:
+    pieces, end = [], 0
+    for first, last in _spans(pattern, within_base64, text):
+        pieces += [text[end:first], MARK]
+        end = last
+    masked = "".join([*pieces, text[end:]])
+    for words, shape in _SHAPES:
+        if any(word in masked for word in words):
+            masked = shape.sub(_marked, masked)
+    return masked
 
 
 def _spans(

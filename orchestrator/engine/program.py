@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -77,14 +77,23 @@ def varies(file: Path, directory: Path, asked_in: Path) -> bool:
     it is a version manager's shim (a script, or a link to the manager), or such managers heed
     another file there.
     """
-    return fingerprint(file) is None or version_file(directory) != version_file(asked_in)
+    if fingerprint(file) is None:
+        return True
+    here, there = (directory, *directory.parents), (asked_in, *asked_in.parents)
+    # Asked for every step: what both have in common decides nothing.
+    return _nearest(p for p in here if p not in there) != _nearest(
+        p for p in there if p not in here
+    )
 
 
 def version_file(directory: Path) -> Path | None:
     """
     The nearest file by which a version manager chooses the engine for a directory.
     """
-    places = (directory, *directory.parents)
+    return _nearest((directory, *directory.parents))
+
+
+def _nearest(places: Iterable[Path]) -> Path | None:
     found = (place / name for place in places for name in _VERSION_FILES)
     return next((file for file in found if file.exists()), None)
 

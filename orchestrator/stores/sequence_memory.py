@@ -68,13 +68,13 @@ class SequenceMemory:
         Remember these entries where they are newer than what was seen.
         """
         new = {str(record.target.target): _seen(record) for record in records}
-        known = self.seen()
-        if all(_is_known(known.get(target), item) for target, item in new.items()):
+        if not new:
             return
         with suppress(OSError), self._locked():
             known = self.seen()
             newer = {t: item for t, item in new.items() if not _is_known(known.get(t), item)}
-            self._write({**known, **newer})
+            if newer:
+                self._write({**known, **newer})
 
     def replace(self, records: Iterable[OperationRecord]) -> None:
         """

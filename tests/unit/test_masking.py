@@ -299,3 +299,14 @@ def test_no_text_escapes(secret: str, around: str) -> None:
     for form in forms:
         masked = made.mask(f"{around}{form}{around}")
         assert form not in masked or form in MARK
+
+
+def test_a_text_that_was_masked_before_is_masked_anew_once_more_is_known() -> None:
+    """
+    What was remembered of a text does not outlive a secret that is learnt later.
+    """
+    made = masker("first-secret")
+    before = made.mask("first-secret and second-secret")
+    made.add("second-secret")
+    assert before == f"{MARK} and second-secret"
+    assert made.mask("first-secret and second-secret") == f"{MARK} and {MARK}"

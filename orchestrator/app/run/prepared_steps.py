@@ -32,7 +32,7 @@ from orchestrator.app.steps.preparation import (
     snapshot_of,
 )
 from orchestrator.app.steps.settling import check_not_live
-from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.blueprint import Deployment, Module, Step
 from orchestrator.domain.blueprint.inputs import Lookup, provider_lookup
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.blueprint.stored_deployment import UnreadableDeployment, parse_deployment
@@ -138,7 +138,7 @@ class PreparedSteps:
             unavailable_secrets=unavailable_secrets,
         )
         self._paths = (deployment.path, *deployment.moved_from)
-        self._packed: dict[str, Snapshot] = {}
+        self._packed: list[tuple[Module, Snapshot]] = []
         self._tries: Counter[str] = Counter()
         self._places: dict[tuple[str, str], str] = {}
         self._output_locks = {step: threading.Lock() for step in self.roots}
@@ -186,11 +186,15 @@ class PreparedSteps:
 
     def current_snapshot(self, step: Step) -> Snapshot:
         """
-        A step's module, packed once: what is edited meanwhile is for the next command.
+        A step's module, packed once, also for other steps that use it: what is edited meanwhile is
+        for the next command.
         """
-        if step.name not in self._packed:
-            self._packed[step.name] = self.services.workdirs.snapshot(step.module)
-        return self._packed[step.name]
+        for module, snapshot in self._packed:
+            if module == step.module:
+                return snapshot
+        snapshot = self.services.workdirs.snapshot(step.module)
+        self._packed.append((step.module, snapshot))
+        return snapshot
 
     def prepare_all(self, steps: Iterable[str], source: SourceOf) -> dict[str, OrchestratorError]:
         """

@@ -32,7 +32,7 @@ class Transcript:
     ) -> None:
         self.verb = verb
         self.stderr_text = ""
-        self._files = files
+        self._stdout, self._stderr = files.stdout, files.stderr
         self._mask = mask
         self._module = module
         self._messages: list[Message] = []
@@ -76,7 +76,9 @@ class Transcript:
         """
         if self.verb in ("pull", "show"):
             return []
-        chunk = _read_from(self._files.stdout, self._size)
+        chunk = _read_from(self._stdout, self._size)
+        if not chunk:  # most often, for it is looked at many times a second
+            return []
         self._size += len(chunk)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         return self._take([self._parse(line.decode(errors="replace")) for line in lines])
@@ -88,7 +90,7 @@ class Transcript:
         spoken: list[ParsedLine] = []
         if self._rest:
             spoken.append(self._parse(self._rest.decode(errors="replace")))
-        text = _read_from(self._files.stderr, 0).decode(errors="replace")
+        text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
         crash = None if self.verb in ("exec", "program") else parse_crash(text)
         spoken += [

@@ -322,6 +322,8 @@ def _mode(entry: Entry) -> int:
 
 
 def make_private(directory: Path) -> None:
+    if directory.is_dir():
+        return
     for path in reversed([directory, *directory.parents]):
         if not path.is_dir():
             path.mkdir(mode=0o700, exist_ok=True)
