@@ -134,12 +134,18 @@ def kill_with_engine(project: Project, tool: subprocess.Popen[str], call: str) -
     """
     Kill the tool and its running engine call of this name, as a lost machine does.
     """
-    (identity,) = (
-        path
-        for path in project.own.glob(f"runs/*/steps/*/*/{call}.identity.json")
-        if not path.with_name(f"{call}.answer.json").exists()
-    )
-    found = json.loads(identity.read_text())
+
+    def begun() -> list[str]:
+        return [
+            path.read_text()
+            for path in project.own.glob(f"runs/*/steps/*/*/{call}.identity.json")
+            if not path.with_name(f"{call}.answer.json").exists()
+        ]
+
+    # Of a call that only reads it is written once the engine has been started.
+    eventually(lambda: any(begun()), "the engine is known", tool)
+    (identity,) = begun()
+    found = json.loads(identity)
     kill(tool)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(found["wrapper"]["pid"], signal.SIGKILL)

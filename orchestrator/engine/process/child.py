@@ -246,7 +246,8 @@ class ReadingChild:
         process = _start(files, program, directory, environment, umask=0o077)
         child = cls(files, process, os.pidfd_open(process.pid))
         try:
-            # Who looks for a lock's holder must find this process: it is its own wrapper here.
+            # Who looks for a lock's holder must find this process: it is its own wrapper here. If
+            # we die before this, nobody does, and a plan that only reads may lose its lock.
             identity = wrapper.identity_text(seed, process.pid, process.pid)
             if not files.write_identity(identity):
                 child.kill()
