@@ -8,11 +8,12 @@ conditions, and leaves the semantics to the server behind.
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
@@ -49,6 +50,14 @@ def xml_api_before(json_api: str) -> Iterator[str]:
 class _Handler(BaseHTTPRequestHandler):
     behind: str
     protocol_version = "HTTP/1.1"
+    began = (datetime.now(UTC), time.monotonic())
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """
+        The time of the server, whatever a test makes of the clock of this process.
+        """
+        told, then = self.began
+        return format_datetime(told + timedelta(seconds=time.monotonic() - then), usegmt=True)
 
     def do_HEAD(self) -> None:
         self._object(body=False)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,21 +63,28 @@ class ObjectServer:
         """
         match self.scheme:
             case "s3":
-                import boto3
-
-                boto3.client(
-                    "s3",
-                    endpoint_url=self.endpoint,
-                    region_name="eu-west-1",
-                    aws_access_key_id="test-only",
-                    aws_secret_access_key="test-only",
-                ).create_bucket(
+                s3_client(self).create_bucket(
                     Bucket=name, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
                 )
             case "gs":
                 _post(f"{self.endpoint}/storage/v1/b", f'{{"name": "{name}"}}')
             case _:
                 _make_container(self.endpoint, name)
+
+
+def s3_client(server: ObjectServer) -> Any:
+    """
+    A client of the AWS SDK for the server.
+    """
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name="eu-west-1",
+        aws_access_key_id="test-only",
+        aws_secret_access_key="test-only",
+    )
 
 
 @contextmanager

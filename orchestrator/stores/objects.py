@@ -34,6 +34,7 @@ from orchestrator.stores.object_names import parse_name, path_name
 from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
 
 if TYPE_CHECKING:
+    from obstore import PutResult
     from obstore.store import ObjectStore
 
 _LAYOUT = "1"
@@ -41,6 +42,9 @@ _LAYOUT = "1"
 _AT_ONCE = 16
 #: Tries to take a claim that changes while it is looked at.
 _TRIES = 5
+
+#: What S3 and Google, and Azure, say where the bucket is there and the object is not.
+_NO_OBJECT = ("NoSuchKey", "BlobNotFound")
 
 Version = dict[str, str | None]
 
@@ -342,7 +346,8 @@ class ObjectsStore:
         with self._readable_errors(name):
             try:
                 found = self._client.get(f"{self._base}/{name}")
-            except FileNotFoundError:
+            except FileNotFoundError as exc:
+                self._check_bucket(exc)
                 return None
             meta = found.meta
             return _Object(
@@ -364,12 +369,38 @@ class ObjectsStore:
         mode: Any = "create" if version is None else _condition(version)
         with self._readable_errors(name):
             try:
-                done = self._client.put(
-                    f"{self._base}/{name}", data, mode=mode, use_multipart=False
-                )
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                done = self._write(name, data, mode)
+            except AlreadyExistsError:
+                return None
+            except (PreconditionError, FileNotFoundError) as exc:
+                if "404 Not Found" in str(exc):
+                    self._check_bucket(exc)
                 return None
             return {"e_tag": done["e_tag"], "version": done["version"]}
+
+    def _write(self, name: str, data: bytes, mode: Any) -> PutResult:
+        from obstore.exceptions import GenericError
+
+        path = f"{self._base}/{name}"
+        try:
+            return self._client.put(path, data, mode=mode, use_multipart=False)
+        except GenericError as exc:
+            # No answer, on a connection that may be open on this side only. The client does not
+            # try conditional writes again; whoever makes them recognises what is theirs.
+            if "kind: Timeout" not in str(exc):
+                raise
+            return self._client.put(path, data, mode=mode, use_multipart=False)
+
+    def _check_bucket(self, missing: Exception) -> None:
+        """
+        Raise what a listing raises where not the object is missing but the bucket: what is in a
+        bucket that is gone is not known to be empty.
+
+        Law: unreadable is not empty.
+        """
+        if not any(f"<Code>{code}</Code>" in str(missing) for code in _NO_OBJECT):
+            for _ in self._client.list(f"{self._base}/none/"):
+                break
 
     def _delete(self, name: str) -> None:
         with self._readable_errors(name), suppress(FileNotFoundError):

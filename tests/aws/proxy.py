@@ -17,9 +17,10 @@ from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 #: ``drop``: handled, and the answer is lost. ``refuse``: the connection ends before the call is
-#: handled. ``deny``: an answer in the cloud's place that the caller may not do this; ``throttle``:
-#: that there are too many calls.
-Fault = Literal["drop", "refuse", "deny", "throttle"]
+#: handled. ``hang``: the call is not handled and no answer ever comes, as on a connection that is
+#: open on one side only. ``deny``: an answer in the cloud's place that the caller may not do this;
+#: ``throttle``: that there are too many calls.
+Fault = Literal["drop", "refuse", "hang", "deny", "throttle"]
 
 _DENIED = (
     b"<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
@@ -68,6 +69,7 @@ class Proxy:
     port: int = 0
     calls: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
     _rules: dict[str, _Rule] = field(default_factory=dict)
     _delays: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -133,7 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_call(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault, delay = self.proxy.meet(name_of(self.command, self.path, body), self.path)
-        if fault == "refuse":
+        if fault == "hang":
+            self.proxy.over.wait()
+        if fault in ("refuse", "hang"):
             self._hang_up()
             return
         if fault == "deny":
@@ -203,6 +207,7 @@ def proxy_before(port: int) -> Iterator[Proxy]:
     try:
         yield found
     finally:
+        found.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

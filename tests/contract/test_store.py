@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,9 +22,12 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.ports.store import OperationStore
+from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.sqlite import SqliteStore
 from tests.contract.stores import SCHEMES, STORES, store_place
 from tests.fakes.entries import NETWORK, claim, entry, lease
+from tests.servers import ObjectServer
 
 Open = Callable[[], OperationStore]
 
@@ -506,3 +510,104 @@ def test_what_is_no_store_is_refused_and_leaves_nothing_behind(
             SqliteStore(tmp_path / name, writable=lambda _: False).newest(NETWORK)
 
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["s3", "gs", "az"])
+def test_a_bucket_that_is_gone_is_not_an_empty_one(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    """
+    Law: unreadable is not empty.
+    Nothing reads as missing there, and what is written is not fenced: it waits for the bucket.
+    """
+    server: ObjectServer = request.getfixturevalue(name)
+    bucket = open_bucket(f"{server.scheme}://gone-bucket/operations", server.config, server.environ)
+    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    calls: list[Callable[[], object]] = [
+        lambda: store.newest(NETWORK),
+        lambda: store.history(NETWORK),
+        lambda: store.records(),
+        lambda: store.append(entry(sequence=1)),
+        lambda: store.append(entry(sequence=2)),
+        lambda: store.take_claim(claim("run-1")),
+        lambda: store.claim("web", "prod"),
+        lambda: store.lease("run-1"),
+        lambda: store.blob("project-key"),
+        lambda: store.create_blob("project-key", b"key"),
+        lambda: store.put_blob("b", b""),
+        store.probe,
+    ]
+
+    for call in calls:
+        with pytest.raises(StoreUnavailable, match="gone-bucket"):
+            call()
+
+
+#: Targets: 1,100 are more than a page of any listing. All stores were tried with 10,000 once.
+MANY = {"memory": 10_000, "sqlite": 10_000, "postgres": 2_000}
+
+
+def test_many_targets_are_listed_whole(place: Open, request: pytest.FixtureRequest) -> None:
+    """
+    Nothing is cut off, whatever a page of the server holds.
+    """
+    store = place()
+    count = MANY.get(str(request.node.callspec.params["place"]), 1_100)
+    targets = [Target("web", "prod", f"s{number:05d}") for number in range(count)]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda target: store.append(entry(target, 1)), targets))
+
+    assert [record.target.target for record in place().records("web", "prod")] == targets
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_names_may_hold_every_legal_character(place: Open, number: int) -> None:
+    """
+    What the blueprint allows in a name comes back as it was, in targets, claims, leases and blobs,
+    and no name is taken for another.
+    """
+    odd = "".join(c for c in map(chr, range(32, 127)) if c not in "/")[number::4] + "ä€😀"
+    names = [odd, odd.swapcase(), f'{odd}["{odd}"]', ".", "..", f".{odd}", f"{odd}="]
+    store = place()
+    for name in names:
+        store.append(entry(Target("web", "prod", name), 1, entry_id=name))
+        store.put_blob(f"runs/{name}/run.json", name.encode())
+        store.put_lease(lease(name))
+
+    found = {record.target.step: record.entry_id for record in place().records("web", "prod")}
+    assert found == {name: name for name in names}
+    assert place().blobs("runs/") == sorted(f"runs/{name}/run.json" for name in names)
+    for name in names:
+        assert place().blob(f"runs/{name}/run.json") == name.encode()
+        assert place().lease(name) is not None
+
+
+def test_a_blob_may_be_large(place: Open) -> None:
+    """
+    50 MB, written whole.
+    """
+    data = bytes(range(256)) * 4096 * 50
+
+    place().put_blob("runs/r/evidence.zip", data)
+
+    assert place().blob("runs/r/evidence.zip") == data
+
+
+def test_a_wrong_clock_here_does_not_age_a_lease(
+    place: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    An hour ahead or behind on this machine: the age is what the store measured.
+    """
+    store = place()
+    store.put_lease(lease("run-1"))
+    real = time.time
+    ages = []
+    for skew in (3600.0, -3600.0):
+        monkeypatch.setattr(time, "time", lambda skew=skew: real() + skew)
+        found = place().lease("run-1")
+        assert found is not None
+        ages.append(found.age)
+
+    assert all(0 <= age < 60 for age in ages)

@@ -19,7 +19,7 @@ from orchestrator.domain.record.evidence_archive import unpack_evidence
 from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine
 from tests.project import Ended, Project, finish
-from tests.servers import ObjectServer, s3_server
+from tests.servers import ObjectServer, s3_client, s3_server
 from tests.store_requests import counted_projects
 
 pytestmark = pytest.mark.engine
@@ -67,15 +67,7 @@ class Jobs:
         """
         What lies in the bucket beside the provider states.
         """
-        import boto3
-
-        client = boto3.client(
-            "s3",
-            endpoint_url=self.s3.endpoint,
-            region_name="eu-west-1",
-            aws_access_key_id="test-only",
-            aws_secret_access_key="test-only",
-        )
+        client = s3_client(self.s3)
         listed = client.list_objects_v2(Bucket=self.bucket, Prefix="orchestrator/")["Contents"]
         found = []
         for item in listed:

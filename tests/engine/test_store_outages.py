@@ -5,21 +5,22 @@ nothing done twice, which the calls that the cloud counts prove.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from fixtures.fakecloud import Cloud
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
 from tests.aws.proxy import Fault, Proxy, proxy_before
 from tests.engine.postgres import Postgres, postgres_server
-from tests.fakes.entries import NETWORK, claim, entry
+from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import Ended, Project, finish
-from tests.servers import ObjectServer, s3_server
+from tests.servers import ObjectServer, s3_client, s3_server
 
 pytestmark = pytest.mark.engine
 
@@ -165,13 +166,13 @@ def bucket(s3: tuple[ObjectServer, Proxy], tmp_path: Path) -> Iterator[tuple[Obj
     proxy.disarm()
 
 
-@pytest.mark.parametrize("fault", ["throttle", "drop"])
+@pytest.mark.parametrize("fault", ["throttle", "drop", "hang"])
 def test_a_throttled_or_lost_write_is_made_once(
     bucket: tuple[ObjectsStore, Proxy], fault: Fault
 ) -> None:
     """
-    503 SlowDown, or an answer that is lost after the write: it is tried again, and the entry is
-    there once.
+    503 SlowDown, an answer that is lost after the write, or none on a connection that is open on
+    one side only: it is tried again, and the entry is there once.
     """
     store, proxy = bucket
     store.append(entry(sequence=1, entry_id="one"))
@@ -201,3 +202,72 @@ def test_a_bucket_that_cannot_be_written_is_told(bucket: tuple[ObjectsStore, Pro
             write()
 
     assert [record.entry_id for record in store.history(NETWORK)] == ["one"]
+
+
+def test_a_store_that_does_not_answer_is_given_up(bucket: tuple[ObjectsStore, Proxy]) -> None:
+    """
+    Half-open connections, one after the other: each call ends in time, as an outage, so that an
+    outcome can be spooled; once there are answers again nothing is lost or doubled.
+    """
+    store, proxy = bucket
+    store.append(entry(sequence=1, entry_id="one"))
+    proxy.arm("PUT object", "hang", times=99)
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        store.append(entry(sequence=2, entry_id="two"))
+    taken = time.monotonic() - began
+    proxy.disarm()
+    store.append(entry(sequence=2, entry_id="two"))
+
+    assert taken < 60
+    assert [record.entry_id for record in store.history(NETWORK)] == ["two", "one"]
+
+
+def test_a_versioned_bucket_with_delete_markers(s3: tuple[ObjectServer, Proxy]) -> None:
+    """
+    A probe and a lease that were removed leave markers: they read as missing, what is written after
+    them counts, and no condition holds on a version that is old.
+    """
+    server, _ = s3
+    client = s3_client(server)
+    server.make_bucket("versioned")
+    client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    opened = open_bucket("s3://versioned/operations", server.config, server.environ)
+    store = ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    store.probe()
+    store.put_lease(lease("run-1"))
+    store.drop_lease("run-1")
+    gone = store.lease("run-1")
+    store.put_lease(lease("run-1"))
+    store.create_blob("key", b"old")
+    store.drop_blob("key")
+    for sequence in (1, 2, 3):
+        store.append(entry(sequence=sequence))
+
+    assert gone is None
+    assert store.lease("run-1") is not None
+    assert store.create_blob("key", b"new") == b"new"
+    assert [record.sequence for record in store.history(NETWORK)] == [3, 2, 1]
+    with pytest.raises(Fenced):
+        store.append(entry(sequence=3, entry_id="late"))
+
+
+def test_a_bucket_that_goes_away(s3: tuple[ObjectServer, Proxy]) -> None:
+    """
+    Law: unreadable is not empty.
+    An entry whose bucket was removed meanwhile is an outage, to be spooled, and not fenced.
+    """
+    server, _ = s3
+    server.make_bucket("goes")
+    opened = open_bucket("s3://goes/operations", server.config, server.environ)
+    store = ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    store.append(entry(sequence=1))
+    client = s3_client(server)
+    for item in client.list_objects_v2(Bucket="goes")["Contents"]:
+        client.delete_object(Bucket="goes", Key=item["Key"])
+    client.delete_bucket(Bucket="goes")
+
+    with pytest.raises(StoreUnavailable, match="goes"):
+        store.append(entry(sequence=2))
+    with pytest.raises(StoreUnavailable, match="goes"):
+        store.newest(NETWORK)
