@@ -79,7 +79,7 @@ def command(
     from orchestrator.app.commands.plan import plan
     from orchestrator.app.commands.status import status_of
     from orchestrator.app.run.request import PlanRequest
-    from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.domain.documents.plan import PlanDocument
     from orchestrator.errors import Invalid, OrchestratorError, Usage
     from orchestrator.loading.deployment import load_deployment
 

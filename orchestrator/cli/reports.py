@@ -20,8 +20,8 @@ from orchestrator.domain.recovery.command_line import RecordedBlueprint, command
 from orchestrator.domain.unsafe_text import without_workflow_commands
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.documents import PlanDocument
     from orchestrator.domain.documents.gate import GateDocument
+    from orchestrator.domain.documents.plan import PlanDocument
     from orchestrator.errors import Problem
     from orchestrator.project import ProjectContext
     from orchestrator.views.page import Paper

@@ -25,7 +25,7 @@ from orchestrator.views.plan_changes import (
 from orchestrator.views.summary import next_commands
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+    from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
     from orchestrator.domain.events.events import PlanReady
 
 #: How much of a plan is shown: what it comes to, or all that changes.

@@ -18,7 +18,7 @@ from orchestrator.views.page import Page, Paper
 from orchestrator.views.plan import forbidden, losses, plan_summary, step_plan
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.domain.documents.plan import PlanDocument
 
 #: A comment on GitHub takes 65,536 characters; something is left for what stands around it.
 LIMIT = 60_000

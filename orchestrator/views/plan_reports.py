@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 from orchestrator.views.formats import planned
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
     from orchestrator.domain.documents.gate import GateDocument, GateReason
+    from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 
 #: What XML 1.0 cannot hold.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from orchestrator.domain.documents.documents import (
+from orchestrator.domain.documents.history import (
     HistoryDocument,
     HistoryEntry,
     RunLine,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from orchestrator.domain.documents.documents import PlanCounts, PlanDocument, PlannedStep
+from orchestrator.domain.documents.plan import PlanCounts, PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import (
     AttributeChange,
     CheckResult,

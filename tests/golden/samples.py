@@ -13,16 +13,18 @@ from orchestrator.domain.documents.documents import (
     EngineDocument,
     GraphDocument,
     GraphStep,
-    HistoryDocument,
-    HistoryEntry,
     ProblemDocument,
-    RunLine,
-    RunsDocument,
     StatusDocument,
     StatusListDocument,
-    StepOutcome,
     StepState,
     ValidationDocument,
+)
+from orchestrator.domain.documents.history import (
+    HistoryDocument,
+    HistoryEntry,
+    RunLine,
+    RunsDocument,
+    StepOutcome,
 )
 from orchestrator.domain.documents.run import (
     AttemptEvidence,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault

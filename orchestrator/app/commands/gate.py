@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Literal, get_args
 
 from orchestrator.app.services import Services
-from orchestrator.domain.documents.documents import PlanDocument, StatusDocument, StepState
+from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.documents.gate import GateDocument, GateReason, StepDrift
+from orchestrator.domain.documents.plan import PlanDocument
 from orchestrator.domain.record.states import Condition, StepStatus
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.errors import Busy, Invalid, OrchestratorError

@@ -13,9 +13,8 @@ from pathlib import Path
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run, stored_evidence
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
-from orchestrator.domain.documents.documents import (
-    GraphDocument,
-    GraphStep,
+from orchestrator.domain.documents.documents import GraphDocument, GraphStep
+from orchestrator.domain.documents.history import (
     HistoryDocument,
     HistoryEntry,
     OverdueReview,

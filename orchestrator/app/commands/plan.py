@@ -36,11 +36,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.documents.documents import (
-    AffectedStep,
-    PlanDocument,
-    PlannedStep,
-)
+from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlannedStep
 from orchestrator.domain.events.engine_messages import PlanContent
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep

@@ -11,7 +11,7 @@ from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.plan_changes import diagnostics_of, failure_fields
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Step
-from orchestrator.domain.documents.documents import PlannedStep
+from orchestrator.domain.documents.plan import PlannedStep
 from orchestrator.domain.events.events import StepDeferred
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.states import READY

@@ -12,7 +12,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.documents.documents import PlanDocument, PlannedStep
+from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.plan.changes import PlanChanges, ResourceChange

@@ -6,23 +6,17 @@ Times are UTC. Every text is masked already. A field that is added later is opti
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
-from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.record.objects import Absence, Action, Doubt, PlannedAction, SettledDoubt
+from orchestrator.domain.record.objects import Absence, Doubt
 from orchestrator.domain.record.record import (
-    Actor,
     Attempt,
     Command,
     Diagnostic,
-    Fault,
     HookResult,
     Lineage,
     OutputOrigin,
@@ -30,7 +24,7 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.run_record import InFlight, NextCommand
-from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
+from orchestrator.domain.record.states import Condition, StepStatus, Verdict
 from orchestrator.domain.text import Json, Word
 
 
@@ -117,214 +111,6 @@ class StatusListDocument(JsonDocument):
     )
     project: Word
     blueprints: tuple[StatusDocument, ...]
-
-
-class HistoryEntry(JsonModel):
-    """
-    One entry of a target's record, without what does not change from entry to entry. ``settled``
-    are the doubts that it settled.
-    """
-
-    sequence: int
-    entry_id: Word
-    status: Status
-    previous_status: Status | None = None
-    active_command: Command | None = None
-    failed_command: Command | None = None
-    last_error: str | None = None
-    run_id: Word
-    updated_at: datetime
-    actor: Actor
-    in_doubt: tuple[Doubt, ...] = ()
-    lineage: Lineage | None = None
-    last_attempt: Attempt | None = None
-    compensation: HookResult | None = None
-    before_destroy: HookResult | None = None
-    absence: Absence | None = None
-    settled: tuple[SettledDoubt, ...] = ()
-
-
-class HistoryDocument(JsonDocument):
-    """
-    All entries of a target, newest first.
-    """
-
-    schema_: Literal["orchestrator.history/1"] = Field("orchestrator.history/1", alias="schema")
-    project: Word
-    target: Word
-    entries: tuple[HistoryEntry, ...]
-
-
-class StepOutcome(JsonModel):
-    step: Word
-    status: StepStatus
-
-
-class RunLine(JsonModel):
-    """
-    A run in a list. ``exit_code`` and ``ended_at`` are None where it has not ended, or was killed.
-    """
-
-    run_id: Word
-    blueprint: Word
-    environment: Word
-    command: Word
-    started_at: datetime
-    ended_at: datetime | None = None
-    exit_code: int | None = None
-    actor: Actor
-    reason: str | None = None
-    lineage: Lineage | None = None
-    steps: tuple[StepOutcome, ...] = ()
-
-
-class OverdueReview(JsonModel):
-    """
-    A retained target whose date of review has passed.
-    """
-
-    target: Word
-    owner: str
-    review_by: Word
-
-
-class RunsDocument(JsonDocument):
-    """
-    Runs, newest first, and the retained targets of the project that nobody has looked at in time.
-    """
-
-    schema_: Literal["orchestrator.runs/1"] = Field("orchestrator.runs/1", alias="schema")
-    project: Word
-    runs: tuple[RunLine, ...]
-    overdue: tuple[OverdueReview, ...] = ()
-
-
-#: How a step was planned: on its own from real outputs, or not yet.
-PlanMethod = Literal["composed", "separate", "deferred"]
-PlanVerdict = Literal["no_changes", "changes", "deferred", "failed"]
-
-
-class PlanCounts(JsonModel):
-    """
-    How many objects a plan does something with. A move counts where nothing else is done.
-    """
-
-    create: int = 0
-    update: int = 0
-    replace: int = 0
-    delete: int = 0
-    import_: int = Field(0, alias="import")
-    forget: int = 0
-    move: int = 0
-    read: int = 0
-    unknown: int = 0
-
-    @classmethod
-    def of_actions(cls, actions: Iterable[Action]) -> PlanCounts:
-        """
-        The counts of these actions; a no-op in a plan is a move.
-        """
-        found = Counter("move" if action == "noop" else action for action in actions)
-        return cls.model_validate(found)
-
-
-class StepPlan(JsonModel):
-    """
-    What the plan of a step holds, without values.
-
-    ``deferred`` cannot be planned yet (``reason``, ``waits_for``), ``failed`` has an ``error``.
-    ``drifted`` are objects that changed or vanished outside the engine. ``inputs`` are as shown:
-    sensitive ones masked. ``before_destroy`` is what would be done before the step is destroyed.
-    """
-
-    step: Word
-    target: Word
-    status: Literal["planned", "unchanged", "deferred", "failed"]
-    method: PlanMethod = "separate"
-    reason: str | None = None
-    waits_for: tuple[Word, ...] = ()
-    counts: PlanCounts = PlanCounts()
-    actions: tuple[PlannedAction, ...] = ()
-    outputs: tuple[Word, ...] = ()
-    drifted: tuple[PlannedAction, ...] = ()
-    inputs: dict[Word, str] = {}
-    error: Fault | None = None
-    before_destroy: str | None = None
-
-
-class PlannedStep(PlanChanges, StepPlan):
-    """
-    What the plan of a step holds: the names, and the same with values.
-    """
-
-    @classmethod
-    def of_fields(cls, **fields: object) -> PlannedStep:
-        """
-        The row with its counts.
-        """
-        row = cls.model_validate(fields)
-        did = row.resources or row.actions  # without values: what goes with its parent
-        counts = PlanCounts.of_actions(item.action for item in did)
-        return row.model_copy(update={"counts": counts})
-
-
-class AffectedStep(JsonModel):
-    """
-    A step that a change touches, and why.
-    """
-
-    step: Word
-    reasons: tuple[str, ...]
-
-
-class PlanDocument(JsonDocument):
-    """
-    What ``plan`` tells. ``changes`` says whether a step is planned to change, which is one thing
-    that ``--detailed-exitcode`` decides by; the other are deferred steps. ``verdict`` is the first
-    that holds of failed, changes, deferred, no_changes. ``out`` is the file it was saved to;
-    ``orphaned`` are the targets that are alive and that no step stands for; ``policy`` is what the
-    policy of the blueprint forbids of it; ``affected`` says why each step is in it, where those
-    were asked for that a change touches.
-    """
-
-    schema_: Literal["orchestrator.plan/2"] = Field("orchestrator.plan/2", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
-    command: Literal["apply", "destroy"] = "apply"
-    verdict: PlanVerdict
-    counts: PlanCounts = PlanCounts()
-    changes: bool
-    steps: tuple[PlannedStep, ...]
-    out: Word | None = None
-    orphaned: tuple[Word, ...] = ()
-    policy: tuple[Violation, ...] = ()
-    affected: tuple[AffectedStep, ...] = ()
-    next: tuple[NextCommand, ...] = ()
-
-    @classmethod
-    def of_steps(cls, steps: Sequence[PlannedStep], **fields: object) -> PlanDocument:
-        """
-        The document of these steps: verdict and counts follow from them.
-        """
-        statuses = {step.status for step in steps}
-        verdicts: tuple[tuple[str, PlanVerdict], ...] = (
-            ("failed", "failed"),
-            ("planned", "changes"),
-            ("deferred", "deferred"),
-        )
-        counts = Counter[str]()
-        for step in steps:
-            counts.update(step.counts.model_dump())
-        return cls.model_validate(
-            {
-                "verdict": next((word for s, word in verdicts if s in statuses), "no_changes"),
-                "counts": PlanCounts.model_validate(counts),
-                "changes": "planned" in statuses,
-                "steps": tuple(steps),
-                **fields,
-            }
-        )
 
 
 class ProblemDocument(JsonModel):

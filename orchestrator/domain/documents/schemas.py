@@ -12,16 +12,15 @@ from orchestrator.domain.documents.documents import (
     EngineDocument,
     ErrorDocument,
     GraphDocument,
-    HistoryDocument,
     OutputsDocument,
-    PlanDocument,
-    RunsDocument,
     StatusDocument,
     StatusListDocument,
     ValidationDocument,
 )
 from orchestrator.domain.documents.drift import DriftDocument
 from orchestrator.domain.documents.gate import GateDocument
+from orchestrator.domain.documents.history import HistoryDocument, RunsDocument
+from orchestrator.domain.documents.plan import PlanDocument
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.documents.run import RunDocument
 from orchestrator.domain.documents.store import (

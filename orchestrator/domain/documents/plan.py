@@ -1,0 +1,148 @@
+"""
+The documents of ``plan``: what would change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.plan.changes import PlanChanges
+from orchestrator.domain.plan.violation import Violation
+from orchestrator.domain.record.objects import Action, PlannedAction
+from orchestrator.domain.record.record import (
+    Fault,
+)
+from orchestrator.domain.record.run_record import NextCommand
+from orchestrator.domain.text import Word
+
+#: How a step was planned: on its own from real outputs, or not yet.
+PlanMethod = Literal["composed", "separate", "deferred"]
+PlanVerdict = Literal["no_changes", "changes", "deferred", "failed"]
+
+
+class PlanCounts(JsonModel):
+    """
+    How many objects a plan does something with. A move counts where nothing else is done.
+    """
+
+    create: int = 0
+    update: int = 0
+    replace: int = 0
+    delete: int = 0
+    import_: int = Field(0, alias="import")
+    forget: int = 0
+    move: int = 0
+    read: int = 0
+    unknown: int = 0
+
+    @classmethod
+    def of_actions(cls, actions: Iterable[Action]) -> PlanCounts:
+        """
+        The counts of these actions; a no-op in a plan is a move.
+        """
+        found = Counter("move" if action == "noop" else action for action in actions)
+        return cls.model_validate(found)
+
+
+class StepPlan(JsonModel):
+    """
+    What the plan of a step holds, without values.
+
+    ``deferred`` cannot be planned yet (``reason``, ``waits_for``), ``failed`` has an ``error``.
+    ``drifted`` are objects that changed or vanished outside the engine. ``inputs`` are as shown:
+    sensitive ones masked. ``before_destroy`` is what would be done before the step is destroyed.
+    """
+
+    step: Word
+    target: Word
+    status: Literal["planned", "unchanged", "deferred", "failed"]
+    method: PlanMethod = "separate"
+    reason: str | None = None
+    waits_for: tuple[Word, ...] = ()
+    counts: PlanCounts = PlanCounts()
+    actions: tuple[PlannedAction, ...] = ()
+    outputs: tuple[Word, ...] = ()
+    drifted: tuple[PlannedAction, ...] = ()
+    inputs: dict[Word, str] = {}
+    error: Fault | None = None
+    before_destroy: str | None = None
+
+
+class PlannedStep(PlanChanges, StepPlan):
+    """
+    What the plan of a step holds: the names, and the same with values.
+    """
+
+    @classmethod
+    def of_fields(cls, **fields: object) -> PlannedStep:
+        """
+        The row with its counts.
+        """
+        row = cls.model_validate(fields)
+        did = row.resources or row.actions  # without values: what goes with its parent
+        counts = PlanCounts.of_actions(item.action for item in did)
+        return row.model_copy(update={"counts": counts})
+
+
+class AffectedStep(JsonModel):
+    """
+    A step that a change touches, and why.
+    """
+
+    step: Word
+    reasons: tuple[str, ...]
+
+
+class PlanDocument(JsonDocument):
+    """
+    What ``plan`` tells. ``changes`` says whether a step is planned to change, which is one thing
+    that ``--detailed-exitcode`` decides by; the other are deferred steps. ``verdict`` is the first
+    that holds of failed, changes, deferred, no_changes. ``out`` is the file it was saved to;
+    ``orphaned`` are the targets that are alive and that no step stands for; ``policy`` is what the
+    policy of the blueprint forbids of it; ``affected`` says why each step is in it, where those
+    were asked for that a change touches.
+    """
+
+    schema_: Literal["orchestrator.plan/2"] = Field("orchestrator.plan/2", alias="schema")
+    project: Word
+    blueprint: Word
+    environment: Word
+    command: Literal["apply", "destroy"] = "apply"
+    verdict: PlanVerdict
+    counts: PlanCounts = PlanCounts()
+    changes: bool
+    steps: tuple[PlannedStep, ...]
+    out: Word | None = None
+    orphaned: tuple[Word, ...] = ()
+    policy: tuple[Violation, ...] = ()
+    affected: tuple[AffectedStep, ...] = ()
+    next: tuple[NextCommand, ...] = ()
+
+    @classmethod
+    def of_steps(cls, steps: Sequence[PlannedStep], **fields: object) -> PlanDocument:
+        """
+        The document of these steps: verdict and counts follow from them.
+        """
+        statuses = {step.status for step in steps}
+        verdicts: tuple[tuple[str, PlanVerdict], ...] = (
+            ("failed", "failed"),
+            ("planned", "changes"),
+            ("deferred", "deferred"),
+        )
+        counts = Counter[str]()
+        for step in steps:
+            counts.update(step.counts.model_dump())
+        return cls.model_validate(
+            {
+                "verdict": next((word for s, word in verdicts if s in statuses), "no_changes"),
+                "counts": PlanCounts.model_validate(counts),
+                "changes": "planned" in statuses,
+                "steps": tuple(steps),
+                **fields,
+            }
+        )
