@@ -10,12 +10,16 @@ import termios
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.ports.system import StopToken
 from orchestrator.views.formats import planned
+
+if TYPE_CHECKING:
+    from orchestrator.domain.documents.documents import PlanDocument
 
 #: What ends the question: None is nobody there any more.
 _ANSWERS = ("yes", "y", "no", "n", "all", None)
@@ -28,10 +32,16 @@ class TerminalApprover:
     """
 
     def __init__(
-        self, stop: StopToken, where: str, *, hold: Callable[[], AbstractContextManager[None]]
+        self,
+        stop: StopToken,
+        where: str,
+        *,
+        hold: Callable[[], AbstractContextManager[None]],
+        verbose: bool = False,
     ) -> None:
         self._stop = stop
         self._where = where
+        self._verbose = verbose
         self._hold = hold
         self._lock = threading.Lock()
         self._all = False
@@ -42,6 +52,23 @@ class TerminalApprover:
         """
         what = planned(plan.actions) if plan.actions else "only outputs change"
         return self._ask(f"{command} {self._where}, {step}: {what}")
+
+    def review(self, document: PlanDocument) -> bool:
+        """
+        The same of a whole run, whose plan is shown first.
+        """
+        from orchestrator.cli.invocation import paper
+        from orchestrator.views.plan import plan_text
+
+        actions = [action for step in document.steps for action in step.actions]
+        steps = sum(step.status == "planned" for step in document.steps)
+        later = sum(step.status == "deferred" for step in document.steps)
+        what = planned(actions) if actions else "only outputs change"
+        told = [f"{what} in {steps} step{'' if steps == 1 else 's'}"] if steps else []
+        told += [f"{later} asked for later"] if later else []
+        with self._hold():
+            click.echo(plan_text(document, paper(sys.stdout, verbose=self._verbose)))
+        return self._ask(f"{document.command} {self._where}: {'; '.join(told)}")
 
     def agree(self, what: str) -> bool:
         """
@@ -88,6 +115,12 @@ class Nobody:
     """
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
+        """
+        No.
+        """
+        return False
+
+    def review(self, document: PlanDocument) -> bool:
         """
         No.
         """

@@ -274,7 +274,7 @@ def run_use_case(
             engine=call.engine,
             sink=call.invocation.logged(view),
             stop=stop,
-            approver=TerminalApprover(stop, where, hold=hold),
+            approver=TerminalApprover(stop, where, hold=hold, verbose=call.verbose),
             current_modules=current_modules,
             store_grace=call.store_grace,
         ) as services,

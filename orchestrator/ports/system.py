@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.references import Resolved
+    from orchestrator.domain.documents.documents import PlanDocument
     from orchestrator.domain.events.events import Event, PlanReady
     from orchestrator.domain.plan.violation import Violation
     from orchestrator.domain.record.record import Check
@@ -85,6 +86,11 @@ class Approver(Protocol):
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
         Whether the plan may be carried out.
+        """
+
+    def review(self, document: PlanDocument) -> bool:
+        """
+        Show the plan of a whole run; whether it may be carried out.
         """
 
     def agree(self, what: str) -> bool:

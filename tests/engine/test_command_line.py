@@ -50,37 +50,69 @@ def statuses(project: Project, *arguments: str) -> list[str]:
 # Approval
 
 
-def test_each_plan_is_asked_for_until_one_is_refused(project: Project) -> None:
+def test_a_run_is_asked_for_once(project: Project) -> None:
     """
-    Yes applies that step only; no ends with 5 and leaves the next one without a record.
+    All that it would change is shown, and one answer holds for all of it. No ends with 5 and leaves
+    no record; that is not an error screen, and only asking again is offered.
     """
     terminal = Terminal(project, "apply", "pair")
     terminal.wait_for(PROMPT)
+    asked = terminal.shown
+    terminal.type("no\n")
+
+    assert terminal.finish() == 5
+    assert statuses(project) == ["pending", "pending"]
+    assert "plan of apply pair/default: " in asked and asked.count("1 to create") == 2
+    assert "apply pair/default: 2 to create in 2 steps. " in asked
+    ended = terminal.shown.partition("exit 5, not approved")[2]
+    assert "second" in ended and "What went wrong" not in ended
+    assert "orchestrator apply pair" in ended and "destroy" not in ended
+
+    terminal = Terminal(project, "apply", "pair")
+    terminal.wait_for(PROMPT)
+    terminal.type("yes\n")
+    assert terminal.finish() == 0
+    assert terminal.shown.count(PROMPT) == 1
+    assert statuses(project) == ["ok", "ok"]
+    nothing = Terminal(project, "apply", "pair")
+    assert nothing.finish() == 0
+    assert PROMPT not in nothing.shown, "nothing to change: nothing to ask"
+
+
+def test_what_was_not_shown_is_asked_for_again(project: Project) -> None:
+    """
+    The object was tainted while the question stood: what was shown as an update has become a
+    replacement, which is said and asked for. The other step is done without another question.
+    """
+    project.ok("apply", "pair", "--yes")
+    terminal = Terminal(project, "apply", "pair", "-i", "value=2")
+    terminal.wait_for(PROMPT)
+    state = project.own / "state/pair/default/first.tfstate"
+    document = json.loads(state.read_text())
+    document["serial"] += 1
+    (document["resources"][0]["instances"][0])["status"] = "tainted"
+    state.write_text(json.dumps(document))
     terminal.type("yes\n")
     terminal.wait_for(PROMPT, times=2)
 
     terminal.type("no\n")
 
     assert terminal.finish() == 5
-    assert statuses(project) == ["ok", "pending"]
-    assert "apply pair/default, first: 1 to create" in terminal.shown
-    ended = terminal.shown.partition("exit 5, not approved")[2]
-    assert "second" in ended and "What went wrong" not in ended
-    assert "orchestrator apply pair" in ended and "destroy" not in ended
+    again = terminal.shown.split(PROMPT)[1]
+    assert "replace was not approved" in " ".join(again.split())
+    assert again.endswith("first: 1 to replace. ")
 
 
-def test_all_answers_for_the_rest(project: Project) -> None:
-    """
-    One "all" approves every plan of the run.
-    """
-    terminal = Terminal(project, "apply", "pair")
+def test_a_destroy_is_asked_for_once(project: Project) -> None:
+    project.ok("apply", "pair", "--yes")
+    terminal = Terminal(project, "destroy", "pair")
     terminal.wait_for(PROMPT)
 
-    terminal.type("all\n")
+    terminal.type("yes\n")
 
     assert terminal.finish() == 0
     assert terminal.shown.count(PROMPT) == 1
-    assert statuses(project) == ["ok", "ok"]
+    assert "destroy pair/default: 2 to delete in 2 steps. " in terminal.shown
 
 
 def test_ctrl_c_at_the_prompt_changes_nothing(project: Project) -> None:
@@ -100,7 +132,7 @@ def test_ctrl_c_at_the_prompt_changes_nothing(project: Project) -> None:
 
 def test_the_name_of_a_protected_environment_is_asked_for(project: Project) -> None:
     """
-    At the terminal the name is typed; then each plan is asked for as anywhere.
+    At the terminal the name is typed; then the plan is asked for as anywhere.
     """
     terminal = Terminal(project, "apply", "pair", "-e", "prod")
     terminal.wait_for(PROTECTED)

@@ -206,7 +206,7 @@ def test_a_person_is_shown_the_values_before_the_question(project: Project) -> N
     terminal.type("no\n")
     assert terminal.finish() == 5
     assert SECRET not in terminal.shown
-    (kept,) = project.own.glob("runs/*/steps/assets/*/plan.json")
+    (kept,) = project.own.glob("runs/*/plan.json")
     assert '"input.suffix"' in kept.read_text()
     assert SECRET not in kept.read_text()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from orchestrator.app.commands.retain import follow_declared
+from orchestrator.app.commands.review import review
 from orchestrator.app.inspection.run_lookup import refusal
 from orchestrator.app.run.attempts import with_retries
 from orchestrator.app.run.composed_plan import unchanged_plans
@@ -100,7 +101,12 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
     missing = upstreams - set(support)
     made: Mapping[str, EnginePlan] = {}
     if not failures and not missing:
-        made = unchanged_plans(steps, todo, runner.options.plan, runner.session.directory)
+        reviewed = review(runner, todo, "apply", source=policy.source)
+        if not reviewed.goes_on:
+            return
+        made = unchanged_plans(
+            steps, todo, runner.options.plan, runner.session.directory, known=reviewed.composed
+        )
     unstarted = runner.work_on(
         graph.subset({*todo, *upstreams}),
         partial(_apply_step, runner, policy, made),

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from orchestrator.app.commands.retain import follow_declared, note_overdue_reviews, retain_declared
+from orchestrator.app.commands.review import review
 from orchestrator.app.destroy.before_destroy import (
     before_destroy_failures,
     note_before_destroy,
@@ -112,6 +113,8 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
         return
     _note_owned_steps(runner, plan)
     note_before_destroy(request, runner, _by_engine(plan))
+    if not review(runner, left, "destroy").goes_on:
+        return
     runner.work_on(plan.order, partial(_destroy_step, request, runner, plan, inputs))
     note_orphans(runner)
 

@@ -7,7 +7,7 @@ do not exist yet is ``deferred``, never planned with invented values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,12 @@ from pathlib import Path
 from orchestrator.app.commands.plan_rows import PlanRows
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
-from orchestrator.app.run.prepared_steps import PreparedSteps, current_module, recorded_module
+from orchestrator.app.run.prepared_steps import (
+    PreparedSteps,
+    SourceOf,
+    current_module,
+    recorded_module,
+)
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
@@ -75,40 +80,17 @@ def plan(services: Services, deployment: Deployment, request: PlanRequest) -> Pl
         services.workdirs.lock(deployment.blueprint, deployment.environment),
         services.files.scratch() as scratch,
     ):
-        planner = _Planner(services, deployment, request, scratch)
-        rows, codes = planner.plan(selected)
-    document = PlanDocument.of_steps(
-        rows,
-        project=deployment.project,
-        blueprint=deployment.blueprint,
-        environment=deployment.environment,
-        command=request.verb,
-        affected=tuple(
-            AffectedStep(step=step, reasons=(affected or {})[step])
-            for step in selected
-            if affected is not None
-        ),
-        orphaned=() if request.options.orphaned else planner.orphaned(),
-    )
-    found = [*planner.violations(rows), *rego_violations(services, deployment, document)]
-    document = document.model_copy(
-        update={"policy": tuple(redacted(item, services.masker) for item in found)}
-    )
-    if any(item.verdict == "fail" for item in found):
-        codes.append(Refused.exit_code)
-    if request.detailed_exitcode and document.verdict != "no_changes":
-        codes.append(2)
-    approval = None
-    if document.verdict != "failed":
-        approval = Approval(
-            project=deployment.project,
-            blueprint=deployment.blueprint,
-            environment=deployment.environment,
-            command=request.verb,
-            created_at=services.clock.now(),
-            steps=tuple(planner.approved(row) for row in rows if hook_of(row.step) is None),
-        ).signed(services.key)
-    return PlanResult(document, worst(codes), approval)
+        steps = PreparedSteps(
+            services,
+            deployment,
+            evidence=partial(services.files.inside, scratch),
+            jobs=request.options.jobs,
+            allow_engine_change=request.options.allow_engine_change,
+            # What `${run.id}` stands for differs from run to run: a plan has one of its own.
+            run_id=services.ids.run_id(services.clock.now()),
+        )
+        steps.read_records(wait=False)
+        return Planner(services, steps, request).plan(selected)
 
 
 def with_file(
@@ -123,30 +105,73 @@ def with_file(
     return document.model_copy(update={"out": file, "next": (offered,)})
 
 
-class _Planner:
+class Planner:
+    """
+    Plans steps whose records have been read. ``evidence`` gives where the calls of a step leave
+    their files, ``source`` what an apply works from.
+    """
+
     def __init__(
-        self, services: Services, deployment: Deployment, request: PlanRequest, scratch: Path
+        self,
+        services: Services,
+        steps: PreparedSteps,
+        request: PlanRequest,
+        *,
+        evidence: Callable[[str], Path] | None = None,
+        source: SourceOf = current_module,
     ) -> None:
         self.services = services
-        self.deployment = deployment
+        self.deployment = steps.deployment
         self.request = request
+        self.steps = steps
         self.teardown: Teardown | None = None
-        self.composed: dict[str, ComposedStep] = {}
+        self.composed: Mapping[str, ComposedStep] = {}
+        self.rows = PlanRows(steps)
+        self._source = source
+        self._evidence = evidence or steps.evidence
         self._approved: dict[str, ApprovedStep] = {}
         self._contents: dict[str, PlanContent] = {}
-        self.steps = PreparedSteps(
-            services,
-            deployment,
-            evidence=partial(services.files.inside, scratch),
-            jobs=request.options.jobs,
-            allow_engine_change=request.options.allow_engine_change,
-            # What `${run.id}` stands for differs from run to run: a plan has one of its own.
-            run_id=services.ids.run_id(services.clock.now()),
-        )
-        self.rows = PlanRows(self.steps)
 
-    def plan(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
-        self.steps.read_records(wait=False)
+    def plan(self, selected: Sequence[str]) -> PlanResult:
+        """
+        Plan these steps.
+        """
+        deployment, request, affected = self.deployment, self.request, self.request.affected
+        rows, codes = self._rows(selected)
+        document = PlanDocument.of_steps(
+            rows,
+            project=deployment.project,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            command=request.verb,
+            affected=tuple(
+                AffectedStep(step=step, reasons=(affected or {})[step])
+                for step in selected
+                if affected is not None
+            ),
+            orphaned=() if request.options.orphaned else self._orphaned(),
+        )
+        found = [*self._violations(rows), *rego_violations(self.services, deployment, document)]
+        document = document.model_copy(
+            update={"policy": tuple(redacted(item, self.services.masker) for item in found)}
+        )
+        if any(item.verdict == "fail" for item in found):
+            codes.append(Refused.exit_code)
+        if request.detailed_exitcode and document.verdict != "no_changes":
+            codes.append(2)
+        approval = None
+        if document.verdict != "failed":
+            approval = Approval(
+                project=deployment.project,
+                blueprint=deployment.blueprint,
+                environment=deployment.environment,
+                command=request.verb,
+                created_at=self.services.clock.now(),
+                steps=tuple(self._approved_step(row) for row in rows if hook_of(row.step) is None),
+            ).signed(self.services.key)
+        return PlanResult(document, worst(codes), approval)
+
+    def _rows(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
         graph = self.deployment.graph
         subset = graph.subset(selected)
         if self.request.verb == "destroy":
@@ -168,7 +193,8 @@ class _Planner:
                     self.steps,
                     subset.order,
                     self._options,
-                    self.steps.evidence("composed-plan"),
+                    self._evidence("composed-plan"),
+                    source=self._source,
                 )
         run_steps(
             subset,
@@ -184,14 +210,14 @@ class _Planner:
         order = [root for root in places if root in self.rows.rows]
         return tuple(self.rows.rows[step] for step in order), self.rows.codes
 
-    def orphaned(self) -> tuple[str, ...]:
+    def _orphaned(self) -> tuple[str, ...]:
         """
         The targets that the plan says nothing of: alive, and no longer in the blueprint.
         """
         records = [record for record in self.steps.records.values() if record is not None]
         return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
 
-    def approved(self, row: PlannedStep) -> ApprovedStep:
+    def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """
         What an approval keeps of the plan of a step.
         """
@@ -199,7 +225,7 @@ class _Planner:
         found = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
         return found.model_copy(update={"status": row.status})
 
-    def violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
+    def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
         """
         What the policy of the blueprint forbids of the plan.
         """
@@ -234,8 +260,8 @@ class _Planner:
         if decided:
             return
         if name not in self.steps.prepared:
-            self.steps.prepare(name, current_module if verb == "apply" else recorded_module)
-        if verb == "destroy" and self._first(name):
+            self.steps.prepare(name, self._source if verb == "apply" else recorded_module)
+        if verb == "destroy" and self.request.hooks and self._first(name):
             self._plan_hook(step)
         self._ask(name)
 
@@ -312,11 +338,12 @@ class _Planner:
         """
         verb = verb or self.request.verb
         composed = self.composed.get(name) if verb == "apply" else None
-        self.services.sink.emit(PhaseStarted(at=self.services.clock.now(), step=name, phase="plan"))
         prepared = self.steps.prepared[name]
         if composed is not None:
             inputs, proposal = composed.inputs, self._checked(name, composed)
         else:
+            now = self.services.clock.now()
+            self.services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
             inputs = self._inputs(prepared, verb)
             proposal = self._step_plan(prepared, inputs, verb)
         if hook_of(name) is None:  # what a step declares as its actions goes with the step
@@ -374,7 +401,7 @@ class _Planner:
             self._options,
             target=str(self.deployment.target(name)),
             direction=verb,
-            evidence=self.steps.evidence(name),
+            evidence=self._evidence(name),
         )
 
     def _checked(self, name: str, composed: ComposedStep) -> CheckedPlan:

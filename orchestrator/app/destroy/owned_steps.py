@@ -88,7 +88,8 @@ class OwnedStep:
         forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
         shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
         services.sink.emit(shown)
-        if self.asked or self.runner.options.plan.approved:
+        options = self.runner.options.plan
+        if self.asked or options.approved or options.reviewed:
             return
         if (
             not services.approver.approve("destroy", self.name, shown)

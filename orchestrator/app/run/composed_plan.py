@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
+from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, current_module
 from orchestrator.app.steps.engine_calls import call, call_spec, patiently, pull
 from orchestrator.app.steps.planned_step import (
     CHANGES,
@@ -59,11 +59,16 @@ class ComposedStep:
 
 
 def composed_plan(
-    steps: PreparedSteps, names: Collection[str], options: PlanOptions, evidence: Path
+    steps: PreparedSteps,
+    names: Collection[str],
+    options: PlanOptions,
+    evidence: Path,
+    *,
+    source: SourceOf = current_module,
 ) -> dict[str, ComposedStep]:
     """
-    The plans of those of these steps that can be planned together; what stood in the way of the
-    others is found again when they are planned on their own.
+    The plans of those of these steps that can be planned together, from their modules as ``source``
+    has them; what stood in the way of the others is found again when they are planned on their own.
     """
     services = steps.services
     # An encrypted state would be one of the composed root's own kind: each step is asked then.
@@ -72,7 +77,7 @@ def composed_plan(
     if options.targets or options.replace:
         return {}
     chosen = [name for name in names if _may_be_composed(steps, name)]
-    failures = steps.prepare_all(chosen, current_module)
+    failures = steps.prepare_all(chosen, source)
     prepared = {name: steps.prepared[name] for name in chosen if name not in failures}
     roots = {name: (item.snapshot, item.work_dir) for name, item in prepared.items()}
     apart = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
@@ -222,11 +227,17 @@ class _Composed:
 
 
 def unchanged_plans(
-    steps: PreparedSteps, names: Collection[str], options: PlanOptions, evidence: Path
+    steps: PreparedSteps,
+    names: Collection[str],
+    options: PlanOptions,
+    evidence: Path,
+    *,
+    known: Mapping[str, ComposedStep] | None = None,
 ) -> dict[str, EnginePlan]:
     """
     The plans of those of these prepared steps that one engine plan proves unchanged, with all that
-    they depend on: a repeated apply costs one plan then, not one a step.
+    they depend on: a repeated apply costs one plan then, not one a step. ``known`` is such a plan,
+    if it is made already.
 
     Only steps are asked together that are expected to be so, whose module and inputs are those of
     the last apply: of others the plan would be made twice.
@@ -236,7 +247,7 @@ def unchanged_plans(
         upstreams = steps.deployment.graph.needs(name) & {*names}
         if upstreams <= {*expected} and _is_as_applied(steps, name):
             expected.append(name)
-    plans = composed_plan(steps, expected, options, evidence)
+    plans = composed_plan(steps, expected, options, evidence) if known is None else known
     proven: dict[str, EnginePlan] = {}
     for name in (step for step in expected if step in plans):
         journal = plans[name].plan.journal

@@ -351,8 +351,8 @@ class PlanRequest:
     """
     What ``plan`` was asked: which steps, for an apply or a destroy; with ``separate`` each step on
     its own. Without ``locking`` the engine takes no lock on the provider state: who may only read
-    it cannot. ``affected`` are the steps that a change touches, with the reasons, where only those
-    are meant.
+    it cannot. Without ``hooks`` a destroy plans no module of a `before_destroy`. ``affected`` are
+    the steps that a change touches, with the reasons, where only those are meant.
     """
 
     options: RunOptions = field(default_factory=RunOptions)
@@ -360,4 +360,5 @@ class PlanRequest:
     detailed_exitcode: bool = False
     separate: bool = False
     locking: bool = True
+    hooks: bool = True
     affected: Mapping[str, tuple[str, ...]] | None = None

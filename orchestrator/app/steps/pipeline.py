@@ -58,7 +58,7 @@ from orchestrator.domain.record.reconciliation import gone_without_mutation
 from orchestrator.domain.record.record import OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.record.transitions import adopted_unapplied, mark, never_applied, unchanged
-from orchestrator.errors import ApprovalMissing, OrchestratorError, Refused
+from orchestrator.errors import ApprovalMissing, OrchestratorError, PlanChanged, Refused
 from orchestrator.ports.engine import Apply
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
@@ -143,19 +143,13 @@ class StepPipeline:
                     plan.journal,
                     accepted=self.options.accept_adopted,
                 )
-                if self.options.approval is not None:
-                    check_approved(
-                        self.services,
-                        self.session.deployment,
-                        self.options.approval,
-                        self.prepared,
-                        plan,
-                    )
+                covered = self._is_covered(plan)
                 if self.verb == "apply":  # a destroy was held against it as a whole
                     check_policy(
                         self.session, self.step.name, plan, override=self.options.override_policy
                     )
-                self._approve(plan)
+                if not covered:
+                    self._approve(plan)
                 if self.services.stop.stopping:
                     raise stopped(self.services.stop)
                 # After the approval, which may take a day: what is absent must be so just before.
@@ -269,9 +263,27 @@ class StepPipeline:
         """
         return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
 
+    def _is_covered(self, plan: CheckedPlan) -> bool:
+        """
+        Whether nobody has to be asked about the plan. PlanChanged where an approval does not cover
+        it and nobody can be.
+        """
+        if self.options.approval is None:
+            return self.options.approved
+        try:
+            check_approved(
+                self.services, self.session.deployment, self.options.approval, self.prepared, plan
+            )
+        except PlanChanged as exc:
+            if not self.options.reviewed:
+                raise
+            said = exc.message.removeprefix(f"{self.step.name}: ")
+            self.services.note(said, level="warning", step=self.step.name)
+            self.services.sink.emit(plan.shown)
+            return False
+        return True
+
     def _approve(self, plan: CheckedPlan) -> None:
-        if self.options.approved:
-            return
         approved = self.services.approver.approve(self.verb, self.step.name, plan.shown)
         if not approved and not self.services.stop.stopping:
             raise ApprovalMissing(

@@ -70,10 +70,11 @@ class PlanOptions:
 
     ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
     engine's own texts. With ``values`` the plan is read with all its values, for somebody who looks
-    at it: one more engine call. With an ``approval`` a step is changed only as that covers;
-    ``override_policy`` is the reason to do what the policy of the blueprint forbids; without
-    ``locking`` a plan takes no lock on the provider state. ``only_refresh`` plans what the refresh
-    changes in that, and nothing else.
+    at it: one more engine call. With an ``approval`` a step is changed only as that covers; where
+    it was ``reviewed`` at a terminal, what it does not cover is asked for. ``override_policy`` is
+    the reason to do what the policy of the blueprint forbids; without ``locking`` a plan takes no
+    lock on the provider state. ``only_refresh`` plans what the refresh changes in that, and nothing
+    else.
     """
 
     approved: bool = False
@@ -91,6 +92,7 @@ class PlanOptions:
     locking: bool = field(default=True, metadata={"argument": False})
     only_refresh: bool = field(default=False, metadata={"argument": False})
     approval: Approval | None = field(default=None, metadata={"argument": False})
+    reviewed: bool = field(default=False, metadata={"argument": False})
 
     @property
     def refreshes_all(self) -> bool:
@@ -336,7 +338,8 @@ def check_plan(
         inputs=inputs.masked(),
         changes=changes,
     )
-    services.sink.emit(shown)
+    # What was shown with all values before is named only.
+    services.sink.emit(shown.model_copy(update={"changes": None}) if options.reviewed else shown)
     rewrites = not destroying and _encryption_changed(services, prepared, before)
     if rewrites:
         services.note(STATE_REWRITTEN, step=step)
