@@ -5,15 +5,24 @@ every reason with what can be done about it; nothing changed, no lock taken.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.aws.proxy import proxy_before
+from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import Project, finish
+from tests.project import Ended, Project, finish
+from tests.servers import s3_server
 
 pytestmark = pytest.mark.engine
 
@@ -166,3 +175,107 @@ def test_what_was_cut_short_is_refused_unless_it_is_allowed(
         assert project.run("gate", "shop", "--allow", wrong).code == 4
     for wrong in ("first", "first=broken", "frist=in_doubt"):
         assert project.run("gate", "shop", "--allow", wrong).code == 64
+
+
+PLACED = BLUEPRINT.replace("    policy:", "    {place}\n    policy:")
+READING = (
+    ("gate", "shop", "--json", "--drift"),
+    ("gate", "shop", "-i", "value=two", "--json", "--plan-out", "reviewed.json"),
+    ("plan", "shop", "-i", "value=two", "--json"),
+    ("drift", "shop", "--json"),
+    ("status", "shop", "--json"),
+)
+
+
+def read_only(project: Project) -> dict[tuple[str, ...], Ended]:
+    """
+    What reads, from a machine with a checkout and nothing else.
+    """
+    shutil.rmtree(project.own, ignore_errors=True)
+    return {arguments: project.run(*arguments) for arguments in READING}
+
+
+def check_read(ended: Mapping[tuple[str, ...], Ended]) -> None:
+    for arguments, each in ended.items():
+        assert each.code == 0, (arguments, each.said)
+    unchanged, changed, plan, drift, status = (each.document for each in ended.values())
+    assert (unchanged["verdict"], unchanged["reasons"]) == ("pass", [])
+    assert changed["plan"]["verdict"] == plan["verdict"] == "changes"
+    assert (drift["verdict"], status["verdict"]) == ("no_drift", "ok")
+
+
+def test_it_needs_no_right_to_write_to_a_bucket(project: Project) -> None:
+    """
+    State and records in one bucket; from the end of the apply on every write to it is refused. None
+    is even tried.
+    """
+    with s3_server() as s3, proxy_before(int(s3.endpoint.rpartition(":")[2])) as proxy:
+        s3.make_bucket("acme")
+        config = {
+            **s3.config,
+            "endpoints": {"s3": proxy.url},
+            "bucket": "acme",
+            "key": "shop/${step.name}.tfstate",
+            "use_lockfile": True,
+            "skip_credentials_validation": True,
+            "skip_requesting_account_id": True,
+            "skip_metadata_api_check": True,
+        }
+        place = "backend: " + json.dumps({"type": "s3", "config": config})
+        project.write("blueprints/shop.yaml", PLACED.replace("{place}", place))
+        project.write("orchestrator.yaml", "project: acme\n")
+        project.environ |= s3.environ
+        project.ok("apply", "shop", "--yes")
+        for call in ("PUT object", "DELETE object", "POST bucket", "POST object"):
+            proxy.arm(call, "deny", times=1000)
+        seen = len(proxy.calls)
+        ended = read_only(project)
+        tried = {call for call in proxy.calls[seen:] if not call.startswith(("GET", "HEAD"))}
+    check_read(ended)
+    assert tried == set()
+
+
+def test_it_needs_no_right_to_write_to_a_server_or_a_file(project: Project, tmp_path: Path) -> None:
+    """
+    States behind http that refuses saves and locks, records in a file that cannot be written.
+    """
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o700)
+    with state_server() as address:
+        backend = {
+            "type": "http",
+            "config": {
+                **dict.fromkeys(("address", "lock_address"), address + "/${step.name}"),
+                "unlock_address": address + "/${step.name}",
+                "retry_max": 0,
+            },
+        }
+        lines = [f"backend: {json.dumps(backend)}", f'operations: {{url: "sqlite:{shared}/o.db"}}']
+        project.write("blueprints/shop.yaml", PLACED.replace("{place}", "\n    ".join(lines)))
+        project.write("orchestrator.yaml", "project: acme\n")
+        project.ok("apply", "shop", "--yes")
+        for step in ("first", "second"):
+            for fault in ("refuse=403", "refuse_locks=403"):
+                urllib.request.urlopen(f"{address}/{step}?{fault}").close()
+        before = sorted((path.name, path.read_bytes()) for path in shared.iterdir())
+        with unwritable(shared):
+            ended = read_only(project)
+    check_read(ended)
+    assert sorted((path.name, path.read_bytes()) for path in shared.iterdir()) == before
+
+
+@contextlib.contextmanager
+def unwritable(place: Path) -> Iterator[None]:
+    """
+    Nobody may write there; a named skip where this user cannot be kept from it.
+    """
+    if os.geteuid() != 0:
+        place.chmod(0o500)
+        yield
+        place.chmod(0o700)
+        return
+    for options in (["--bind", place], ["-o", "remount,ro,bind"]):
+        if subprocess.run(["mount", *options, place], check=False).returncode != 0:
+            pytest.skip("mounting is not permitted: needs root with CAP_SYS_ADMIN")
+    yield
+    subprocess.run(["umount", place], check=True)
