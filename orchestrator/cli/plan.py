@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, load, reading_services, run_command
 
 if TYPE_CHECKING:
+    from orchestrator.app.run.prepared_steps import SourceOf
     from orchestrator.domain.blueprint.blueprint import Deployment
 
 
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 @affected_options
 @click.option("--destroy", is_flag=True, help="Plan a destroy instead of an apply.")
 @options.orphaned
+@click.option(
+    "--rerun",
+    metavar="RUN",
+    allow_from_autoenv=False,
+    help="Plan what a retry of that run, or a rollback to it, would do: its modules and inputs.",
+)
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
 @options.jobs
 @options.by_engine
@@ -49,6 +57,7 @@ def command(
     /,
     *,
     destroy: bool,
+    rerun: str | None,
     detailed_exitcode: bool,
     separate: bool,
     summary: bool,
@@ -76,18 +85,32 @@ def command(
       orchestrator plan web-service -e staging
       orchestrator plan web-service --detailed-exitcode --json
       orchestrator plan web-service --changed-since origin/main --markdown plan.md
+      orchestrator plan web-service --rerun 20261129T123000123Z-3f9a1c
     """
     from orchestrator.app.commands.plan import plan, with_file
+    from orchestrator.app.commands.rerun import module_of_run
+    from orchestrator.app.run.prepared_steps import current_module
     from orchestrator.app.run.request import PlanRequest
+    from orchestrator.cli.rerun import earlier_deployment
     from orchestrator.errors import Usage
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.views.plan import plan_text
 
     if call.options.orphaned and not destroy:
         raise Usage("--orphaned goes with --destroy")
-    deployment = load(call, InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED)
+    if rerun is not None and (destroy or out or changed_since or affected_by):
+        raise Usage("--rerun goes without --destroy, --out, --changed-since and --affected-by")
+    source: SourceOf = current_module
+    run_options, warning = call.options, ""
+    if rerun is not None:
+        prior, deployment, warning = earlier_deployment(call, rerun, call.options.steps)
+        rows = tuple(row.step for row in prior.record.steps)
+        source = module_of_run(prior.record)
+        run_options = replace(call.options, steps=call.options.steps or rows)
+    else:
+        deployment = load(call, InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED)
     request = PlanRequest(
-        options=call.options,
+        options=run_options,
         verb="destroy" if destroy else "apply",
         detailed_exitcode=detailed_exitcode,
         separate=separate,
@@ -99,10 +122,12 @@ def command(
         call.project,
         deployment,
         engine=call.engine,
-        current_modules=not destroy,
+        current_modules=not destroy and rerun is None,
         records=out is not None,
     ) as services:
-        result = plan(services, deployment, request)
+        if warning:
+            services.note(warning, level="warning")
+        result = plan(services, deployment, request, source=source)
     document = result.document
     if out is not None and result.approval is not None:
         write_approval(call.project.directory / out, result.approval)

@@ -4,6 +4,7 @@ What the commands have in common that start from an earlier run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -33,6 +34,18 @@ def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) 
     """
     Carry out a request on what an earlier run meant to do; the exit code.
     """
+    prior, deployment, warning = earlier_deployment(call, request.from_run, request.options.steps)
+    return run_use_case(
+        call, request, partial(use_case, earlier=prior), deployment, warning=warning
+    )
+
+
+def earlier_deployment(
+    call: RunCall, run_id: str | None, steps: Sequence[str]
+) -> tuple[PriorRun, Deployment, str]:
+    """
+    An earlier run, what it meant to do, and a warning about how that was read.
+    """
     from orchestrator import composition
     from orchestrator.loading.reruns import find_prior_run, repeated_deployment, summary_if_readable
 
@@ -46,20 +59,14 @@ def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) 
             project,
             selection,
             readable,
-            run_id=request.from_run,
-            steps=request.options.steps,
+            run_id=run_id,
+            steps=steps,
         )
     warning = ""
     if isinstance(readable, Invalid):
         why = readable.message.splitlines()[0]
         warning = f"the blueprint cannot be read as it is now, and is not needed: {why}"
-    return run_use_case(
-        call,
-        request,
-        partial(use_case, earlier=prior),
-        repeated_deployment(project, selection, prior, summary),
-        warning=warning,
-    )
+    return prior, repeated_deployment(project, selection, prior, summary), warning
 
 
 def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:

@@ -339,3 +339,26 @@ def test_what_a_killed_command_composed_is_removed_by_the_next(
             for path in (shop.own / "runs").rglob("*")
             if path.is_file()
         )
+
+
+def test_a_rollback_is_planned_whole(shop: Project) -> None:
+    """
+    From the modules and inputs of the run, which are not in the project any more; dependents with
+    what their upstream would be. What would be rolled back to is what the rollback then does.
+    """
+    shop.ok("apply", "shop", "--yes")
+    good = shop.last_run()["run_id"]
+    shop.write("modules/service/main.tf", SERVICE + '\nresource "terraform_data" "more" {}\n')
+    shop.ok("apply", "shop", "--yes", "-i", "cidr=10.1.0.0/16")
+    rows = planned(shop, "--rerun", good)
+    assert methods(rows) == dict.fromkeys(rows, "composed")
+    assert changes(rows["service"]) == {
+        ("terraform_data.service", "update"),
+        ("terraform_data.key", "update"),
+        ("terraform_data.more", "delete"),
+    }
+    why = ("--unverified", "no checks", "--reason", "a test", "--yes")
+    shop.ok("rollback", "shop", "--to", good, *why)
+    assert {row["status"] for row in planned(shop, "--rerun", good).values()} == {"unchanged"}
+    assert shop.run("plan", "shop", "--rerun", "no-such-run").code == 4
+    assert shop.run("plan", "shop", "--rerun", good, "--destroy").code == 64

@@ -68,9 +68,15 @@ class PlanResult:
     approval: Approval | None
 
 
-def plan(services: Services, deployment: Deployment, request: PlanRequest) -> PlanResult:
+def plan(
+    services: Services,
+    deployment: Deployment,
+    request: PlanRequest,
+    *,
+    source: SourceOf = current_module,
+) -> PlanResult:
     """
-    Plan the selected steps.
+    Plan the selected steps, from their modules as ``source`` has them.
     """
     selected = select_steps(deployment, request.options, request.verb)
     affected = request.affected
@@ -90,7 +96,7 @@ def plan(services: Services, deployment: Deployment, request: PlanRequest) -> Pl
             run_id=services.ids.run_id(services.clock.now()),
         )
         steps.read_records(wait=False)
-        return Planner(services, steps, request).plan(selected)
+        return Planner(services, steps, request, source=source).plan(selected)
 
 
 def with_file(
