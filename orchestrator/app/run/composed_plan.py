@@ -296,11 +296,12 @@ def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
     Whether a step can be prepared before any other one is planned, and has no providers with
     aliases, which a module would have to declare.
     """
-    blocks = [template.raw for template in steps.roots[name].providers.values()]
+    given = [template.raw for template in steps.roots[name].providers.values()]
+    blocks = [block for raw in given for block in (raw if isinstance(raw, list) else [raw])]
     return (
         steps.status(name) is not Status.RUNNING
         and not steps.values.needs_outputs_first(name)
-        and not any(isinstance(raw, list) or "alias" in (raw or ()) for raw in blocks)
+        and not any("alias" in (block or ()) for block in blocks)
     )
 
 
