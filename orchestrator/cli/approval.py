@@ -19,7 +19,7 @@ from orchestrator.ports.system import StopToken
 from orchestrator.views.formats import planned
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.domain.documents.plan import PlanDocument
 
 #: What ends the question: None is nobody there any more.
 _ANSWERS = ("yes", "y", "no", "n", "all", None)

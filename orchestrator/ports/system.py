@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.references import Resolved
-    from orchestrator.domain.documents.documents import PlanDocument
+    from orchestrator.domain.documents.plan import PlanDocument
     from orchestrator.domain.events.events import Event, PlanReady
     from orchestrator.domain.plan.violation import Violation
     from orchestrator.domain.record.record import Check
