@@ -1,5 +1,6 @@
 """
-Files that somebody else wrote, opened without trust: only regular ones, and only up to a size.
+Files that somebody else wrote, opened without trust: only regular ones, and only up to a size; and
+those that a person has us write.
 
 Opening a FIFO or a device may block for ever, and reading one may never end; neither can happen
 here, so that a signal is answered whatever lies in the place of a file.
@@ -32,3 +33,16 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"is larger than {limit >> 20} MiB", str(path))
     return data
+
+
+def write_file(path: Path, text: str, *, append: bool = False) -> None:
+    """
+    Write a file that a person named, also a device or a FIFO that somebody reads; OSError for a
+    FIFO that nobody does: opening it would wait for ever.
+    """
+    how = os.O_APPEND if append else os.O_TRUNC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | how
+    descriptor = os.open(path, flags, 0o666)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))

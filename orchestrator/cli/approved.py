@@ -45,9 +45,10 @@ def write_approval(path: Path, approval: Approval) -> None:
     Write an approval. Usage where that is not possible.
     """
     from orchestrator.errors import Usage
+    from orchestrator.regular_files import write_file
 
     try:
-        path.write_text(approval.to_json() + "\n", encoding="utf-8")
+        write_file(path, approval.to_json() + "\n")
     except OSError as exc:
         raise Usage(f"{path} cannot be written: {exc.strerror}") from exc
 

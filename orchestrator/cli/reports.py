@@ -18,6 +18,7 @@ import click
 from orchestrator.cli.streams import WatchedStream
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
 from orchestrator.domain.unsafe_text import without_workflow_commands
+from orchestrator.regular_files import write_file
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.gate import GateDocument
@@ -109,17 +110,17 @@ class Reports:
             "json_file": lambda: document.to_json() + "\n",
         }
         for name, path in self.files.items():
-            _write(path, texts[name](), mode="w")
+            _write(path, texts[name]())
         if self.environ.get("GITHUB_ACTIONS"):
             self._github(plan, markdown(), document.verdict)
             _annotate(found, repository_prefix(self.root, self.environ))
         if plan is not None and self.environ.get("GITLAB_CI"):
-            _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n", mode="w")
+            _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n")
 
     def _github(self, plan: PlanDocument | None, markdown: str, verdict: str) -> None:
         summary, outputs = (self.environ.get(f"GITHUB_{n}") for n in ("STEP_SUMMARY", "OUTPUT"))
         if summary:
-            _write(Path(summary), f"{markdown}\n", mode="a")
+            _write(Path(summary), f"{markdown}\n", append=True)
         if outputs:
             counts = plan.counts.model_dump(by_alias=True) if plan else {}
             changes = plan is not None and plan.verdict in ("changes", "deferred")
@@ -129,7 +130,7 @@ class Reports:
                 **{name: str(number) for name, number in counts.items()},
             }
             lines = "".join(f"{name}={value}\n" for name, value in values.items())
-            _write(Path(outputs), lines, mode="a")
+            _write(Path(outputs), lines, append=True)
 
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
@@ -182,9 +183,8 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _write(path: Path, text: str, *, mode: str) -> None:
+def _write(path: Path, text: str, *, append: bool = False) -> None:
     try:
-        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        write_file(path, text, append=append)
     except OSError as exc:
         click.echo(f"warning: the report {path} cannot be written: {exc.strerror}", err=True)

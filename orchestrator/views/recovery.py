@@ -246,9 +246,11 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
 def _once(message: str, step: RecoveryStep, told: set[str]) -> str:
     """
     The message without the notes that are ``told`` on this step already, and without the id of its
-    run, which stands at its head.
+    run, which stands at its head, or among the facts.
     """
-    said, *notes = message.replace(f"run {step.run_id}", "that run").split("; ")
+    last = step.evidence.last_run
+    run_id = step.run_id or (last.run_id if last else None)
+    said, *notes = message.replace(f"run {run_id}", "that run").split("; ")
     fresh = [note for note in notes if note not in told]
     told.update(fresh)
     return "; ".join([said, *fresh])

@@ -5,6 +5,7 @@ What lies in the place of a file is opened only if it is a file, and never read 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from orchestrator.engine.workdir.ignore_file import ignore_rules
 from orchestrator.errors import Invalid
 from orchestrator.loading.configuration import read_configuration
-from orchestrator.regular_files import read_regular
+from orchestrator.regular_files import read_regular, write_file
 from orchestrator.settings import read_settings
 from tests.fakes.project import ProjectOnDisk
 
@@ -145,3 +146,27 @@ def test_a_huge_list_is_refused_at_once(tmp_path: Path, name: str, text: str) ->
     project.blueprint("inputs: {a: {default: 1}}\nsteps: {s: {module: ../modules/plain}}")
     (tmp_path / name).write_text(text)
     assert "too large" in project.problems(input_files=[Path(name)])[0]
+
+
+def test_what_a_person_names_is_written_and_never_waited_for(tmp_path: Path) -> None:
+    """
+    A report goes to a FIFO that somebody reads, whole; to one that nobody reads it does not.
+    """
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device"):
+        write_file(tmp_path / "pipe", "text")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    text, read = "report " * 100_000, list[bytes]()
+    with os.fdopen(reader, "rb") as pipe:
+        thread = threading.Thread(target=lambda: read.append(pipe.read()))
+        writer = threading.Thread(target=write_file, args=(tmp_path / "pipe", text))
+        writer.start()
+        thread.start()
+        writer.join()
+        thread.join()
+    write_file(tmp_path / "log", "one\n")
+    write_file(tmp_path / "log", "two\udcff\n", append=True)
+
+    assert read == [text.encode()]
+    assert (tmp_path / "log").read_text() == "one\ntwo\\udcff\n"
