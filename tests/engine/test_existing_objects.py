@@ -50,6 +50,20 @@ def test_what_exists_is_refused_before_anything_is_made(
     assert place.project.entries("things") == []
 
 
+def test_recover_does_not_send_into_the_same_refusal(place: Place) -> None:
+    """
+    The same apply would be refused for ever: none is recommended, and the ways out are told.
+    """
+    place.wants("with: [this]")
+    place.cloud.create_out_of_band("fakecloud_bucket", "acme")
+    assert place.apply().code == 4
+
+    row = place.project.run("recover", "asked", "--json").row
+
+    assert row["recommended"] is None
+    assert "import it; else choose another name" in row["hint"]
+
+
 def test_what_exists_can_be_imported_and_is_not_taken_for_ours(place: Place) -> None:
     """
     The offered import takes it over; a destroy of it then needs a reason of its own.

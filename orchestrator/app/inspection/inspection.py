@@ -192,6 +192,7 @@ class Inspection:
             state_replaced=_is_refused(fault, record, "lineage"),
             state_back=_is_refused(fault, record, "serial_back"),
             unadopted=fault is not None and fault.code == "unrecorded_state",
+            taken=fault is not None and fault.code == "exists_already",
             unrecorded=self.unrecorded,
             failed_run=failed,
             earlier_run=earlier,

@@ -65,7 +65,7 @@ class RemedyAdvice:
 class Advice:
     """
     The situation, every remedy, and which one is recommended: None where nothing needs to be done,
-    or where a neighbour must be recovered first.
+    where a neighbour must be recovered first, or where files have to be changed before.
     """
 
     situation: Situation
@@ -439,7 +439,11 @@ def advise(context: RecoveryContext) -> Advice:
     """
     case = next(case for case in CASES if case.holds(context))
     choices = tuple(_remedy_advice(case, remedy, context) for remedy in Remedy)
-    available = {choice.remedy for choice in choices if choice.available}
+    # What met another's object meets it again: a person gives a name, or takes the object over.
+    vain = _AGAIN if context.facts.taken else ()
+    available = {
+        choice.remedy for choice in choices if choice.available and choice.remedy not in vain
+    }
     return Advice(
         situation=case.situation,
         remedies=choices,

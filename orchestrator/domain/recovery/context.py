@@ -99,7 +99,8 @@ class StepFacts:
     tells that the newest attempt was refused because the provider had no recorded object any more,
     ``state_emptied`` that all of them had left the provider state, ``state_replaced`` that there is
     another provider state than the recorded one, ``state_back`` that there is an older version of
-    it, ``unadopted`` that the newest attempt found objects of which nothing is recorded,
+    it, ``unadopted`` that the newest attempt found objects of which nothing is recorded, ``taken``
+    that it met an object that is not its own where it would have made one,
     ``unrecorded`` that neither a record nor a run of the blueprint is known here.
 
     ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
@@ -124,6 +125,7 @@ class StepFacts:
     state_replaced: bool = False
     state_back: bool = False
     unadopted: bool = False
+    taken: bool = False
     unrecorded: bool = False
     failed_run: str | None = None
     earlier_run: str | None = None

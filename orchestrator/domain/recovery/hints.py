@@ -40,6 +40,10 @@ PHASE_HINTS: Mapping[Phase, str] = {
 }
 
 
+_OTHER_NAME = (
+    "an object of that name exists already. Where it is this step's, import it; else choose "
+    "another name"
+)
 _REPEAT = "look at what it did. If it may be done again, `{} WHY` does it"
 #: Faults that the hint of their phase does not fit.
 CODE_HINTS: Mapping[str, str] = {
@@ -55,6 +59,7 @@ CODE_HINTS: Mapping[str, str] = {
     "that is in doubt",
     "managed_twice": "take it out at one of the addresses with `exec TARGET -- state rm ADDRESS`: "
     "what is managed twice is changed twice",
+    "exists_already": _OTHER_NAME,
     "errored_state": "save the provider state before anything else: `reconcile "
     "--push-errored-state`",
 }
@@ -70,10 +75,6 @@ _CUT_SHORT: Mapping[HookKind, str] = {
 _COLLISION = re.compile(
     r"already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate",
     re.IGNORECASE,
-)
-_OTHER_NAME = (
-    "an object of that name exists already. Where it is this step's, import it; else choose "
-    "another name"
 )
 _UNREACHED = re.compile(
     r"credential|ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AuthFailure"
@@ -112,13 +113,15 @@ _LOOK = (
 
 def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     """
-    The hint for the cause of a fault that left ``doubts``; None for a refusal, which brings a hint
-    of its own, and where a person stopped it.
+    The hint for the cause of a fault that left ``doubts``; None for a refusal that brings a hint of
+    its own only, and where a person stopped it.
     """
-    if fault.code in (*get_args(Reason), "stopped"):
-        return _doubt_hint(doubts) if doubts else None
+    if fault.code in (*get_args(Reason), "stopped") and doubts:
+        return _doubt_hint(doubts)
     if fault.code in CODE_HINTS:
         return CODE_HINTS[fault.code]
+    if fault.code in (*get_args(Reason), "stopped"):
+        return None
     if fault.hook is not None:  # its time was up
         return CODE_HINTS[_CUT_SHORT[fault.hook]]
     if fault.phase == "lock":
