@@ -6,8 +6,8 @@ them, and what looks like a secret by its shape. What it cannot do:
 
 - find a value it was not told of, unless its shape gives it away;
 - mask a value of fewer than four characters, a boolean, or a number of fewer than four digits;
-- see a value that is cut, wrapped (base64 in lines of 64 or 76 characters), reversed, hashed,
-  encrypted or compressed, or in another encoding than those of `_forms`;
+- see a value that is cut, wrapped (but for its own base64 in lines of 64 or 76 characters),
+  reversed, hashed, encrypted or compressed, or in another encoding than those of `_forms`;
 - see a value that is spread over several calls of `mask`: a value of several lines is therefore
   masked line by line, but a private key it was not told of only where its block comes in one text.
 """
@@ -278,7 +278,7 @@ def _forms(text: str) -> set[str]:
     """
     data = _data(text)
     once = {text, _hcl(text), *_quoted(text), *_json(text), *_percent(data), *_base64(data)}
-    return once.union(*map(_json, once))
+    return once.union(_wrapped(data), *map(_json, once))
 
 
 def _data(text: str) -> bytes:
@@ -354,3 +354,15 @@ def _base64(data: bytes) -> set[str]:
         if before == 0:
             forms |= {encoded, encoded.rstrip("=")}
     return forms | {form.translate(str.maketrans("+/", "-_")) for form in forms}
+
+
+def _wrapped(data: bytes) -> Iterator[str]:
+    """
+    The lines of its base64, as PEM and MIME wrap it; what follows it may change the last signs.
+    """
+    encoded = base64.b64encode(data).decode()[: len(data) * 8 // 6]
+    for width in (64, 76):
+        for start in range(0, len(encoded), width):
+            line = encoded[start : start + width]
+            if len(line) >= _SHORTEST_WITHIN_BASE64:
+                yield line

@@ -105,6 +105,22 @@ def test_a_value_is_found_within_base64_at_every_alignment(before: str, after: s
     assert masked == masker(secret.upper()).mask(other), "no bit of the value is left"
 
 
+@pytest.mark.parametrize("width", [64, 76])
+@pytest.mark.parametrize("after", ["", "\n"])
+def test_a_long_value_is_found_line_by_line_where_its_base64_is_wrapped(
+    width: int, after: str
+) -> None:
+    """
+    As `base64` and PEM print it, also where a line break was encoded with it.
+    """
+    secret = "token-" + "".join(map(str, range(60)))
+    encoded = base64.b64encode(f"{secret}{after}".encode()).decode()
+    lines = [encoded[n : n + width] for n in range(0, len(encoded), width)]
+    left = [masker(secret).mask(line).removeprefix("(sensitive)") for line in lines]
+    assert len(lines) > 1
+    assert all(len(line) <= 5 for line in left), left  # of the last: too little, or not its own
+
+
 def test_every_leaf_of_a_structure_is_sensitive() -> None:
     """
     Texts and numbers at any depth are masked; keys and booleans are not.
