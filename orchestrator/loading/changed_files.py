@@ -39,7 +39,7 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
 
 def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
     """
-    That these files changed; of a blueprint file nobody knows which part of it.
+    The change of these files; of a blueprint file nobody knows which part of it.
     """
     blueprint = (Path(deployment.project_dir) / deployment.path).resolve()
     project = Path(deployment.project_dir)

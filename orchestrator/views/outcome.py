@@ -189,7 +189,7 @@ def outcome_text(step: StepRun) -> str:
 
 def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:
     """
-    That a step did not run, and why.
+    The line of a step that did not run, and why.
     """
     return _join("not run", f"waits for {', '.join(blocked_by)}" if blocked_by else "", reason)
 

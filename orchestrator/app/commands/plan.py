@@ -1,8 +1,7 @@
 """
-``plan``: what an apply or destroy would change, each step on its own, from real outputs.
-
-Reads only: no record, remote object or provider state changes. A step that needs outputs which
-do not exist yet is ``deferred``, never planned with invented values.
+``plan``: what an apply or destroy would change. Reads only: no record, remote object or provider
+state changes. A step that needs outputs which no plan gives is ``deferred``, never planned with
+invented values.
 """
 
 from __future__ import annotations
@@ -212,7 +211,11 @@ class Planner:
         others = [step for step in reversed(selected) if step not in subset]
         for step in others:
             self._work(step)
-        places = (root for step in (*subset.order, *others) for root in (_first_root(step), step))
+        places = (
+            root
+            for step in (*subset.order, *others)
+            for root in (hook_step_name(step, "before_destroy"), step)
+        )
         order = [root for root in places if root in self.rows.rows]
         return tuple(self.rows.rows[step] for step in order), self.rows.codes
 
@@ -350,7 +353,12 @@ class Planner:
         else:
             now = self.services.clock.now()
             self.services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
-            inputs = self._inputs(prepared, verb)
+            values = self.steps.values
+            inputs = (
+                values.recorded_inputs(prepared)
+                if verb == "destroy"
+                else values.inputs(prepared.step)
+            )
             proposal = self._step_plan(prepared, inputs, verb)
         if hook_of(name) is None:  # what a step declares as its actions goes with the step
             self._approved[name] = approved_step(self.services, prepared, inputs, proposal)
@@ -388,11 +396,6 @@ class Planner:
             **known,
         )
 
-    def _inputs(self, prepared: PreparedStep, verb: Direction) -> StepInputs:
-        if verb == "destroy":
-            return self.steps.values.recorded_inputs(prepared)
-        return self.steps.values.inputs(prepared.step)
-
     def _step_plan(
         self, prepared: PreparedStep, inputs: StepInputs, verb: Direction
     ) -> CheckedPlan:
@@ -427,7 +430,3 @@ class Planner:
     @property
     def _options(self) -> PlanOptions:
         return replace(self.request.options.plan, values=True, locking=self.request.locking)
-
-
-def _first_root(step: str) -> str:
-    return hook_step_name(step, "before_destroy")

@@ -120,8 +120,6 @@ class PreparedSteps:
         self.evidence = evidence
         self.jobs = jobs
         self.allow_engine_change = allow_engine_change
-        self.run_id = run_id
-        self.unavailable_secrets = unavailable_secrets
         self.roots = deployment.steps_and_hooks()
         self.prepared: dict[str, PreparedStep] = {}
         self.records: dict[str, OperationRecord | None] = {}
@@ -275,12 +273,8 @@ class PreparedSteps:
         key = root.init_key or name
         with self._init_locks.setdefault(key, threading.Lock()):
             twin = self._initialised.get(key)
-            copied = (
-                root.init_needed
-                and twin is not None
-                and self.services.workdirs.copy_init(twin, root)
-            )
-            if not copied:
+            taken = twin if root.init_needed else None
+            if taken is None or not self.services.workdirs.copy_init(taken, root):
                 initialise(self.services, name, root, snapshot, evidence, serial=serial)
             if root.init_key:
                 self._initialised[key] = root

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from orchestrator.app.run.hook_settling import settle_hook
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, recorded_module
@@ -27,7 +27,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.objects import Resources
-from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.target import hook_kind, hook_of, hook_step_name, shown_step
@@ -261,7 +261,7 @@ class StepRunner:
 
     # What is reported
 
-    def row(self, name: str, **changes: Any) -> StepRun:
+    def row(self, name: str, **changes: Unpack[StepRunChanges]) -> StepRun:
         """
         The step's row of this run with ``changes``, written to the run record.
         """
@@ -273,9 +273,10 @@ class StepRunner:
         self,
         name: str,
         status: StepStatus,
+        /,
         *,
         changed: bool = False,
-        **changes: Any,
+        **changes: Unpack[StepRunChanges],
     ) -> StepRun:
         """
         Report the end of a step, to the run record and to the person.
@@ -284,7 +285,8 @@ class StepRunner:
         prepared = self.steps.prepared.get(name)
         if prepared is not None:
             changes.setdefault("directory", str(prepared.work_dir.directory))
-        row = self.row(name, status=status, **changes)
+        changes["status"] = status
+        row = self.row(name, **changes)
         self.services.sink.emit(
             StepFinished(
                 at=self.services.clock.now(),
@@ -310,22 +312,22 @@ class StepRunner:
         fault, restored = result.fault, result.fault is not None and result.fault != record.error
         for code in exit_codes_of(fault, found.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
-        self.end(
-            name,
-            StepStatus.ERROR if restored else StepStatus(str(record.status)),
-            changed=result.mutated,
-            attempts=attempts,
-            sequence=record.sequence,
-            error=fault,
-            last_error=record.last_error,
-            absence=record.absence,
-            verification=record.verification,
-            warnings=record.warnings if self.request.verb != "destroy" else (),
-            retained=record.retained,
-            in_doubt=found.in_doubt,
-            released=tuple(item for item in found.released if item.run_id == self.session.run_id),
-            **(_fates(found, verb) if result.mutated else {}),
-        )
+        fates = _fates(found, verb) if result.mutated else StepRunChanges()
+        row: StepRunChanges = {
+            **fates,
+            "attempts": attempts,
+            "sequence": record.sequence,
+            "error": fault,
+            "last_error": record.last_error,
+            "absence": record.absence,
+            "verification": record.verification,
+            "warnings": record.warnings if self.request.verb != "destroy" else (),
+            "retained": record.retained,
+            "in_doubt": found.in_doubt,
+            "released": tuple(r for r in found.released if r.run_id == self.session.run_id),
+        }
+        status = StepStatus.ERROR if restored else StepStatus(str(record.status))
+        self.end(name, status, changed=result.mutated, **row)
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         well = record.status in READY if verb != "destroy" else gone
         return Outcome(ready=well and not restored)
@@ -377,11 +379,12 @@ class StepRunner:
                 + "; if the saved state is sound without it, --dismiss-errored-state REASON",
             )
 
-    def end_skipped(self, name: str, reason: str, **changes: Any) -> None:
+    def end_skipped(self, name: str, reason: str, /, **changes: Unpack[StepRunChanges]) -> None:
         """
         Report a step that this run leaves alone.
         """
-        self.end(name, StepStatus.SKIPPED, reason=reason, **changes)
+        changes["reason"] = reason
+        self.end(name, StepStatus.SKIPPED, **changes)
 
     def end_settled(self, name: str) -> None:
         """
@@ -403,7 +406,7 @@ class StepRunner:
         """
         Report a run that ends before its first mutation: what is wrong, and all the rest pending.
 
-        What is wrong with a step outside the run that was only to be read is raised.
+        An error in a step that is only read (not selected) is raised.
         """
         for name in steps:
             exc = failures.get(name)
@@ -434,13 +437,21 @@ class StepRunner:
             )
 
 
-def _fates(found: Resources, verb: str) -> dict[str, tuple[str, ...]]:
+def _fates(found: Resources, verb: str) -> StepRunChanges:
     """
     What a mutation did, for the step's row; what an earlier apply made is not the doing of a
     destroy.
     """
-    names = ["deleted", "not_attempted"]
+    fates: StepRunChanges = {
+        "deleted": found.deleted,
+        "not_attempted": found.not_attempted,
+        "moved": tuple(item.address for item in found.planned if item.previous_address),
+    }
     if verb != "destroy":
-        names += ["imported", "created", "updated", "replaced"]
-    moved = tuple(item.address for item in found.planned if item.previous_address)
-    return {name: getattr(found, name) for name in names} | {"moved": moved}
+        fates |= {
+            "imported": found.imported,
+            "created": found.created,
+            "updated": found.updated,
+            "replaced": found.replaced,
+        }
+    return fates

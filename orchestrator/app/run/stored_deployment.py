@@ -6,7 +6,6 @@ do the same again, of the steps that it may not get to as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
@@ -17,7 +16,7 @@ from orchestrator.app.steps.content_blobs import (
     store_snapshot,
 )
 from orchestrator.domain.blueprint.stored_deployment import content_digest, stored_form
-from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import OrchestratorError, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot
@@ -71,7 +70,7 @@ def _snapshot(steps: PreparedSteps, name: str, source: SourceOf) -> Snapshot:
     return source(steps, steps.deployment.steps[name], steps.records.get(name)).snapshot
 
 
-def carried_over(runner: StepRunner, name: str) -> dict[str, Any]:
+def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
     """
     What the run's row says of a step that it leaves alone as ok: if that was applied from what this
     run means too, this run stands for it as well. Nothing if it was something else.

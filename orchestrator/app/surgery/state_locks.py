@@ -28,7 +28,7 @@ from orchestrator.errors import Refused, StateLocked
 
 def held_lock(runner: StepRunner, name: str) -> StateLocked | None:
     """
-    That somebody holds the lock of the provider state of a step in doubt; None for nobody.
+    The error that names the holder of a step's state lock; None where nobody holds it.
     """
     prepared = runner.steps.prepared[name]
     lock = state_lock_of(runner.services, prepared, name, runner.session.run_id)
@@ -43,7 +43,7 @@ def held_lock(runner: StepRunner, name: str) -> StateLocked | None:
 
 def lock_ends(prepared: PreparedStep) -> str | None:
     """
-    That a lock of this backend ends by itself; None where a dead run leaves it behind.
+    Why a lock of this backend ends by itself; None where a dead run leaves it behind.
     """
     owner = PASSING_LOCKS.get(prepared.work_dir.backend_type)
     return f"it ends with {owner} that holds it" if owner is not None else None

@@ -5,6 +5,7 @@ What a run leaves beside the records of its targets: its run record, its claim a
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TypedDict
 
 from pydantic import Field
 
@@ -62,6 +63,38 @@ class StepRun(RecordModel):
     retained: Retention | None = None
     remaining: tuple[ObjectRef, ...] = ()
     released: tuple[ReleasedObject, ...] = ()
+
+
+class StepRunChanges(TypedDict, total=False):
+    """
+    The fields of a row that its step may set, as `StepRun` declares them.
+    """
+
+    status: StepStatus
+    blocked_by: tuple[str, ...]
+    reason: str | None
+    attempts: int
+    sequence: int | None
+    error: Fault | None
+    last_error: str | None
+    hint: str | None
+    absence: Absence | None
+    verification: Verification | None
+    warnings: tuple[Diagnostic, ...]
+    imported: tuple[str, ...]
+    moved: tuple[str, ...]
+    created: tuple[str, ...]
+    updated: tuple[str, ...]
+    replaced: tuple[str, ...]
+    deleted: tuple[str, ...]
+    not_attempted: tuple[str, ...]
+    in_doubt: tuple[Doubt, ...]
+    directory: str | None
+    module_digest: str | None
+    lock_digest: str | None
+    retained: Retention | None
+    remaining: tuple[ObjectRef, ...]
+    released: tuple[ReleasedObject, ...]
 
 
 class RunRecord(RecordModel):
