@@ -5,6 +5,7 @@ What the commands that make a run have in common.
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -163,7 +164,16 @@ def reading_services(
             records=records,
         ) as services,
     ):
+        _end_startup()
         yield services
+
+
+def _end_startup() -> None:
+    """
+    Have garbage collected from here on, and not looked for in what start-up has made.
+    """
+    gc.freeze()
+    gc.enable()
 
 
 def recorded_summary(
@@ -279,6 +289,7 @@ def run_use_case(
             store_grace=call.store_grace,
         ) as services,
     ):
+        _end_startup()
         if warning:
             services.note(warning, level="warning")
         return use_case(services, deployment, request)

@@ -4,6 +4,7 @@ The command line without an engine: help, mistakes, garbage, and what may not be
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -124,6 +125,25 @@ def test_help_and_version_load_nothing_heavy(arguments: tuple[str, ...]) -> None
     What only prints a text starts at once.
     """
     assert loaded(*arguments) == []
+
+
+@pytest.mark.parametrize("command", ["status", "plan"])
+def test_no_start_reads_the_metadata_of_packages(command: str, project: Project) -> None:
+    """
+    pydantic would look for plugins there, and the library's reader of mail comes with it.
+    """
+    metadata = ("importlib.metadata", "email.message")
+
+    assert loaded(command, "good", of=metadata, directory=project.root) == []
+
+
+def test_garbage_is_collected_again_once_a_command_has_ended(project: Project) -> None:
+    """
+    Only start-up goes without.
+    """
+    main(["status", "good"])
+
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("command", ["status", "recover"])
