@@ -19,7 +19,6 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.documents.json_model import HookTarget
-from orchestrator.domain.events.engine_messages import is_encrypted
 from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import Fault, OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.retention import retention
@@ -183,7 +182,7 @@ class Inspection:
             spooled=step in self.spooled,
             settling=self._settling(record),
             errored_state=unsaved,
-            errored_readable=unsaved is None or not is_encrypted(Path(unsaved).read_bytes()),
+            errored_readable=unsaved is None or _is_readable(Path(unsaved)),
             unanswerable=self._unanswered(record),
             lock=lock.summary if lock is not None else None,
             left_lock=self._left_lock(record, lock),
@@ -397,3 +396,14 @@ def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
         return False
     left = fault.code == "vanished" and fault.phase == "surgery"
     return left or (fault.code == "in_doubt" and not record.resources.in_doubt)
+
+
+def _is_readable(state: Path) -> bool:
+    """
+    Whether a provider state that the engine could not save is not encrypted.
+    """
+    from orchestrator.domain.events.engine_messages import (
+        is_encrypted,
+    )  # seldom: `recover` is quick
+
+    return not is_encrypted(state.read_bytes())
