@@ -58,7 +58,7 @@ def changed_inputs(page: Page, changes: PlanChanges, *, indent: int) -> None:
             page.line(name, f": {SENSITIVE} changes ({item.source})", indent=indent, hang=4)
             continue
         old = cut(_inline(item.before), _room(page), page.glyph("..."))
-        new = cut(_inline(item.after), _room(page), page.glyph("..."))
+        new = cut(_inline(item.after), _room(page), page.glyph("...")) if item.known else UNKNOWN
         page.line(
             name,
             f": {old} ",

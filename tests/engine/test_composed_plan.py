@@ -362,3 +362,33 @@ def test_a_rollback_is_planned_whole(shop: Project) -> None:
     assert {row["status"] for row in planned(shop, "--rerun", good).values()} == {"unchanged"}
     assert shop.run("plan", "shop", "--rerun", "no-such-run").code == 4
     assert shop.run("plan", "shop", "--rerun", good, "--destroy").code == 64
+
+
+def test_a_destroy_is_planned_whole(shop: Project, tmp_path: Path) -> None:
+    """
+    With the inputs that each step was applied with, from one engine plan; it says what each step's
+    own plan says, and what a step protects is told of that step.
+    """
+    shop.ok("apply", "shop", "--yes")
+    engine = watched(shop, tmp_path / "watched")
+    together = planned(shop, "--destroy")
+    calls = len(engine.calls("plan"))
+    apart = planned(shop, "--destroy", "--separate")
+
+    assert (methods(together), calls) == (dict.fromkeys(together, "composed"), 1)
+    assert [*together] == [*apart]
+    for step, row in together.items():
+        for field in ("status", "outputs", "resources", "outputs_changed", "counts", "reason"):
+            assert row[field] == apart[step][field], (step, field)
+    plain = 'resource "terraform_data" "key" { input = var.key }'
+    lasting = """resource "terraform_data" "key" {
+        input = var.key
+        lifecycle { prevent_destroy = true }
+    }"""
+    kept = SERVICE.replace(plain, lasting)
+    shop.write("modules/service/main.tf", kept)
+    shop.ok("apply", "shop", "--yes")
+    ended = shop.run("plan", "shop", "--destroy", "--json")
+    rows = {step: row["status"] for step, row in ended.rows.items()}
+    assert rows == {"network": "planned", "service": "failed", "other": "failed"}
+    assert ended.code != 0

@@ -71,6 +71,7 @@ def test_a_repeated_request_returns_the_run_it_made(tmp_path: Path, engine: str)
     assert not list(second.own.glob("runs/*"))
     shown = second.ok("apply", "fan", "--yes", *TOKEN).said
     assert "nothing is done again" in " ".join(shown.split())
+    assert "apply fan/default: exit 0" in shown
 
     by_environment = {"ORCHESTRATOR_REQUEST_TOKEN": "pipeline-18"}
     other = second.run("apply", "fan", "--yes", "--json", environ=by_environment)

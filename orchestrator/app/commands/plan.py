@@ -181,26 +181,23 @@ class Planner:
         subset = graph.subset(selected)
         if self.request.verb == "destroy":
             self.teardown = teardown(self.deployment, self.steps.records, selected)
+            gone = (None, *NOTHING_THERE)
             going = [step for step in selected if step not in self.teardown.skipped]
             statuses = {
                 name: record.status for name, record in self.steps.records.items() if record
             }
             check_dependents(applied_graph(graph, self.steps.records), going, statuses)
             subset = self.teardown.order
+            there = [step for step in subset.order if self.steps.status(step) not in gone]
+            alone = [step for step in there if step not in self.teardown.removed_with]
+            self._compose(alone, recorded_module)
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
             ready = [step for step in upstreams if self.steps.status(step) in READY]
             failures = self.steps.prepare_all(ready, recorded_module)
             for exc in failures.values():
                 raise exc
-            if not self.request.separate:
-                self.composed = composed_plan(
-                    self.steps,
-                    subset.order,
-                    self._options,
-                    self._evidence("composed-plan"),
-                    source=self._source,
-                )
+            self._compose(subset.order, self._source)
         run_steps(
             subset,
             self._work,
@@ -218,6 +215,16 @@ class Planner:
         )
         order = [root for root in places if root in self.rows.rows]
         return tuple(self.rows.rows[step] for step in order), self.rows.codes
+
+    def _compose(self, names: Sequence[str], source: SourceOf) -> None:
+        """
+        Plan the steps together, as far as that is possible and wanted.
+        """
+        if not self.request.separate:
+            place = self._evidence("composed-plan")
+            self.composed = composed_plan(
+                self.steps, names, self._options, place, source=source, direction=self.request.verb
+            )
 
     def _orphaned(self) -> tuple[str, ...]:
         """
@@ -346,7 +353,7 @@ class Planner:
         Plan a prepared root, in the direction of the request unless another is given.
         """
         verb = verb or self.request.verb
-        composed = self.composed.get(name) if verb == "apply" else None
+        composed = self.composed.get(name)
         prepared = self.steps.prepared[name]
         if composed is not None:
             inputs, proposal = composed.inputs, self._checked(name, composed)
@@ -365,7 +372,8 @@ class Planner:
         if proposal.content is not None:
             self._contents[name] = proposal.content
         separate = composed is None
-        first = self._unapplied_upstreams(name) if separate else self.rows.moving_needs(name)
+        moving = self._unapplied_upstreams if separate else self.rows.moving_needs
+        first = moving(name) if verb == "apply" else ()
         known = {
             "method": "separate" if separate else "composed",
             **planned_fields(proposal.shown),

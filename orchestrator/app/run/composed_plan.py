@@ -19,6 +19,7 @@ from orchestrator.app.steps.engine_calls import call, call_spec, patiently, pull
 from orchestrator.app.steps.planned_step import (
     CHANGES,
     NO_CHANGES,
+    Direction,
     EnginePlan,
     PlanOptions,
     plan_content,
@@ -37,6 +38,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.changes import UNKNOWN
 from orchestrator.domain.record.journal import Journal, adds_up
 from orchestrator.domain.record.states import Status
+from orchestrator.domain.text import Json
 from orchestrator.errors import OrchestratorError
 from orchestrator.ports.engine import CallResult, Init, Plan, Request
 
@@ -65,10 +67,12 @@ def composed_plan(
     evidence: Path,
     *,
     source: SourceOf = current_module,
+    direction: Direction = "apply",
 ) -> dict[str, ComposedStep]:
     """
     The plans of those of these steps that can be planned together, from their modules as ``source``
     has them; what stood in the way of the others is found again when they are planned on their own.
+    A destroy is planned with the inputs that each step was applied with: none waits for another.
     """
     services = steps.services
     # An encrypted state would be one of the composed root's own kind: each step is asked then.
@@ -83,19 +87,32 @@ def composed_plan(
     apart = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
     states = _states(steps, [name for name in prepared if name not in apart])
     apart |= prepared.keys() - states.keys()
+    recorded: dict[str, StepInputs] = {}
+    for name in prepared if direction == "destroy" else ():
+        try:
+            recorded[name] = steps.values.recorded_inputs(prepared[name])
+        except OrchestratorError:
+            apart.add(name)
+
+    def together(excluded: Collection[str], among: Iterable[str]) -> list[str]:
+        if direction == "destroy":
+            return [name for name in among if name not in excluded]
+        return _without_dependents(steps, excluded, among)
+
     for attempt in range(1, _TRIES + 1):
-        chosen = _without_dependents(steps, apart, prepared)
+        chosen = together(apart, prepared)
         if len(chosen) < _FEWEST or services.stop.stopping:
             return {}
         for name in chosen:
             services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="plan"))
         with services.files.private(evidence) as place:
-            composed = _Composed(steps, {name: prepared[name] for name in chosen}, states, place)
+            ready = {name: prepared[name] for name in chosen}
+            composed = _Composed(steps, ready, states, place, direction, recorded)
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
             lost = {name for name, item in plans.items() if _has_lost(item)}
-            kept = _without_dependents(steps, lost, plans)
+            kept = together(lost, plans)
             return {name: plans[name] for name in kept}
         if not composed.in_the_way:
             return {}
@@ -106,6 +123,7 @@ def composed_plan(
 class _Composed:
     """
     Steps composed in the directory ``place``; ``in_the_way`` are those that made the plan fail.
+    ``recorded`` are the inputs of a destroy, by step.
     """
 
     def __init__(
@@ -114,18 +132,26 @@ class _Composed:
         prepared: Mapping[str, PreparedStep],
         states: Mapping[str, PulledState],
         place: Path,
+        direction: Direction,
+        recorded: Mapping[str, StepInputs],
     ) -> None:
         self.in_the_way: frozenset[str] = frozenset()
         self._steps = steps
         self._services = steps.services
         self._prepared = prepared
         self._states = states
+        self._direction = direction
         names = call_names([*prepared])
         documents = {name: states[name].document for name in prepared}
         calls: dict[str, ModuleCall] = {}
         self._inputs: dict[str, StepInputs] = {}
         for name, item in prepared.items():  # in order: a call refers to those before it
-            inputs, expressions = steps.values.composed_inputs(item.step, calls)
+            declared = item.step.module.outputs
+            expressions: dict[str, Json] = {}
+            if direction == "destroy":
+                inputs, declared = recorded[name], {}
+            else:
+                inputs, expressions = steps.values.composed_inputs(item.step, calls)
             self._inputs[name] = inputs
             calls[name] = ModuleCall(
                 step=name,
@@ -134,7 +160,7 @@ class _Composed:
                 module=item.work_dir.module,
                 expressions=expressions,
                 values=inputs.values,
-                outputs={key: out.sensitive for key, out in item.step.module.outputs.items()},
+                outputs={key: out.sensitive for key, out in declared.items()},
                 configured=frozenset(_own_configurations(item)),
                 providers=dict(_configurations(item)),
             )
@@ -157,6 +183,7 @@ class _Composed:
         var_file = self._work_dir.directory / "inputs.tfvars.json"
         request = Plan(
             out=file,
+            mode="destroy" if self._direction == "destroy" else "normal",
             var_file=var_file,
             refresh=options.refresh,
             parallelism=options.parallelism,
@@ -185,10 +212,17 @@ class _Composed:
             name: _planned_outputs(self._states[name], contents.get(name))
             for name in self._prepared
         }
+
+        def inputs(name: str) -> StepInputs:
+            if self._direction == "destroy":
+                return self._inputs[name]
+            step = self._prepared[name].step
+            return self._steps.values.planned_inputs(step, self._inputs[name], planned)
+
         return {
             name: ComposedStep(
                 plan=EnginePlan(
-                    direction="apply",
+                    direction=self._direction,
                     target=str(self._steps.deployment.target(name)),
                     file=file,
                     journal=journal,
@@ -197,9 +231,7 @@ class _Composed:
                     changed=bool(journal.changes or journal.outputs),
                     content=contents.get(name),
                 ),
-                inputs=self._steps.values.planned_inputs(
-                    self._prepared[name].step, self._inputs[name], planned
-                ),
+                inputs=inputs(name),
             )
             for name, journal in journals.items()
         }

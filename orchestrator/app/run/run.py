@@ -42,7 +42,9 @@ def run(
     run_id = services.ids.run_id(services.clock.now())
     earlier = earlier_run(services, deployment, request, selected, run_id)
     if earlier is not None:
-        return tell_earlier(Session(services, deployment, earlier), request, started=started)
+        session = Session(services, deployment, earlier)
+        _tell_start(session, request, selected)
+        return tell_earlier(session, request, started=started)
     session = open_session(
         services,
         deployment,
@@ -55,22 +57,7 @@ def run(
         skipped_preflight=options.skip_preflight,
         lineage=request.lineage,
     )
-    info = services.engine.info
-    services.sink.emit(
-        RunStarted(
-            at=services.clock.now(),
-            run_id=session.run_id,
-            command=request.verb,
-            blueprint=deployment.blueprint,
-            environment=deployment.environment,
-            engine=f"{info.kind} {info.version}",
-            engine_why=info.why,
-            steps=selected,
-            store=services.store.url,
-            directory=str(session.directory),
-            lineage=request.lineage,
-        )
-    )
+    _tell_start(session, request, selected)
     error: OrchestratorError | None = None
     try:
         if options.inputs_given:
@@ -91,6 +78,26 @@ def run(
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
+
+
+def _tell_start(session: Session, request: RunRequest, selected: Sequence[str]) -> None:
+    services, deployment = session.services, session.deployment
+    info = services.engine.info
+    services.sink.emit(
+        RunStarted(
+            at=services.clock.now(),
+            run_id=session.run_id,
+            command=request.verb,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            engine=f"{info.kind} {info.version}",
+            engine_why=info.why,
+            steps=selected,
+            store=services.store.url,
+            directory=str(session.directory),
+            lineage=request.lineage,
+        )
+    )
 
 
 @contextmanager

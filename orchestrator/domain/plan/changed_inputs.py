@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.blueprint.recorded_inputs import RecordedInputs
-from orchestrator.domain.plan.changes import InputChange
+from orchestrator.domain.plan.changes import UNKNOWN, InputChange
 from orchestrator.domain.secret_leaves import value_at, without_leaves
 
 _NOT_SET = "not set: the default of the module"
@@ -35,11 +35,12 @@ def _changed_input(
         other_secret = other_secret or old != digest(new, key)
     if before == after and not other_secret:
         return None
-    whole = () in hidden
+    whole, known = () in hidden, after != UNKNOWN
     return InputChange(
         name=name,
         before=None if whole else before,
-        after=None if whole else after,
+        after=None if whole or not known else after,
+        known=known,
         sensitive=whole or other_secret,
         source=now.sources.get(name, _NOT_SET),
     )

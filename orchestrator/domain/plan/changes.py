@@ -93,13 +93,14 @@ class OutputValueChange(JsonModel):
 class InputChange(JsonModel):
     """
     An input of a step that is not what the step was applied with. ``source`` says where the value
-    comes from.
+    comes from; one that is not ``known`` is known after an apply.
     """
 
     name: Word
     before: Json = None
     after: Json = None
     sensitive: bool = False
+    known: bool = True
     source: str = ""
 
 
