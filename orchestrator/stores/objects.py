@@ -17,6 +17,7 @@ request is what commits an entry. The entry that it replaces is copied into the 
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -473,8 +474,13 @@ def _lease_name(run_id: str) -> str:
 
 def _reason(exc: Exception) -> str:
     """
-    The first line of what the client library says: the rest is its own retry bookkeeping.
+    What the server said, else the first line of what the client library says: the rest is its own
+    retry bookkeeping.
     """
-    if "169.254.169.254" in str(exc):  # the last place to ask, on a machine that is no instance
+    text = str(exc).strip()
+    if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
         return "no credentials: neither in the environment or backend block, nor of the machine"
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]
+    said = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.S)
+    if said is not None:
+        return f"{said[1]}: {' '.join(said[2].split())}"[:300]
+    return (text.splitlines() or [type(exc).__name__])[0][:300]

@@ -271,3 +271,27 @@ def test_a_bucket_that_goes_away(s3: tuple[ObjectServer, Proxy]) -> None:
         store.append(entry(sequence=2))
     with pytest.raises(StoreUnavailable, match="goes"):
         store.newest(NETWORK)
+
+
+def test_a_bucket_with_a_retention_is_refused(s3: tuple[ObjectServer, Proxy]) -> None:
+    """
+    Object lock with a default retention wants a header that no entry is written with: that is told
+    by the first probe, before anything is mutated, in the server's words.
+    """
+    server, _ = s3
+    client = s3_client(server)
+    client.create_bucket(
+        Bucket="locked",
+        ObjectLockEnabledForBucket=True,
+        CreateBucketConfiguration={"LocationConstraint": "eu-west-1"},
+    )
+    rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}
+    client.put_object_lock_configuration(
+        Bucket="locked",
+        ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule},
+    )
+    opened = open_bucket("s3://locked/operations", server.config, server.environ)
+    store = ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+
+    with pytest.raises(StoreUnavailable, match="retention period configured using Object Lock"):
+        store.probe()
