@@ -221,7 +221,11 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     """
     offered = [action for action in step.actions if action.available]
     told: set[str] = set()
+    commands: set[str] = set()
     for action in sorted(offered, key=lambda item: item.action != step.recommended):
+        if action.command in commands and not page.paper.verbose:
+            continue  # under another name it is the same
+        commands.add(action.command or "")
         best = action.action == step.recommended
         page.line(
             ("  > " if best and marked else "    ", "good"),

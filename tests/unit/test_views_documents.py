@@ -5,6 +5,7 @@ Documents and errors: what their JSON and their text promise.
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from pydantic import ValidationError
@@ -107,6 +108,17 @@ def test_text_keeps_to_the_width(name: str, width: int) -> None:
     assert [
         line for line in text.splitlines() if len(line) > width and "orchestrator " not in line
     ] == []
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - {"recovery-verbose"}))
+def test_no_command_is_offered_twice_on_a_screen(name: str) -> None:
+    """
+    Also where two actions come to the same; -v shows both.
+    """
+    lines = map(str.strip, TEXTS[name](Paper(now=NOW)).splitlines())
+    commands = [line for line in lines if line.startswith("orchestrator ")]
+
+    assert [line for line, times in Counter(commands).items() if times > 1] == []
 
 
 @pytest.mark.parametrize("name", ERRORS)

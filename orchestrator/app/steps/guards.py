@@ -206,8 +206,8 @@ def check_vanished(
     if accepted is not None:
         return
     hint = (
-        "wrong region, account or credentials? If they are really gone, say so: apply and destroy "
-        "take --accept-vanished REASON"
+        "wrong region, account or credentials? Set them right and run the same command again; if "
+        "the objects are really gone, apply and destroy take it: --accept-vanished REASON"
     )
     if seen.missing and len(seen.missing) == len(state.objects):
         vanished = _some({item.address for item in state.objects})

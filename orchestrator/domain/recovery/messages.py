@@ -54,8 +54,12 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         for situation in (Situation.STATE_EMPTIED, Situation.LOST)
     },
     (Remedy.REDEPLOY, Situation.SURGERY): "applies what the step still misses; it shows that first",
-    (Remedy.MANUAL, Situation.VANISHED): "look {where}: are region, account and credentials right? "
-    "If so, and the objects are gone, the command {goes_on} all the same",
+    (
+        Remedy.MANUAL,
+        Situation.VANISHED,
+    ): "look {where}: were region, account and credentials right? "
+    "If not, set them right and run the same command again. If so, and the objects are gone, the "
+    "command {goes_on} all the same",
     (
         Remedy.RECONCILE,
         Situation.SEALED,
