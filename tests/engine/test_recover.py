@@ -278,6 +278,40 @@ def test_a_rollback_is_offered_to_the_last_verified_run_and_works(project: Proje
     assert project.status("web")["verdict"] == "ok"
 
 
+def test_a_retry_is_offered_with_the_secrets_that_have_changed(project: Project) -> None:
+    """
+    As far as variables tell: the command says which it accepts, so that it is not refused; with the
+    secrets of then nothing is to be accepted.
+    """
+    project.write("module/main.tf", PROVISIONED + 'variable "password" { sensitive = true }\n')
+    project.write(
+        "blueprints/web.yaml",
+        """
+        version: 1
+        name: web
+        inputs: {password: {type: string, sensitive: true}}
+        steps:
+          server:
+            module: ../module
+            inputs:
+              command: test -e PLACE/there
+              password: "${inputs.password}${env.SALT}"
+        """.replace("PLACE", str(project.root)),
+    )
+    project.environ |= {"ORCHESTRATOR_INPUT_password": "hunter2-one", "SALT": "p1nch-of"}
+    assert project.run("apply", "web", "--yes").code == 10
+    before = next(item for item in step(project)["actions"] if item["action"] == "retry")
+    project.environ |= {"ORCHESTRATOR_INPUT_password": "hunter2-two", "SALT": "handfu1-of"}
+    after = next(item for item in step(project)["actions"] if item["action"] == "retry")
+    (project.root / "there").touch()
+
+    assert "--accept" not in before["command"]
+    for name in ("env.SALT", "password"):
+        assert f"--accept-changed-secret {name}" in after["command"]
+    assert "not as in that run: the secret env.SALT, password" in after["reason"]["message"]
+    assert take(project, step(project), "retry") == 0
+
+
 def test_a_plan_that_failed_is_told_although_no_record_tells_it(project: Project) -> None:
     """
     Law: before the marker nothing changes.

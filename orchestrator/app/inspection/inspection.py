@@ -38,6 +38,7 @@ from orchestrator.domain.record.states import (
     StepStatus,
 )
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
 from orchestrator.errors import Reason
 
@@ -194,6 +195,7 @@ class Inspection:
             taken=fault is not None and fault.code == "exists_already",
             unrecorded=self.unrecorded,
             failed_run=failed,
+            changed_secrets=self._changed_secrets(failed) if failed and not no_retry else (),
             earlier_run=earlier,
             blockers={remedy: found for remedy, found in blockers.items() if found is not None},
             rerun_inputs=self._given_inputs(record),
@@ -237,6 +239,24 @@ class Inspection:
             if action is not None and (doubts or root.status is Status.RUNNING):
                 found[action[1]] = doubts or f"run {root.run_id} was interrupted in it"
         return found
+
+    def _changed_secrets(self, run_id: str) -> tuple[str, ...]:
+        """
+        The secrets that a run had and that are known to be others today.
+        """
+        from orchestrator.domain.blueprint.stored_deployment import (
+            UnreadableDeployment,
+            parse_deployment,
+        )
+
+        digest = next((run.deployment for run in self.history.runs if run.run_id == run_id), None)
+        text = self.reader.store.blob(deployment_blob(digest)) if digest else None
+        if digest is None or text is None:
+            return ()
+        try:
+            return tuple(self.reader.changed_secrets(parse_deployment(text, digest)))
+        except UnreadableDeployment:
+            return ()
 
     def _settling(self, record: OperationRecord | None) -> float:
         """

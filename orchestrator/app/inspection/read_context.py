@@ -21,6 +21,7 @@ from orchestrator.domain.target import Target, step_of
 from orchestrator.errors import StoreUnavailable
 
 if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.store import OperationStore, Spool
     from orchestrator.ports.system import Processes
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class ReadContext:
     """
     The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
-    the date in UTC; ``gone_back`` says which records are older than this machine has seen them.
+    the date in UTC; ``gone_back`` says which records are older than this machine has seen them,
+    ``changed_secrets`` which secrets of an earlier deployment are known to be others today.
     """
 
     project: str
@@ -42,6 +44,7 @@ class ReadContext:
     today: date
     silence: float = SILENCE
     gone_back: Callable[[], Sequence[str]] = tuple
+    changed_secrets: Callable[[StoredDeployment], Sequence[str]] = lambda _: ()
 
     def check_not_gone_back(self) -> None:
         """

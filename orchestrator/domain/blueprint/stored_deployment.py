@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.blueprint.blueprint import (
+    INPUT_VARIABLE,
     Deployment,
     EngineRequirement,
     Hook,
@@ -167,6 +168,29 @@ def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -
     """
     found = known_secrets(stored, current)
     return tuple(sorted(name for name, (then, now) in found.items() if digest(now, key) != then))
+
+
+def changed_variables(
+    stored: StoredDeployment, environ: Mapping[str, str], key: bytes
+) -> tuple[str, ...]:
+    """
+    The secrets of which a variable of the environment says another text today than then, by name
+    (`known_secrets`). Nothing is asked for them; with another project key none can be compared.
+    """
+    if stored.key_id != key_id(key):
+        return ()
+    then: dict[str, tuple[str, str]] = {}
+    for name, item in stored.inputs.items():
+        if item.sensitive and item.value is not None and item.type == "string":
+            own = f"{INPUT_VARIABLE}{name}"
+            source = own if own in environ else item.value.get("from", {}).get("env", "")
+            then[name] = (source, str(item.value.get("digest")))
+    then |= {f"env.{name}": (name, known) for name, known in stored.env.items()}
+    return tuple(
+        name
+        for name, (variable, known) in sorted(then.items())
+        if variable in environ and digest(environ[variable], key) != known
+    )
 
 
 def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tuple[str, Json]]:

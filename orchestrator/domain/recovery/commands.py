@@ -24,6 +24,7 @@ from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUAT
 from orchestrator.domain.recovery.rerun_rules import failed_run
 
 _LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
+_ACCEPT_SECRET = "--accept-changed-secret"
 _APPLYING = (Remedy.RETRY, Remedy.REDEPLOY, Remedy.ROLLBACK)
 _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
 
@@ -83,7 +84,8 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
         case Remedy.RETRY:
             named = context.record and failed_run(context.record) == facts.failed_run
             of = () if named or not facts.failed_run else ("--from-run", facts.failed_run)
-            return _command(context, "retry", *of, *at, *accept, *takeover)
+            changed = (w for name in facts.changed_secrets for w in (_ACCEPT_SECRET, name))
+            return _command(context, "retry", *of, *at, *changed, *accept, *takeover)
         case Remedy.REDEPLOY:
             given = ("--input-file", facts.rerun_inputs) if facts.rerun_inputs else ()
             fresh = situation in (Situation.NEVER, Situation.UNRECORDED, Situation.SURGERY)
@@ -212,6 +214,9 @@ def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
     tainted = record.resources.tainted if record else ()
     if tainted and remedy in _APPLYING:
         notes.append(f"{', '.join(tainted)} is half-made (tainted): the apply replaces it")
+    if facts.changed_secrets and remedy is Remedy.RETRY:
+        names = ", ".join(facts.changed_secrets)
+        notes.append(f"not as in that run: the secret {names}, which the command accepts")
     if context.neighbours.children and remedy is Remedy.DESTROY:
         notes.append(f"{', '.join(context.neighbours.children)} goes with it")
     if facts.settling and remedy is Remedy.RECONCILE:

@@ -103,11 +103,12 @@ class StepFacts:
     that it met an object that is not its own where it would have made one,
     ``unrecorded`` that neither a record nor a run of the blueprint is known here.
 
-    ``failed_run`` is the run that can be retried, ``earlier_run`` the one to roll back to;
-    ``blockers`` forbid these. ``rerun_inputs`` is the file with the inputs that the command line of
-    the record's run named, ``hook_doubts`` what is uncertain in the modules of its hooks,
-    ``retained_because`` the reason for which no destroy touches the step, ``scope`` the provider
-    configuration that the blueprint gives the step, with its references as they are written.
+    ``failed_run`` is the run that can be retried, ``changed_secrets`` its secrets that are others
+    now, ``earlier_run`` the one to roll back to; ``blockers`` forbid these. ``rerun_inputs`` is the
+    file with the inputs that the command line of the record's run named, ``hook_doubts`` what is
+    uncertain in the modules of its hooks, ``retained_because`` the reason for which no destroy
+    touches the step, ``scope`` the provider configuration that the blueprint gives the step, with
+    its references as they are written.
     """
 
     condition: Condition | None = None
@@ -128,6 +129,7 @@ class StepFacts:
     taken: bool = False
     unrecorded: bool = False
     failed_run: str | None = None
+    changed_secrets: tuple[str, ...] = ()
     earlier_run: str | None = None
     blockers: Mapping[Remedy, Blocker] = field(default_factory=dict)
     rerun_inputs: str | None = None
