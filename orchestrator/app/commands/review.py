@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from orchestrator.app.commands.plan import Planner
+from orchestrator.app.commands.planner import Planner
 from orchestrator.app.run.composed_plan import ComposedStep
 from orchestrator.app.run.prepared_steps import SourceOf, current_module
 from orchestrator.app.run.request import PlanRequest

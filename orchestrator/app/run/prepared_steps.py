@@ -25,6 +25,7 @@ from orchestrator.app.steps.guards import (
 from orchestrator.app.steps.preparation import (
     ModuleSource,
     PreparedStep,
+    applied_outputs,
     check_engine,
     initialise,
     lay_out,
@@ -35,13 +36,11 @@ from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Step
 from orchestrator.domain.blueprint.inputs import Lookup, provider_lookup
 from orchestrator.domain.blueprint.references import Unresolvable
-from orchestrator.domain.blueprint.stored_deployment import UnreadableDeployment, parse_deployment
 from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.conclusion import is_parent_destroy
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
-from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.errors import OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir
@@ -364,12 +363,8 @@ class PreparedSteps:
         declared = self.deployment.steps[name].module.outputs
         if declared.keys() <= outputs.keys():
             return outputs
-        text = self.services.store.blob(deployment_blob(record.deployment))
-        try:
-            applied = parse_deployment(text or b"", record.deployment).steps[name].module.outputs
-        except (UnreadableDeployment, KeyError):
-            return outputs
-        nulls = {item.name: StateOutput(None, item.sensitive) for item in applied.values()}
+        applied = applied_outputs(self.services, record.deployment, name)
+        nulls = {item.name: StateOutput(None, item.sensitive) for item in applied}
         return {**nulls, **outputs}
 
     def _check_state(self, name: str, state: PulledState) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -17,15 +17,16 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.content_blobs import read_lock_file
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
 from orchestrator.app.steps.guards import StateBindings
-from orchestrator.domain.blueprint.blueprint import Deployment, Step
+from orchestrator.domain.blueprint.blueprint import Deployment, Output, Step
 from orchestrator.domain.blueprint.inputs import Lookup, digest, static_lookup
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.stored_deployment import UnreadableDeployment, parse_deployment
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.record.last_writer import is_newer
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.recovery.rerun_rules import snapshot_blob
+from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Init
@@ -136,6 +137,19 @@ def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
             hint="the operation store is damaged; restore it",
         )
     return found
+
+
+def applied_outputs(services: Services, deployment: str, step: str) -> Sequence[Output]:
+    """
+    The outputs that the module of a step declared when the deployment of this digest was applied;
+    none where that cannot be told.
+    """
+    text = services.store.blob(deployment_blob(deployment))
+    try:
+        found = parse_deployment(text or b"", deployment).steps[step].module.outputs
+    except (UnreadableDeployment, KeyError):
+        return ()
+    return tuple(found.values())
 
 
 def lay_out(

@@ -11,13 +11,7 @@ from pydantic import Field
 
 from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, SettledDoubt
-from orchestrator.domain.record.record import (
-    Actor,
-    Attempt,
-    Command,
-    HookResult,
-    Lineage,
-)
+from orchestrator.domain.record.record import Actor, Attempt, Command, HookResult, Lineage
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.text import Word
 

@@ -14,9 +14,7 @@ from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.record.objects import Action, PlannedAction
-from orchestrator.domain.record.record import (
-    Fault,
-)
+from orchestrator.domain.record.record import Fault
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.text import Word
 
