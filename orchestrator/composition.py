@@ -5,8 +5,9 @@ command pays for what it uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.store_location import StoreLocation
-    from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
     from orchestrator.domain.record.run_record import Claim
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken
@@ -64,17 +64,10 @@ def open_read_context(
     """
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.engine.process.identity import SystemProcesses
+    from orchestrator.stores.project_store import changed_secrets
     from orchestrator.stores.spool import DirectorySpool
 
     with open_store(project, location) as store:
-
-        def changed_secrets(stored: StoredDeployment) -> Sequence[str]:
-            from orchestrator.domain.blueprint.stored_deployment import changed_variables
-            from orchestrator.stores.project_key import project_key
-
-            key = project_key(store, project.project_dir, project.environ, create=False)
-            return changed_variables(stored, project.environ, key)
-
         yield ReadContext(
             project=project.settings.project,
             store=store,
@@ -84,7 +77,7 @@ def open_read_context(
             work=project.own_dir / "work",
             today=SystemClock().now().date(),
             gone_back=store.gone_back,
-            changed_secrets=changed_secrets,
+            changed_secrets=partial(changed_secrets, project, store),
         )
 
 

@@ -5,17 +5,22 @@ The operation store of a project: one that the trust file allows, private, and w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import Refused
+from orchestrator.ports.store import OperationStore
 from orchestrator.private_place import close_files
 from orchestrator.project import ProjectContext
 from orchestrator.stores.placement import StorePlacement, sqlite_records
 from orchestrator.stores.schema import is_ours
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.store_urls import open_store, sqlite_file
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
 
 Tell = Callable[[str], None]
 
@@ -48,3 +53,17 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
     memory = SequenceMemory(place, store.url)
     placement = StorePlacement(location, sqlite_records(project.project_dir))
     return WatchedStore(store, memory, placement, tell)
+
+
+def changed_secrets(
+    project: ProjectContext, store: OperationStore, stored: StoredDeployment
+) -> Sequence[str]:
+    """
+    The secrets of an earlier deployment that are known to be others today, by `changed_variables`.
+    """
+    # Here: most reading commands need neither.
+    from orchestrator.domain.blueprint.stored_deployment import changed_variables
+    from orchestrator.stores.project_key import project_key
+
+    key = project_key(store, project.project_dir, project.environ, create=False)
+    return changed_variables(stored, project.environ, key)
