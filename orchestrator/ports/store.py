@@ -12,6 +12,9 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.record.run_record import Claim, Lease
     from orchestrator.domain.target import Target
 
+#: The blob that names a store: the run that first claimed anything in it. A copy is another store.
+IDENTITY_BLOB = "store-identity"
+
 
 class OperationStore(Protocol):
     """

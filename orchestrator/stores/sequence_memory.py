@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
-from orchestrator.ports.store import OperationStore
+from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
 from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.private_files import make_private, write_durably
 
@@ -40,7 +41,8 @@ class SeenEntry:
 
 class SequenceMemory:
     """
-    The newest entries of a store that this machine saw, in a file below ``directory``.
+    The identity and the newest entries of a store that this machine saw, in a file below
+    ``directory``.
 
     Other processes may write the same file. A file that cannot be read or written is no memory: it
     must not keep anyone from working.
@@ -55,34 +57,49 @@ class SequenceMemory:
         The newest entry that was seen, by target.
         """
         try:
-            document = json.loads(self._file.read_bytes())
             return {
                 target: SeenEntry(int(item["sequence"]), str(item["entry_id"]))
-                for target, item in document["targets"].items()
+                for target, item in self._document()["targets"].items()
             }
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             return {}
 
-    def add(self, records: Iterable[OperationRecord]) -> None:
+    def identity(self) -> str | None:
         """
-        Remember these entries where they are newer than what was seen.
+        The identity of the store that was seen; None where none was.
+        """
+        found = self._document().get("identity")
+        return found if isinstance(found, str) else None
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            document = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    def add(self, records: Iterable[OperationRecord], identity: str | None = None) -> None:
+        """
+        Remember these entries where they are newer than what was seen, and the store's identity.
         """
         new = {str(record.target.target): _seen(record) for record in records}
-        if not new:
+        if not new and identity is None:
             return
         with suppress(OSError), self._locked():
             known = self.seen()
             newer = {t: item for t, item in new.items() if not _is_known(known.get(t), item)}
-            if newer:
-                self._write({**known, **newer})
+            is_named = identity in (None, self.identity())
+            if newer or not is_named:
+                self._write({**known, **newer}, identity or self.identity())
 
-    def replace(self, records: Iterable[OperationRecord]) -> None:
+    def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
-        Forget what was seen, and take these entries for the newest.
+        Forget what was seen, and take these entries for the newest, and this store for the one.
         """
         make_private(self._file.parent)
         with self._locked():
-            self._write({str(record.target.target): _seen(record) for record in records})
+            found = {str(record.target.target): _seen(record) for record in records}
+            self._write(found, identity)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -91,12 +108,17 @@ class SequenceMemory:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _write(self, entries: Mapping[str, SeenEntry]) -> None:
+    def _write(self, entries: Mapping[str, SeenEntry], identity: str | None) -> None:
         targets = {
             target: {"sequence": item.sequence, "entry_id": item.entry_id}
             for target, item in sorted(entries.items())
         }
-        document = {"schema": _SCHEMA, "store": self._url, "targets": targets}
+        document = {
+            "schema": _SCHEMA,
+            "store": self._url,
+            "identity": identity,
+            "targets": targets,
+        }
         write_durably(self._file, json.dumps(document, indent=2).encode())
 
 
@@ -136,6 +158,7 @@ class WatchedStore:
         self._lock = threading.Lock()
         self._gone_back: dict[str, str] = {}
         self._told_placement = False
+        self._known_identity: str | None = None
         self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
 
     @property
@@ -151,7 +174,8 @@ class WatchedStore:
 
     def gone_back(self) -> tuple[str, ...]:
         """
-        For each target that was seen to be newer than it is now, what was seen and what is.
+        What speaks against the store: that it is another one than was seen, and for each target
+        that was seen to be newer than it is now, what was seen and what is.
         """
         return tuple(self._gone_back.values())
 
@@ -160,7 +184,7 @@ class WatchedStore:
         Take the store for the truth as it is; its newest entries.
         """
         records = self._store.records()
-        self._memory.replace(records)
+        self._memory.replace(records, self._identity())
         self._gone_back.clear()
         return records
 
@@ -189,6 +213,7 @@ class WatchedStore:
         return records
 
     def _read(self, blueprint: str | None, environment: str | None) -> list[OperationRecord]:
+        self._check_identity()
         records = self._store.records(blueprint, environment)
         expected: dict[Target, OperationRecord | None] = {}
         for name in self._memory.seen():
@@ -227,7 +252,7 @@ class WatchedStore:
         except StoreUnavailable:
             self._store.drop_claim(claim)
             raise
-        self._memory.add(records)
+        self._memory.add(records, self._identity() or self._name_store(claim.run_id))
         # Nobody else writes while the claim is held: what was read is read once.
         self._claimed = {(claim.blueprint, claim.environment): records}
         return None
@@ -243,6 +268,33 @@ class WatchedStore:
                 hint="restore its newest copy; if this one is to be believed: `orchestrator store "
                 "accept-restored REASON`, then `reconcile`",
             )
+
+    def _identity(self) -> str | None:
+        """
+        The identity of the store; None where nobody has claimed anything in it yet. Read once.
+        """
+        if self._known_identity is None:
+            found = self._store.blob(IDENTITY_BLOB)
+            self._known_identity = found.decode("utf-8", "replace") if found else None
+        return self._known_identity
+
+    def _name_store(self, run_id: str) -> str:
+        name = self._store.create_blob(IDENTITY_BLOB, run_id.encode())
+        self._known_identity = name.decode("utf-8", "replace")
+        return self._known_identity
+
+    def _check_identity(self) -> None:
+        """
+        Hold the store's identity against the one that was seen: one that was made anew knows
+        nothing of what other machines did in the one before.
+        """
+        seen = self._memory.identity()
+        if seen is None or seen == self._identity():
+            return
+        now = self._identity() or "one that nobody has used"
+        self._note_gone_back(
+            IDENTITY_BLOB, f"this machine saw the store of run {seen}, and this is {now}"
+        )
 
     def _check(self, found: Mapping[Target, OperationRecord | None]) -> None:
         seen = self._memory.seen()
@@ -271,7 +323,7 @@ class WatchedStore:
             if any(entry.entry_id != known.entry_id for entry in then):
                 self._note_gone_back(target, _another_entry(target, known))
 
-    def _note_gone_back(self, target: Target, message: str) -> None:
+    def _note_gone_back(self, target: Target | str, message: str) -> None:
         with self._lock:
             is_first = not self._gone_back
             self._gone_back[str(target)] = message

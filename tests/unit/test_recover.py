@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import status_of
+from orchestrator.app.inspection.expectation import check_expectation
 from orchestrator.app.inspection.run_history import READ
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
@@ -25,11 +26,12 @@ from orchestrator.domain.record.run_record import (
     RunRecord,
     StepRun,
 )
-from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus
+from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.errors import Refused
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.fakes.clock import START
@@ -496,6 +498,26 @@ def test_another_provider_state_than_the_recorded_one_comes_first(
     assert (found.situation, found.recommended) == (situation, recommended)
     assert str(action(found, recommended).command).endswith(command)
     assert {item.reason.code for item in found.actions if item.available} == {situation}
+
+
+def test_an_apply_that_failed_before_its_marker_is_told_of_what_was_destroyed(desk: Desk) -> None:
+    """
+    Its record says nothing of it, the run does: told as any other that made nothing; until a later
+    run has the step and does not fail.
+    """
+    desk.has("network", status="destroyed", run_id=FIRST)
+    fault = Fault(code="engine_failed", phase="plan", summary="not so")
+    run = ran(desk, SECOND, ended().model_copy(update={"error": fault}), exit_code=10)
+    desk.reader.files.write_run(run)
+    document = status_of(desk.reader, outline(), ["network"])
+    advised = row(desk)
+
+    assert document.verdict is Verdict.ERROR
+    assert "not so" in status_text(document, Paper(now=START))
+    with pytest.raises(Refused, match="newest apply of network failed"):
+        check_expectation(document, "destroyed")
+    assert (advised.situation, advised.recommended) == ("unmade", "retry")
+    assert f"--from-run {SECOND}" in str(action(advised, "retry").command)
 
 
 def test_a_lock_without_an_id_has_nothing_to_release(desk: Desk) -> None:

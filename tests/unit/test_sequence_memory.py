@@ -13,6 +13,7 @@ import pytest
 from orchestrator.app.commands.store import accept_restored
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import StoreUnavailable
+from orchestrator.ports.store import IDENTITY_BLOB
 from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
@@ -110,6 +111,40 @@ def test_another_store_with_more_entries_is_noticed(machine: Machine) -> None:
     assert "entry 2 is another" in refusal(machine)
     assert len(accept_restored(machine.open(), claim("by"), "moved on")) == 1
     assert machine.open().take_claim(claim("after")) is None
+
+
+def test_another_store_in_the_place_of_the_one_that_was_seen_is_noticed(machine: Machine) -> None:
+    """
+    Also where this machine knows of no target that it would lack: others may have had theirs there.
+    """
+    store = machine.open()
+    assert store.take_claim(claim("first")) is None
+    store.close()
+    machine.file.unlink()
+
+    assert "saw the store of run first, and this is one that nobody has used" in refusal(machine)
+    SqliteStore(machine.file).create_blob(IDENTITY_BLOB, b"others")
+    assert "saw the store of run first, and this is others" in refusal(machine)
+    assert len(accept_restored(machine.open(), claim("by"), "moved on")) == 1
+    assert machine.open().take_claim(claim("after")) is None
+
+
+def test_a_store_of_before_has_no_identity_and_gets_one(machine: Machine) -> None:
+    """
+    The first claim names it, for all machines.
+    """
+    machine.write(1)
+    memory = SequenceMemory(machine.seen, machine.open().url)
+    assert memory.identity() is None
+
+    assert machine.open().take_claim(claim("first")) is None
+
+    assert memory.identity() == "first"
+    other = SequenceMemory(machine.seen.with_name("other"), machine.open().url)
+    elsewhere = WatchedStore(SqliteStore(machine.file), other, machine.placement, print)
+    machine.open().drop_claim(claim("first"))
+    assert elsewhere.take_claim(claim("second")) is None
+    assert other.identity() == "first"
 
 
 def test_a_restored_store_can_be_believed_for_a_reason(machine: Machine) -> None:

@@ -26,7 +26,7 @@ from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
-from orchestrator.domain.record.verdicts import verdict_of
+from orchestrator.domain.record.verdicts import verdict_of, with_failed_apply
 from orchestrator.domain.recovery.next_commands import (
     about_orphans,
     about_unrecorded,
@@ -34,7 +34,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
     parent_of,
 )
-from orchestrator.domain.recovery.rerun_rules import APPLYING
+from orchestrator.domain.recovery.rerun_rules import failed_apply
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 
@@ -56,9 +56,11 @@ def status_of(
     beside: list[tuple[OperationRecord | None, Condition | None]] = []
     for step in listed_targets(summary, records, steps):
         newest = waiting.get(step) or records.get(step)
+        tried = attempts.failed(step, since=newest.run_id if newest else "")
+        if newest is not None:
+            newest = with_failed_apply(newest, tried)
         condition = watch.condition(newest) if newest else None
         (own if step in summary.graph else beside).append((newest, condition))
-        tried = attempts.failed(step, since=newest.run_id if newest else "")
         if newest is None:
             shown.append(_pending(summary, summary.target(step), records, tried))
         else:
@@ -288,10 +290,7 @@ class _LocalAttempts:
             return None
         runs = (run for run in self._runs if run.run_id > since)
         rows = ((run, row) for run in runs for row in run.steps if row.step == step)
-        run, row = next(rows, (None, None))
-        if run is None or row is None or row.error is None or run.command not in APPLYING:
-            return None
-        return Attempt(command="apply", run_id=run.run_id, at=run.started_at, error=row.error)
+        return failed_apply(next(rows, None))
 
 
 def _pending(

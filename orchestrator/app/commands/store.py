@@ -26,7 +26,7 @@ from orchestrator.domain.documents.store import (
 from orchestrator.domain.record.record import Actor, OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
 from orchestrator.errors import Busy, Invalid, OrchestratorError, Problem, StoreUnavailable
-from orchestrator.ports.store import OperationStore
+from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
 from orchestrator.ports.system import Clock, Ids, Processes
 
 WRITERS = 16
@@ -147,7 +147,11 @@ def copy_store(
     histories = ((record, source.history(record.target.target)) for record in records)
     copied = _append_all(destination, (entries[::-1] for _, entries in histories), progress)
     strangers = _runs_of_others(source, blueprint, environment) if blueprint else frozenset()
-    names = [name for name in source.blobs("") if _run_of(name) not in strangers]
+    names = [
+        name
+        for name in source.blobs("")
+        if _run_of(name) not in strangers and name != IDENTITY_BLOB
+    ]
     for number, name in enumerate(names, start=1):
         data = source.blob(name)
         if data is not None and name == KEY_BLOB:

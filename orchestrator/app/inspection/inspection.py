@@ -37,6 +37,7 @@ from orchestrator.domain.record.states import (
     Status,
     StepStatus,
 )
+from orchestrator.domain.record.verdicts import with_failed_apply
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
@@ -85,7 +86,10 @@ class Inspection:
         return not (self.records or self.spooled or self.history.runs)
 
     def newest(self, step: str) -> OperationRecord | None:
-        return self.spooled.get(step) or self.records.get(step)
+        record = self.spooled.get(step) or self.records.get(step)
+        if record is None or record.status not in NOTHING_THERE:
+            return record
+        return with_failed_apply(record, self.history.failed_apply(step))
 
     def status(self, step: str) -> Status | None:
         record = self.newest(step)

@@ -11,7 +11,7 @@ from functools import cached_property
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
-from orchestrator.domain.record.record import Fault, OperationRecord
+from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
@@ -19,6 +19,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     Blocker,
     Skip,
     deployment_blob,
+    failed_apply,
     failed_run,
     retry_blocker,
     rollback_blocker,
@@ -65,6 +66,12 @@ class RunHistory:
         """
         rows = ((run, row) for run in self.runs for row in run.steps if row.step == step)
         return next(rows, None)
+
+    def failed_apply(self, step: str) -> Attempt | None:
+        """
+        The newest run that had the step, where that was an apply which failed in it.
+        """
+        return failed_apply(self.last_run(step))
 
     @cached_property
     def _stored(self) -> frozenset[str]:

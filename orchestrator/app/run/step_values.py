@@ -65,6 +65,7 @@ class StepValues:
         self.evidence = evidence
         self.run_id = run_id
         self.unavailable_secrets = unavailable_secrets
+        self._former: set[str] = set()
 
     def referred_steps(self, step: Step) -> frozenset[str]:
         """
@@ -116,8 +117,9 @@ class StepValues:
         """
         Mask what the provider state of a prepared step holds of secrets that are others now.
         """
-        if not digests or name not in self.prepared:
+        if not digests or name not in self.prepared or name in self._former:
             return
+        self._former.add(name)  # values are asked for more than once in a run
         root = self.prepared[name].work_dir
         with suppress(EngineFailed, Busy):  # what cannot be read shows nothing
             state = pull(self.services, root, self.evidence(name), "pull-former")

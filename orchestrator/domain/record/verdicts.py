@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.states import (
     NOTHING_THERE,
     READY,
@@ -26,6 +26,16 @@ def is_unmade(record: OperationRecord | None) -> bool:
         return False
     attempt = record.last_attempt
     return attempt is not None and attempt.error is not None and attempt.command == "apply"
+
+
+def with_failed_apply(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
+    """
+    The record of a target of which nothing is there, with the newest apply that was ``tried`` and
+    failed before anything of it was recorded.
+    """
+    if tried is None or record.status not in NOTHING_THERE or tried.run_id <= record.run_id:
+        return record
+    return record.model_copy(update={"last_attempt": tried})
 
 
 def is_partly_applied(record: OperationRecord | None) -> bool:

@@ -83,6 +83,8 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
             return _command(context, "verify", *at, *takeover)
         case Remedy.RETRY:
             named = context.record and failed_run(context.record) == facts.failed_run
+            # An apply that failed before its marker is in no record: `retry` cannot find it there.
+            named = named and situation is not Situation.UNMADE
             of = () if named or not facts.failed_run else ("--from-run", facts.failed_run)
             changed = (w for name in facts.changed_secrets for w in (_ACCEPT_SECRET, name))
             return _command(context, "retry", *of, *at, *changed, *accept, *takeover)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.errors import Reason
@@ -84,6 +84,19 @@ def failed_run(record: OperationRecord) -> str | None:
     attempt = record.last_attempt
     failed = attempt is not None and attempt.command == "apply" and attempt.error is not None
     return attempt.run_id if attempt is not None and failed else None
+
+
+def failed_apply(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
+    """
+    The newest run that had a step, with what became of it there, as the attempt that it was; None
+    where it was no apply, or did not fail.
+    """
+    if last is None:
+        return None
+    run, row = last
+    if row.error is None or run.command not in APPLYING:
+        return None
+    return Attempt(command="apply", run_id=run.run_id, at=run.started_at, error=row.error)
 
 
 def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
