@@ -281,6 +281,8 @@ class StepPipeline:
             self.services.note(said, level="warning", step=self.step.name)
             self.services.sink.emit(plan.shown)
             return False
+        if self.options.reviewed:
+            self.services.sink.emit(plan.shown.model_copy(update={"changes": None}))
         return True
 
     def _approve(self, plan: CheckedPlan) -> None:

@@ -338,8 +338,8 @@ def check_plan(
         inputs=inputs.masked(),
         changes=changes,
     )
-    # What was shown with all values before is named only.
-    services.sink.emit(shown.model_copy(update={"changes": None}) if options.reviewed else shown)
+    if not options.reviewed:  # else as much is shown as was not shown before
+        services.sink.emit(shown)
     rewrites = not destroying and _encryption_changed(services, prepared, before)
     if rewrites:
         services.note(STATE_REWRITTEN, step=step)
