@@ -4,9 +4,11 @@ The operation store in PostgreSQL: schema ``orchestrator``, beside the state of 
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.domain.record.record import OperationRecord
@@ -190,7 +192,7 @@ class PostgresStore:
         """
         with self._lock, self._readable_errors():
             connection = self._alive()
-            with connection.transaction():
+            with _given_up_after(self._timeout * 2, connection), connection.transaction():
                 yield connection
 
     def _alive(self) -> Connection:
@@ -198,8 +200,9 @@ class PostgresStore:
 
         if self._connection is not None:
             try:
-                self._connection.execute("SELECT 1")
-                self._connection.commit()
+                with _given_up_after(self._timeout, self._connection):
+                    self._connection.execute("SELECT 1")
+                    self._connection.commit()
                 return self._connection
             except psycopg.OperationalError:
                 self.close()
@@ -253,6 +256,26 @@ class PostgresStore:
                 f"{self.url}: {_first_line(exc)}",
                 hint="check that the server is up and that PGUSER, PGPASSWORD and PGSSLMODE fit",
             ) from exc
+
+
+@contextmanager
+def _given_up_after(seconds: float, connection: Connection) -> Iterator[None]:
+    """
+    End the connection where the body takes longer. The server's own time limits do not help where
+    it, or a pooler before it, takes what is sent and never answers.
+    """
+
+    def hang_up() -> None:
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as held:
+            held.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _migrate(connection: Connection, place: str) -> None:

@@ -5,8 +5,11 @@ nothing done twice, which the calls that the cloud counts prove.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -145,6 +148,30 @@ def test_a_runner_that_comes_back_is_fenced(
     assert ended.code == 21, ended.said
     assert [item.entry_id for item in entries] == ["rival", marker.entry_id]
     assert late == [f"runs/{marker.run_id}/late-web-2.json"]
+
+
+def test_a_connection_without_answers_is_replaced(server: Postgres) -> None:
+    """
+    A connection that is open, and on which what is sent is taken and no answer comes: it is given
+    up after some seconds, no call hangs, and the entry is there once.
+    """
+    store = PostgresStore(server.url, project="acme", timeout=1)
+    store.append(entry(sequence=1, entry_id="one"))
+    (found,) = server.query(
+        "select pid from pg_stat_activity where application_name = 'orchestrator' "
+        "order by backend_start desc limit 1"
+    )
+    os.kill(int(found), signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        appended = pool.submit(store.append, entry(sequence=2, entry_id="two"))
+        done, _ = wait([appended], timeout=20)
+        os.kill(int(found), signal.SIGCONT)  # before anybody waits for the thread
+    entries = store.history(NETWORK)
+    store.close()
+    server.query("drop schema if exists orchestrator cascade")
+
+    assert appended in done
+    assert [record.entry_id for record in entries] == ["two", "one"]
 
 
 @pytest.fixture(scope="module")
