@@ -123,6 +123,8 @@ def command(
         )
         try:
             result = plan(services, deployment, request)
+        except Usage:
+            raise  # it is no verdict on the change
         except OrchestratorError as exc:
             planned: PlanDocument | OrchestratorError = exc
             approval = None

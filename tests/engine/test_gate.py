@@ -173,6 +173,7 @@ def test_what_was_cut_short_is_refused_unless_it_is_allowed(
     assert ("interrupted", "warn", "first") in reasons(allowed.document)
     for wrong in ("second=interrupted", "first=silent"):
         assert project.run("gate", "shop", "--allow", wrong).code == 4
+    assert project.run("gate", "shop", "--step", "frist").code == 64
     for wrong in ("first", "first=broken", "frist=in_doubt"):
         assert project.run("gate", "shop", "--allow", wrong).code == 64
 
