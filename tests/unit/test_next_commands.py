@@ -168,3 +168,13 @@ def test_nothing_is_said_of_a_doubt_before_its_lock_is_released() -> None:
 
     assert "--unlock 7" in commands[0]
     assert not any("--forget" in command or "--adopt" in command for command in commands)
+
+
+@pytest.mark.parametrize("fact", ["vanished", "state_replaced", "state_back", "state_emptied"])
+def test_what_was_found_at_the_provider_state_is_followed_by_what_to_do(fact: str) -> None:
+    """
+    By a command and for what: each of these refusals ends a run with one.
+    """
+    item = failed(StepFacts(**{fact: True}))
+    assert all(offered.why for offered in after_run(ended(), [item], alive=[]))
+    assert item.recommended is not None
