@@ -170,11 +170,19 @@ def test_nothing_is_said_of_a_doubt_before_its_lock_is_released() -> None:
     assert not any("--forget" in command or "--adopt" in command for command in commands)
 
 
-@pytest.mark.parametrize("fact", ["vanished", "state_replaced", "state_back", "state_emptied"])
-def test_what_was_found_at_the_provider_state_is_followed_by_what_to_do(fact: str) -> None:
+@pytest.mark.parametrize(
+    "facts",
+    [
+        StepFacts(vanished=True),
+        StepFacts(state_replaced=True),
+        StepFacts(state_back=True),
+        StepFacts(state_emptied=True),
+    ],
+)
+def test_what_was_found_at_the_provider_state_is_followed_by_what_to_do(facts: StepFacts) -> None:
     """
     By a command and for what: each of these refusals ends a run with one.
     """
-    item = failed(StepFacts(**{fact: True}))
+    item = failed(facts)
     assert all(offered.why for offered in after_run(ended(), [item], alive=[]))
     assert item.recommended is not None
