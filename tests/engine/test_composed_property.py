@@ -166,11 +166,13 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
     """
     What a row says of the plan, whichever way it was made.
     """
-    names = ("status", "counts", "actions", "outputs_changed", "drift")
-    return {name: row[name] for name in names} | {
+    names = ("status", "counts", "outputs_changed")
+    lists = ("actions", "resources", "drift")  # in the order in which the engine got to them
+    return {
+        **{name: row[name] for name in names},
+        **{name: sorted(row[name], key=json.dumps) for name in lists},
         # A step's own plan without news is not read: nobody looks for what holds.
         "checks": [item for item in row["checks"] if item["status"] != "pass"],
-        "resources": sorted(row["resources"], key=lambda item: (item["address"], item["action"])),
     }
 
 
