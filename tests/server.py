@@ -20,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
+
+from tests.mutation import BREAK, SEEN, watched
 
 
 class ToolServer:
@@ -153,12 +155,15 @@ def _carry_out(request: Mapping[str, Any]) -> int:
     os.environ.clear()
     os.environ.update(request["environ"])
     module, name = request["call"].split(":")
+    function: Callable[..., int] = getattr(importlib.import_module(module), name)
+    call = partial(function, *request["arguments"])
     try:
-        code: int = getattr(importlib.import_module(module), name)(*request["arguments"])
+        if os.environ.keys() & {BREAK, SEEN}:
+            return watched(os.environ, call)
+        return call()
     except Exception:
         traceback.print_exc()
         return 1
-    return code
 
 
 if __name__ == "__main__":

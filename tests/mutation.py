@@ -1,0 +1,298 @@
+"""
+Breaks the program in one place after the other and counts what no test notices.
+
+    python -m tests.mutation [--places 300] [--seed 1] [TESTS ...]
+
+The places are drawn from the function bodies in ``orchestrator/domain`` and ``orchestrator/app``.
+Tests are collected once and run once, to learn which functions each of them runs; then each mutant
+is a fork of this process in which one function has another code, and the tests that run that
+function are run until one fails, the quickest first and at most ``--most``. Runs of the tool that
+`tests.server` forks are broken, and looked at, as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+FOLDERS = ("domain", "app")
+TESTS = ("tests/unit", "tests/golden")
+#: Variables by which a fork of `tests.server` learns which place to break, as FILE:NUMBER, or into
+#: which file to write the functions that it runs.
+BREAK, SEEN = "MUTATION_BREAK", "MUTATION_SEEN"
+#: Seconds after which a mutant that made something endless counts as noticed.
+ENDLESS = 60
+
+SWAPPED: dict[type[ast.AST], type[Any]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """
+    One change: ``what`` at ``line`` of ``file``, in the function of that line.
+    """
+
+    file: Path
+    line: int
+    number: int
+    what: str
+    tree: ast.Module
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(REPOSITORY)}:{self.line}: {self.what}"
+
+
+def mutants(file: Path) -> Iterator[tuple[int, str]]:
+    """
+    The places of a file that can be broken: their number in the order of the tree, and what is
+    done there.
+    """
+    for number, node in enumerate(ast.walk(ast.parse(file.read_text()))):
+        if _broken(copy.deepcopy(node)) is not None:
+            yield number, type(node).__name__
+
+
+def mutant(file: Path, number: int) -> Mutant:
+    tree = ast.parse(file.read_text())
+    node = list(ast.walk(tree))[number]
+    before = ast.unparse(node)
+    broken = _broken(node)
+    assert broken is not None
+    line: int = node.lineno  # type: ignore[attr-defined]
+    return Mutant(file, line, number, f"{before}  ->  {broken}"[:150], tree)
+
+
+def _broken(node: ast.AST) -> str | None:
+    """
+    Break a node in place; what stands there now, or None where nothing of it can be broken.
+    """
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in SWAPPED:
+            node.ops = [SWAPPED[type(op)]()]
+        case ast.BoolOp(op=op):
+            node.op = SWAPPED[type(op)]()
+        case ast.BinOp(op=ast.Add() | ast.Sub() as op):
+            node.op = SWAPPED[type(op)]()
+        case ast.UnaryOp(op=ast.Not()):
+            node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
+        case ast.If(test=test):
+            node.test = ast.UnaryOp(ast.Not(), test)
+            return f"if {ast.unparse(node.test)}"
+        case ast.Return(value=ast.expr()):
+            node.value = ast.Constant(None)
+        case ast.Constant(value=bool() as value):
+            node.value = not value
+        case ast.Constant(value=int() as value):
+            node.value = value + 1
+        case ast.Expr(value=ast.Call()):
+            node.value = ast.Constant(None)
+        case _:
+            return None
+    return ast.unparse(ast.fix_missing_locations(node))
+
+
+def function_of(changed: Mutant) -> tuple[FunctionType, CodeType] | None:
+    """
+    The function, as it is loaded, that the change is in, and its changed code; None where the
+    change is in no body of a function that can be reached by its name.
+    """
+    ast.fix_missing_locations(changed.tree)
+    code: CodeType = compile(changed.tree, str(changed.file), "exec", dont_inherit=True)
+    name = ".".join(changed.file.relative_to(REPOSITORY).with_suffix("").parts)
+    found: Any = importlib.import_module(name.removesuffix(".__init__"))
+    while True:
+        inner = [
+            each
+            for each in code.co_consts
+            if isinstance(each, CodeType) and _spans(each, changed.line)
+        ]
+        if len(inner) != 1:
+            return None
+        (code,) = inner
+        found = vars(found).get(code.co_name)
+        while not isinstance(found, FunctionType | type):
+            found = (
+                getattr(found, "__func__", None)
+                or getattr(found, "fget", None)
+                or getattr(found, "func", None)
+                or getattr(found, "__wrapped__", None)
+            )
+            if found is None:
+                return None
+        if isinstance(found, FunctionType):
+            found = getattr(found, "__wrapped__", found)
+            return (found, code) if found.__code__.co_name == code.co_name else None
+
+
+def _spans(code: CodeType, line: int) -> bool:
+    lines = [number for _, _, number in code.co_lines() if number]
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return min(lines) <= line <= max(lines) or any(_spans(each, line) for each in inner)
+
+
+class Runner:
+    """
+    A pytest plugin that runs the collected tests once, and then for each mutant those that matter.
+    """
+
+    def __init__(self, places: int, seed: int, most: int) -> None:
+        self._places = places
+        self._most = most
+        self._random = random.Random(seed)
+        self.survivors: list[Mutant] = []
+        self.noticed = 0
+        self.untested: list[Mutant] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        run_by: dict[tuple[str, int], list[tuple[float, pytest.Item]]] = {}
+        for item in session.items:
+            seen: set[tuple[str, int]] = set()
+            began = time.monotonic()
+            if _fails(item, seen):
+                continue  # it would be noticed whatever is broken
+            for key in seen:
+                run_by.setdefault(key, []).append((time.monotonic() - began, item))
+        for changed in self._drawn():
+            place = function_of(changed)
+            if place is None:
+                continue
+            function, code = place
+            key = (function.__code__.co_filename, function.__code__.co_firstlineno)
+            by_time = sorted(run_by.get(key, ()), key=lambda each: each[0])
+            tests = [item for _, item in by_time[: self._most]]
+            if not tests:
+                self.untested.append(changed)
+            elif _survives(changed, function, code, tests):
+                self.survivors.append(changed)
+                print(f"survives  {changed}  ({len(tests)} tests)", flush=True)
+            else:
+                self.noticed += 1
+            if self.noticed + len(self.survivors) + len(self.untested) >= self._places:
+                break
+        return True
+
+    def _drawn(self) -> Iterator[Mutant]:
+        files = [
+            file
+            for folder in FOLDERS
+            for file in sorted((REPOSITORY / "orchestrator" / folder).rglob("*.py"))
+        ]
+        drawn = [(file, number) for file in files for number, _ in mutants(file)]
+        self._random.shuffle(drawn)
+        for file, number in drawn:
+            yield mutant(file, number)
+
+
+def _fails(item: pytest.Item, seen: set[tuple[str, int]] | None = None) -> bool:
+    """
+    Run one test; ``seen`` gets the file and first line of each function that it runs.
+    """
+    from _pytest.runner import runtestprotocol
+
+    if seen is None:
+        return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
+    with tempfile.NamedTemporaryFile("r") as file:
+        os.environ[SEEN] = file.name
+        sys.setprofile(partial(_note, seen))
+        try:
+            return _fails(item)
+        finally:
+            sys.setprofile(None)
+            del os.environ[SEEN]
+            seen.update((name, int(line)) for name, line in map(str.split, file))
+
+
+def _note(seen: set[tuple[str, int]], frame: FrameType, event: str, _argument: object) -> None:
+    if event == "call" and "/orchestrator/" in frame.f_code.co_filename:
+        seen.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+
+def watched(environ: Mapping[str, str], call: Callable[[], int]) -> int:
+    """
+    ``call()`` in a fork of `tests.server`, broken and looked at as ``environ`` says.
+    """
+    if BREAK in environ:
+        file, number = environ[BREAK].rsplit(":", 1)
+        place = function_of(mutant(Path(file), int(number)))
+        assert place is not None
+        place[0].__code__ = place[1]
+    if SEEN not in environ:
+        return call()
+    seen: set[tuple[str, int]] = set()
+    threading.setprofile(partial(_note, seen))
+    sys.setprofile(partial(_note, seen))
+    try:
+        return call()
+    finally:
+        sys.setprofile(None)
+        with Path(environ[SEEN]).open("a") as written:
+            written.writelines(f"{name} {line}\n" for name, line in seen.copy())
+
+
+def _survives(
+    changed: Mutant, function: FunctionType, code: CodeType, tests: Sequence[pytest.Item]
+) -> bool:
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        with suppress(BaseException):
+            function.__code__ = code
+            os.environ[BREAK] = f"{changed.file}:{changed.number}"
+            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+            if not any(_fails(item) for item in tests):
+                os._exit(0)
+        os._exit(1)
+    end = time.monotonic() + ENDLESS
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.01)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--places", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most", type=int, default=20)
+    parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest takes, after `--`")
+    given = parser.parse_args()
+    runner = Runner(given.places, given.seed, given.most)
+    pytest.main(["-q", "-p", "no:cacheprovider", "-o", "timeout=0", *given.tests], [runner])
+    for changed in runner.untested:
+        print(f"untested  {changed}")
+    print(
+        f"seed {given.seed}: {runner.noticed} noticed, {len(runner.survivors)} survive, "
+        f"{len(runner.untested)} in functions that none of these tests runs"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
