@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import io
 import json
 import os
 import pkgutil
@@ -21,11 +20,12 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 from tests.mutation import BREAK, SEEN, watched
 
@@ -71,21 +71,16 @@ class ToolServer:
             "directory": str(directory),
             "seconds": seconds,
         }
-        answer, theirs = os.pipe()
-        with (
-            os.fdopen(answer, "rb") as answered,
-            tempfile.TemporaryFile() as asked,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-        ):
+        ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
+        with tempfile.TemporaryFile() as asked, ThreadPoolExecutor(len(ours)) as readers:
             asked.write(json.dumps(request).encode())
             asked.seek(0)
-            files = [theirs, asked.fileno(), out.fileno(), err.fileno()]
-            socket.send_fds(self._requests, [b"."], files)
-            os.close(theirs)
-            code = answered.read()
-            assert code, "the server of the tests has ended"
-            return int(code), _text(out), _text(err)
+            socket.send_fds(self._requests, [b"."], [asked.fileno(), *theirs])
+            for descriptor in theirs:
+                os.close(descriptor)
+            code, out, err = readers.map(_read, ours)
+        assert code, "the server of the tests has ended"
+        return int(code), out, err
 
 
 @cache
@@ -96,9 +91,12 @@ def tool_server() -> ToolServer:
     return ToolServer()
 
 
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return io.TextIOWrapper(io.BytesIO(file.read()), encoding="utf-8").read()
+def _read(descriptor: int) -> str:
+    """
+    What is written into a pipe until nobody has it open any more.
+    """
+    with open(descriptor, encoding="utf-8") as file:
+        return file.read()
 
 
 def serve(requests: socket.socket) -> int:
@@ -125,7 +123,7 @@ def serve(requests: socket.socket) -> int:
             os.close(file)
 
 
-def _run(answer: int, asked: int, out: int, err: int) -> int:
+def _run(asked: int, answer: int, out: int, err: int) -> int:
     # A process of its own waits for the run: only a parent learns an exit code, and the server
     # must not wait, for tests make runs race.
     with os.fdopen(asked, "rb") as file:

@@ -459,6 +459,22 @@ def test_what_has_vanished_is_accepted_by_the_offered_command(desk: Desk) -> Non
     assert (action(found, "reconcile").command, found.recommended) == (None, "manual")
 
 
+@pytest.mark.parametrize("command", ["destroy", "apply"])
+def test_what_has_vanished_is_accepted_by_the_command_that_met_it(desk: Desk, command: str) -> None:
+    """
+    Law: state moved without us.
+    A refused destroy leaves a record that reads ok: what goes on destroys, and makes nothing again.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    gone = Fault(code="vanished", phase="readback", summary="every recorded object has vanished")
+    refused = ended(status="pending").model_copy(update={"error": gone})
+    ran(desk, SECOND, refused, command=command, exit_code=4)
+
+    found = action(row(desk), "destroy" if command == "destroy" else "redeploy")
+
+    assert "--accept-vanished" in str(found.command)
+
+
 @pytest.mark.parametrize(("code", "phase"), [("vanished", "surgery"), ("in_doubt", "readback")])
 def test_objects_that_left_the_provider_state_are_looked_for(
     desk: Desk, code: str, phase: Phase

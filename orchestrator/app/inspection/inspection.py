@@ -192,6 +192,7 @@ class Inspection:
             lock=lock.summary if lock is not None else None,
             left_lock=self._left_lock(record, lock),
             vanished=_is_vanished(fault, record),
+            destroying=self.history.is_destroying(step),
             state_emptied=_is_emptied(fault, record),
             state_replaced=_is_refused(fault, record, "lineage"),
             state_back=_is_refused(fault, record, "serial_back"),

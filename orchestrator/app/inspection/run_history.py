@@ -73,6 +73,13 @@ class RunHistory:
         """
         return failed_apply(self.last_run(step))
 
+    def is_destroying(self, step: str) -> bool:
+        """
+        Whether the newest run that had the step was a destroy.
+        """
+        last = self.last_run(step)
+        return last is not None and last[0].command == "destroy"
+
     @cached_property
     def _stored(self) -> frozenset[str]:
         """

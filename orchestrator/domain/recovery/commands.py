@@ -160,10 +160,11 @@ def _is_compensating(context: RecoveryContext) -> bool:
 
 def _is_destroying(context: RecoveryContext) -> bool:
     """
-    Whether the newest attempt, which changed nothing, was a destroy.
+    Whether the newest attempt, which changed nothing, was a destroy: as its run tells, or the
+    record where no run is known here.
     """
     attempt = context.record.last_attempt if context.record else None
-    return attempt is not None and attempt.command == "destroy"
+    return context.facts.destroying or (attempt is not None and attempt.command == "destroy")
 
 
 def _rollback(context: RecoveryContext, *options: str) -> str:

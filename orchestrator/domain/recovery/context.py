@@ -99,9 +99,10 @@ class StepFacts:
     tells that the newest attempt was refused because the provider had no recorded object any more,
     ``state_emptied`` that all of them had left the provider state, ``state_replaced`` that there is
     another provider state than the recorded one, ``state_back`` that there is an older version of
-    it, ``unadopted`` that the newest attempt found objects of which nothing is recorded, ``taken``
-    that it met an object that is not its own where it would have made one,
-    ``unrecorded`` that neither a record nor a run of the blueprint is known here.
+    it, ``destroying`` that the newest run that had the step was a destroy, ``unadopted`` that the
+    newest attempt found objects of which nothing is recorded, ``taken`` that it met an object that
+    is not its own where it would have made one, ``unrecorded`` that neither a record
+    nor a run of the blueprint is known here.
 
     ``failed_run`` is the run that can be retried, ``changed_secrets`` its secrets that are others
     now, ``earlier_run`` the one to roll back to; ``blockers`` forbid these. ``rerun_inputs`` is the
@@ -122,6 +123,7 @@ class StepFacts:
     lock: str | None = None
     left_lock: str | None = None
     vanished: bool = False
+    destroying: bool = False
     state_emptied: bool = False
     state_replaced: bool = False
     state_back: bool = False
