@@ -46,14 +46,17 @@ _FAULTS: dict[str, str] = {
     "surgery": "the state operation failed",
 }
 
-_CODES = {
+#: Codes of what did not fail, but left something to do.
+UNFINISHED = {
+    "unapplied": "taken over, not applied yet",
+    "targeted": "applied in part, as it was asked for",
+}
+_CODES = UNFINISHED | {
     "remaining": "destroyed in part: objects remain",
     "vanished": "objects have vanished",
     "unconfirmed": "absence is not confirmed",
     "in_doubt": "objects are in doubt",
     "approval_missing": "not approved",
-    "unapplied": "taken over, not applied yet",
-    "targeted": "applied in part, as it was asked for",
     "errored_state": "the provider state could not be saved",
     "state_put_aside": "the provider state that was not saved has been put aside",
     "state_unreadable": "the provider state could not be read afterwards",

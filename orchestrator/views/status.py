@@ -26,6 +26,7 @@ from orchestrator.views.formats import (
 )
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
+    UNFINISHED,
     absence_text,
     attempt_text,
     diagnostic_text,
@@ -239,7 +240,9 @@ def _since(step: StepState, page: Page, *, common: str | None) -> str:
         case StepStatus.RUNNING:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
         case StepStatus.ERROR:
-            what = f"{step.failed_command or 'command'} failed {when}{run}"
+            code = step.last_error_code or ""
+            said = UNFINISHED.get(code, f"{step.failed_command or 'command'} failed")
+            what = f"{said} {when}{run}"
         case StepStatus.OK:
             what = f"since {when}{run}"
             if step.verification:

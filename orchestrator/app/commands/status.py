@@ -195,6 +195,7 @@ def _recorded(
         status=StepStatus(str(record.status)),
         condition=condition,
         last_run_status=runs.get((record.run_id, target.step)),
+        last_error_code=record.error.code if record.error else None,
         in_doubt=record.resources.in_doubt,
         directory=str(directory) if directory else None,
         in_flight=tuple(item for item in flying if item.target == str(target)),

@@ -50,6 +50,7 @@ class StepState(JsonModel):
     active_command: Command | None = None
     failed_command: Command | None = None
     last_error: str | None = None
+    last_error_code: Word | None = None
     last_attempt: Attempt | None = None
     blocked_by: tuple[Word, ...] = ()
     in_doubt: tuple[Doubt, ...] = ()
