@@ -256,7 +256,7 @@ def test_a_delete_whose_answer_was_lost_ends_destroyed(pair: Pair, fault: str, m
 
     record = pair.project.record(name)
     assert (ended.code, reconciled.code) == (10, 0), reconciled.said
-    assert "whose answer was lost" in reconciled.said
+    assert "gone by an earlier delete" in reconciled.said
     assert "--accept-vanished" not in offer["command"]
     assert (again.code, record["status"]) == (0, "destroyed"), again.said
     assert (record["resources"]["deleted"], record["resources"]["released"]) == ([LAST], [])

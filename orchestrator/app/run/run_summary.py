@@ -241,7 +241,8 @@ def _statuses(records: Iterable[OperationRecord]) -> dict[str, StepStatus]:
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
-    What exists, by step; what is in doubt, or was not found by this run, is not called alive.
+    What exists, by step; what is in doubt, was reported deleted by a destroy whose state could not
+    be saved, or was not found by this run, is not called alive.
     """
     lost = ("vanished", "in_doubt")
     vanished = {row.step for row in rows if row.error and row.error.code in lost}
@@ -249,10 +250,12 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     for record in records:
         doubts = record.resources.in_doubt
         uncertain = {doubt.address for doubt in doubts} | {(d.address, d.id) for d in doubts}
+        deleted = record.resources.deleted if record.failed_command == "destroy" else ()
         certain = tuple(
             ref.name
             for ref in record.resources.inventory
             if (ref.address, ref.id) not in uncertain
+            and ref.name not in deleted
             and (ref.deposed or ref.address not in uncertain)
         )
         is_vanished = record.target.step in vanished

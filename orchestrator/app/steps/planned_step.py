@@ -304,7 +304,7 @@ def check_plan(
     deleted = _deleted_earlier(services, prepared, seen)
     if deleted:
         named = ", ".join(f"{item.address} ({item.id})" for item in deleted)
-        services.note(f"gone by an earlier delete whose answer was lost: {named}", step=step)
+        services.note(f"gone by an earlier delete: {named}", step=step)
     if destroying:
         journal = journal.with_deletes(item.address for item in deleted)
     others = replace(before, objects=tuple(o for o in before.objects if o not in deleted))
@@ -402,7 +402,8 @@ def _deleted_earlier(
     services: Services, prepared: PreparedStep, seen: RefreshResult
 ) -> tuple[StateObject, ...]:
     """
-    What the refresh did not find because an earlier mutation has deleted it, without an answer.
+    What the refresh did not find because an earlier mutation has deleted it, and the provider
+    state does not know.
 
     Only where the provider is asked in the scope in which it made them: in another one it finds
     nothing of what is there.

@@ -117,12 +117,14 @@ def update_doubts(
     doubts: Sequence[Doubt], findings: Iterable[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
-    The doubts with what was found in their place, and those that are none any more.
+    The doubts with what was found in their place, and those that are none any more: what was found
+    of an object also answers how its delete ended.
     """
     found = list(findings)
     asked = {item.key for item in found}
-    known = {(d.address, d.id): d for d in doubts if d.action == "forget"}
-    weighed = [d for d in doubts if d.action != "forget" or (d.address, d.id) not in asked]
+    leaving = [d for d in doubts if d.action in ("delete", "forget")]
+    known = {(d.address, d.id): d for d in leaving}
+    weighed = [d for d in doubts if d not in leaving or (d.address, d.id) not in asked]
     settled = []
     for item in found:
         earlier = known.get(item.key)

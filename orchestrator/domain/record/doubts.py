@@ -133,17 +133,19 @@ def unanswered_deletes(
 ) -> frozenset[tuple[str, str | None]]:
     """
     The objects, by address and id, whose delete the last mutation asked the provider for without
-    learning how it ended: cut short, or ended in an error by which the provider does not say that
-    it did nothing. Where one is gone by now, that delete is why.
+    the provider state learning how it ended: cut short, reported by a destroy whose state could not
+    be saved, or ended in an error by which the provider does not say that it did nothing. Where one
+    is gone by now, that delete is why.
     """
     if record is None:
         return frozenset()
     resources = record.resources
     # A refresh settles what was cut short, also where it does not find the object: until the next
     # apply that delete is still why it is gone.
-    refreshed = [item.doubt for item in record.settled if item.how == "refreshed"]
-    doubts = (*resources.in_doubt, *(refreshed if record.failed_command == "destroy" else ()))
-    cut = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
+    destroying = record.failed_command == "destroy"
+    refreshed = [item.doubt for item in record.settled if item.how in ("refreshed", "gone")]
+    doubts = (*resources.in_doubt, *(refreshed if destroying else ()))
+    cut = {(doubt.address, doubt.id) for doubt in doubts if doubt.of_a_delete}
     said = record.error.diagnostics if record.error else ()
     tried = [item for item in resources.planned if item.address in resources.failed]
     deletes = {item.address for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
@@ -153,7 +155,12 @@ def unanswered_deletes(
         if ref.address in deletes
         and not is_refusal([item for item in said if item.address in (ref.address, None)], refusals)
     }
-    return frozenset(cut | failed)
+    reported = {
+        (ref.address, ref.id)
+        for ref in resources.inventory
+        if destroying and ref.name in resources.deleted
+    }
+    return frozenset(cut | failed | reported)
 
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:

@@ -156,7 +156,7 @@ def completed_before_destroy(record: OperationRecord) -> HookResult | None:
     if last is None or last.verdict not in ("done", "skipped"):
         return None
     left = {ref.address for ref in record.resources.inventory}
-    doubtful = any(doubt.action == "delete" for doubt in record.resources.in_doubt)
+    doubtful = any(doubt.of_a_delete for doubt in record.resources.in_doubt)
     return last if doubtful or not left.issuperset(last.on) else None
 
 

@@ -187,6 +187,13 @@ class Doubt(RecordModel):
     saved: SavedState | None = None
     absent_before: tuple[Word, ...] = ()
 
+    @property
+    def of_a_delete(self) -> bool:
+        """
+        Whether its delete was asked for, and how that ended is not known.
+        """
+        return self.action == "delete" or (self.action == "forget" and self.saved is not None)
+
     def is_proven(self, object_id: str | None) -> bool:
         """
         Whether the object with this id is proven to be the one in doubt: its create returned that
