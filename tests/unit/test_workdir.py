@@ -780,6 +780,24 @@ def test_init_holds(project: Project) -> None:
     assert not project.prepare().init_needed
 
 
+@pytest.mark.parametrize("damage", [None, "", "{"])
+def test_a_backend_that_init_noted_and_nobody_can_read_needs_init(
+    project: Project, damage: str | None
+) -> None:
+    """
+    Every call of the engine fails without it; damaged it would fail init itself, and goes.
+    """
+    root = project.prepare()
+    project.init(root)
+    noted = root.directory / ".terraform/terraform.tfstate"
+    if damage is None:
+        noted.unlink()
+    else:
+        noted.write_text(damage)
+    assert project.prepare().init_needed
+    assert not noted.exists()
+
+
 @pytest.mark.parametrize(
     ("setup", "engine"),
     [

@@ -72,6 +72,7 @@ class Layout:
         """
         make_private(self._notes)
         make_private(self.directory)
+        self._drop_damaged_backend()
         self._take_over_notes()
         notes = self.read_note("layout") or {}
         known: dict[str, Json] = notes.get("files", {})
@@ -179,7 +180,7 @@ class Layout:
         """
         done = self.read_note("initialised")
         wanted = self.init_digest(self.read_note("wanted"))
-        return done is not None and done == wanted and self._has_plugins()
+        return done is not None and done == wanted and self._has_init()
 
     def remember_init(self) -> None:
         """
@@ -218,13 +219,26 @@ class Layout:
         if (other.directory / LOCK_FILE).is_file():
             self._write_if_other(LOCK_FILE, read_regular(other.directory / LOCK_FILE))
 
-    def _has_plugins(self) -> bool:
+    def _has_init(self) -> bool:
         """
-        Whether what init installed is there; providers are links into a plugin cache at times.
+        Whether what init installed and noted is there; providers are links into a plugin cache at
+        times.
         """
         installed = self.directory / ".terraform"
         links = (installed / "providers").glob("*/*/*/*/*")
-        return installed.is_dir() and all(path.exists() for path in links)
+        return (installed / "terraform.tfstate").is_file() and all(path.exists() for path in links)
+
+    def _drop_damaged_backend(self) -> None:
+        """
+        What init noted of the backend and nobody can read any more: with it init itself would fail.
+        """
+        noted = self.directory / ".terraform/terraform.tfstate"
+        try:
+            json.loads(read_regular(noted))
+        except FileNotFoundError:
+            pass
+        except ValueError:
+            noted.unlink()
 
     def copy_place(self, place: Path) -> Path:
         """
