@@ -88,10 +88,8 @@ def command(
       orchestrator plan web-service --rerun 20261129T123000123Z-3f9a1c
     """
     from orchestrator.app.commands.plan import plan, with_file
-    from orchestrator.app.commands.rerun import module_of_run
     from orchestrator.app.run.prepared_steps import current_module
     from orchestrator.app.run.request import PlanRequest
-    from orchestrator.cli.rerun import earlier_deployment
     from orchestrator.errors import Usage
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.views.plan import plan_text
@@ -103,6 +101,9 @@ def command(
     source: SourceOf = current_module
     run_options, warning = call.options, ""
     if rerun is not None:
+        from orchestrator.app.commands.rerun import module_of_run
+        from orchestrator.cli.rerun import earlier_deployment
+
         prior, deployment, warning = earlier_deployment(call, rerun, call.options.steps)
         rows = tuple(row.step for row in prior.record.steps)
         source = module_of_run(prior.record)

@@ -5,8 +5,9 @@ Every document by the name that ``schema NAME`` takes. Apart from them: it loads
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, RootModel
 
 from orchestrator.domain.documents.documents import (
     EngineDocument,
@@ -29,10 +30,50 @@ from orchestrator.domain.documents.store import (
     StoreCopyDocument,
     StorePruneDocument,
 )
-from orchestrator.domain.events.events import EventLine
+from orchestrator.domain.events.events import (
+    CheckEvent,
+    EngineDiagnostic,
+    EngineLine,
+    Note,
+    ObjectEvent,
+    PhaseStarted,
+    PlanReady,
+    RunFinished,
+    RunStarted,
+    SignalSeen,
+    StepDeferred,
+    StepFinished,
+    StepRetried,
+)
 from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
+
+
+class EventLine(
+    RootModel[
+        Annotated[
+            RunStarted
+            | Note
+            | PhaseStarted
+            | PlanReady
+            | StepDeferred
+            | ObjectEvent
+            | EngineLine
+            | EngineDiagnostic
+            | CheckEvent
+            | StepRetried
+            | StepFinished
+            | SignalSeen
+            | RunFinished,
+            Field(discriminator="type"),
+        ]
+    ]
+):
+    """
+    A line that a running command prints with ``--json``: one event. The last is ``run_finished``.
+    """
+
 
 DOCUMENTS: Mapping[str, type[BaseModel]] = {
     "operation": OperationRecord,

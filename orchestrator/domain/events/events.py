@@ -7,9 +7,9 @@ Every text but a `Word` is masked before it is shown. Field names are part of th
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.objects import Action, Doubt, PlannedAction
@@ -203,28 +203,3 @@ class RunFinished(Event):
     hint: str = ""
     seconds: float = 0.0
     directory: Word = ""
-
-
-class EventLine(
-    RootModel[
-        Annotated[
-            RunStarted
-            | Note
-            | PhaseStarted
-            | PlanReady
-            | StepDeferred
-            | ObjectEvent
-            | EngineLine
-            | EngineDiagnostic
-            | CheckEvent
-            | StepRetried
-            | StepFinished
-            | SignalSeen
-            | RunFinished,
-            Field(discriminator="type"),
-        ]
-    ]
-):
-    """
-    A line that a running command prints with ``--json``: one event. The last is ``run_finished``.
-    """
