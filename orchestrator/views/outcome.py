@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.domain.record.objects import Absence, Doubt, Readback
+from orchestrator.domain.record.objects import Absence, Doubt, Readback, ReleasedObject
 from orchestrator.domain.record.record import Attempt, Diagnostic, Fault, HookResult
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
@@ -141,20 +141,21 @@ def counts_text(step: StepRun) -> str:
     certain = [([name for name in items if name not in uncertain], word) for items, word in numbers]
     rest = ((step.in_doubt, "in doubt"), (step.not_attempted, "not attempted"))
     counted = [f"{len(items)} {word}" for items, word in (*certain, *rest) if items]
-    return ", ".join([*counted, *_released(step)])
+    return ", ".join([*counted, *released_texts(step.released)])
 
 
-def _released(step: StepRun) -> list[str]:
+def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
     """
-    What the run let go, last in the count because each object is named: "1 forgotten: a.b (id-1)
-    lives on".
+    What was let go, last in a count because each object is named: "1 forgotten: a.b (id-1) lives
+    on".
     """
+    items = list(released)
     endings = {"forgotten": "lives on", "vanished": "was not found any more"}
     found = []
     for how, ending in endings.items():
         names = [
             f"{item.address} ({item.id})" if item.id else item.address
-            for item in step.released
+            for item in items
             if item.how == how
         ]
         if names:

@@ -33,6 +33,7 @@ from orchestrator.views.outcome import (
     doubt_text,
     hook_text,
     readback_texts,
+    released_texts,
     shortened_list,
 )
 from orchestrator.views.page import Page, Paper, Part, cut
@@ -201,6 +202,9 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
         rows.append((("overdue", "bad"), said))
     if step.absence is not None and step.absence.method == PERSON:
         rows.append((("gone", "warn"), absence_text(step.absence)))
+    # What vanished was told by the run that did not find it; what was forgotten is known to live.
+    let_go = [item for item in step.released if page.paper.verbose or item.how == "forgotten"]
+    rows += [(("let go", "warn"), text) for text in released_texts(let_go)]
     if step.lineage:
         rows.append((("by", "dim"), lineage_text(step.lineage)))
     if step.objects:

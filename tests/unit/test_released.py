@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.app.commands.status import status_of
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import EntryStamp
@@ -25,9 +26,12 @@ from orchestrator.domain.record.transitions import observed
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.state import parse_state
 from orchestrator.views.outcome import counts_text
+from orchestrator.views.page import Paper
+from orchestrator.views.status import status_text
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state
+from tests.fakes.read_context import Desk, outline
 
 RECORDINGS = Path(__file__).parents[1] / "recordings/opentofu"
 BEGAN, DONE = "began create s.a", "done create s.a"
@@ -177,3 +181,21 @@ def test_the_end_of_a_run_names_what_lives_on() -> None:
     )
 
     assert counts_text(row) == f"1 deleted, 1 forgotten: {KEEP} (srv-1) lives on"
+
+
+def test_what_was_let_go_is_shown_until_it_is_taken_back(desk: Desk) -> None:
+    """
+    Law: nothing drops out of sight.
+    Also where nothing else is left: the status names what lives on.
+    """
+    forgot = ended(marker("apply", f"forget {KEEP}", held=(f"{KEEP} id-1",)), state([]))
+    gone = forgot.resources.model_dump(mode="json")
+    desk.has("network", status="absent", resources=gone)
+    document = status_of(desk.reader, outline())
+    desk.has("network", resources=gone | {"inventory": [r.model_dump() for r in refs(f"{KEEP} id-1")]})
+    taken_back = status_of(desk.reader, outline())
+
+    (row, *_), (held, *_) = document.steps, taken_back.steps
+    assert [(item.id, item.how) for item in row.released] == [("id-1", "forgotten")]
+    assert f"let go {KEEP} (id-1)" in " ".join(status_text(document, Paper(now=START)).split())
+    assert held.released == ()

@@ -23,6 +23,7 @@ from orchestrator.domain.documents.documents import (
     StepState,
 )
 from orchestrator.domain.record.record import Attempt, OperationRecord
+from orchestrator.domain.record.released import still_released
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
@@ -200,6 +201,7 @@ def _recorded(
         directory=str(directory) if directory else None,
         in_flight=tuple(item for item in flying if item.target == str(target)),
         tainted=record.resources.tainted,
+        released=still_released(record.resources),
         review_overdue=is_overdue(record.retained, reader.today),
     )
 

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
-from orchestrator.domain.record.objects import Absence, Doubt
+from orchestrator.domain.record.objects import Absence, Doubt, ReleasedObject
 from orchestrator.domain.record.record import (
     Attempt,
     Command,
@@ -36,7 +36,8 @@ class StepState(JsonModel):
     ``run_id``, None where that is not known. ``spooled`` tells that the status shown is an
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
     ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
-    alive of the module of a hook, or of what left the blueprint.
+    alive of the module of a hook, or of what left the blueprint; ``released`` those that it had and
+    no longer manages, and that nobody has proven gone.
     """
 
     step: Word
@@ -72,6 +73,7 @@ class StepState(JsonModel):
     before_destroy: HookResult | None = None
     action_roots: tuple[HookTarget, ...] = ()
     objects: tuple[Word, ...] = ()
+    released: tuple[ReleasedObject, ...] = ()
 
     @property
     def failed_attempt(self) -> Attempt | None:
