@@ -192,7 +192,9 @@ def test_what_was_let_go_is_shown_until_it_is_taken_back(desk: Desk) -> None:
     gone = forgot.resources.model_dump(mode="json")
     desk.has("network", status="absent", resources=gone)
     document = status_of(desk.reader, outline())
-    desk.has("network", resources=gone | {"inventory": [r.model_dump() for r in refs(f"{KEEP} id-1")]})
+    desk.has(
+        "network", resources=gone | {"inventory": [r.model_dump() for r in refs(f"{KEEP} id-1")]}
+    )
     taken_back = status_of(desk.reader, outline())
 
     (row, *_), (held, *_) = document.steps, taken_back.steps
