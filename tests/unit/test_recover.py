@@ -18,7 +18,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep, RemedyDocument
 from orchestrator.domain.record.objects import Doubt, Readback, Resources
-from orchestrator.domain.record.record import Attempt, Fault, Phase, Retention, Source, Verification
+from orchestrator.domain.record.record import Attempt, Fault, Retention, Source, Verification
 from orchestrator.domain.record.run_record import (
     InFlight,
     Lease,
@@ -475,21 +475,32 @@ def test_what_has_vanished_is_accepted_by_the_command_that_met_it(desk: Desk, co
     assert "--accept-vanished" in str(found.command)
 
 
-@pytest.mark.parametrize(("code", "phase"), [("vanished", "surgery"), ("in_doubt", "readback")])
-def test_objects_that_left_the_provider_state_are_looked_for(
-    desk: Desk, code: str, phase: Phase
-) -> None:
+@pytest.mark.parametrize("code", ["vanished", "in_doubt"])
+def test_objects_that_left_the_provider_state_are_looked_for(desk: Desk, code: str) -> None:
     """
     Law: state moved without us.
     An apply over an emptied state is refused; the step reads ok, and what helps is to reconcile.
     """
     desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
-    fault = Fault(code=code, phase=phase, summary="every recorded object has left the state")
+    fault = Fault(code=code, phase="surgery", summary="every recorded object has left the state")
     ran(desk, SECOND, ended().model_copy(update={"error": fault}), exit_code=4)
     found = row(desk)
 
     assert (found.situation, found.recommended) == ("state_emptied", "reconcile")
     assert action(found, "redeploy").reason.code == "state_emptied"
+
+
+def test_what_is_in_doubt_elsewhere_has_not_left_the_provider_state(desk: Desk) -> None:
+    """
+    A destroy that the doubts of its hook refuse found nothing missing: no import is offered.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    fault = Fault(code="in_doubt", phase="readback", summary="in doubt: the archive")
+    ran(desk, SECOND, ended().model_copy(update={"error": fault}), command="destroy", exit_code=11)
+    found = row(desk)
+
+    assert found.situation == "ok"
+    assert not any("--rebuild-state" in (item.command or "") for item in found.actions)
 
 
 @pytest.mark.parametrize(

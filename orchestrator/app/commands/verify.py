@@ -91,4 +91,5 @@ def _check_whole(runner: StepRunner, name: str, known: OperationRecord, state: P
         raise InDoubt(
             f"{name}: these have left the provider state: {', '.join(ref.address for ref in left)}",
             hint="settle it first: " + command_line(runner.deployment, "reconcile", "--step", name),
+            phase="surgery",
         )

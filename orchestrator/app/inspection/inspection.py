@@ -414,13 +414,11 @@ def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
 
 def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
     """
-    Whether the newest attempt was refused because recorded objects had left the provider state, and
-    no doubt about them is recorded yet.
+    Whether the newest attempt was refused because recorded objects had left the provider state.
     """
     if fault is None or record is None or fault == record.error:
         return False
-    left = fault.code == "vanished" and fault.phase == "surgery"
-    return left or (fault.code == "in_doubt" and not record.resources.in_doubt)
+    return fault.code in ("vanished", "in_doubt") and fault.phase == "surgery"
 
 
 def _is_readable(state: Path) -> bool:

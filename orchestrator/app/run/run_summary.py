@@ -239,13 +239,19 @@ def _statuses(records: Iterable[OperationRecord]) -> dict[str, StepStatus]:
     return {record.target.step: StepStatus(str(record.status)) for record in records}
 
 
+def _not_found(fault: Fault) -> bool:
+    """
+    Whether the provider, or provider state, did not have what is recorded.
+    """
+    return fault.code == "vanished" or (fault.code == "in_doubt" and fault.phase == "surgery")
+
+
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
     What exists, by step; what is in doubt, was reported deleted by a destroy whose state could not
     be saved, or was not found by this run, is not called alive.
     """
-    lost = ("vanished", "in_doubt")
-    vanished = {row.step for row in rows if row.error and row.error.code in lost}
+    vanished = {row.step for row in rows if row.error and _not_found(row.error)}
     found = []
     for record in records:
         doubts = record.resources.in_doubt
