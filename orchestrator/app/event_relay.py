@@ -25,13 +25,16 @@ from orchestrator.domain.events.engine_messages import (
 )
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, Event, ObjectEvent
 from orchestrator.domain.record.journal import MUTATIONS
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import InFlight
 
 
-def relay(session: Session, step: str, target: str) -> Callable[[Message], None]:
+def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Message], None]:
     """
-    An observer for a mutating call: shows each message and tracks what is under way.
+    An observer for the mutating call of a marker: shows each message, and tells the heartbeat what
+    is under way and what is done.
     """
-    services = session.services
+    services, target = session.services, str(marker.target.target)
 
     def observe(message: Message) -> None:
         event: Event | None = None
@@ -40,7 +43,15 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
             case ApplyStart(address, action, began, object_id):
                 if action not in MUTATIONS:
                     return
-                session.object_started(target, address, action, began)
+                session.object_started(
+                    InFlight(
+                        target=target,
+                        address=address,
+                        action=action,
+                        started_at=began,
+                        sequence=marker.sequence,
+                    )
+                )
                 event = ObjectEvent(
                     at=at, step=step, state="began", address=address, action=action, id=object_id
                 )
@@ -51,12 +62,12 @@ def relay(session: Session, step: str, target: str) -> Callable[[Message], None]
             case ApplyComplete(address, action, _, object_id):
                 if action not in MUTATIONS:
                     return
-                session.object_ended(target, address, action)
+                session.object_completed(target, address, action, object_id)
                 event = ObjectEvent(
                     at=at, step=step, state="done", address=address, action=action, id=object_id
                 )
             case ApplyErrored(address, action, _):
-                session.object_ended(target, address, action)
+                session.object_failed(target, address, action)
                 event = ObjectEvent(
                     at=at, step=step, state="failed", address=address, action=action
                 )

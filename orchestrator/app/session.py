@@ -5,9 +5,9 @@ A run from its first to its last moment: run record, claim, lease and heartbeat.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -17,7 +17,15 @@ from orchestrator.domain.events.events import SignalSeen
 from orchestrator.domain.record.evidence_archive import evidence_blob, pack_evidence
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import EngineRef, Fault, Lineage, OperationRecord
-from orchestrator.domain.record.run_record import Claim, InFlight, Lease, RunRecord, StepRun
+from orchestrator.domain.record.run_record import (
+    NAMED,
+    Claim,
+    Completed,
+    InFlight,
+    Lease,
+    RunRecord,
+    StepRun,
+)
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.text import Json
@@ -68,7 +76,8 @@ class Session:
         self._rerun_inputs = RerunInputs(services, deployment, run.run_id)
         self.takes_over_from: list[str] = []  # killed runs whose claim this one took over
         self.replaced: Claim | None = None  # one that nobody could prove to be dead
-        self._in_flight: dict[tuple[str, str, Action], InFlight] = {}
+        self._in_flight: list[InFlight] = []
+        self._completed: list[Completed] = []
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._closing = False
@@ -222,28 +231,45 @@ class Session:
         with self._lock:
             self.codes.append(code)
 
-    def object_started(self, target: str, address: str, action: Action, at: datetime) -> None:
+    def object_started(self, item: InFlight) -> None:
         """
         An object is under way: the next heartbeat tells.
         """
         with self._lock:
-            self._in_flight[target, address, action] = InFlight(
-                target=target, address=address, action=action, started_at=at
-            )
+            self._in_flight.append(item)
         self._wake.set()
 
-    def object_ended(self, target: str, address: str, action: Action) -> None:
+    def object_completed(self, target: str, address: str, action: Action, id_: str | None) -> None:
+        """
+        An object is done: the heartbeats tell until the outcome is recorded.
+        """
         with self._lock:
-            self._in_flight.pop((target, address, action), None)
+            for item in self._landed(target, address, action):
+                self._completed.append(Completed(**dict(item), id=id_))
         self._wake.set()
 
-    def clear_in_flight(self, target: str) -> None:
+    def object_failed(self, target: str, address: str, action: Action) -> None:
+        with self._lock:
+            self._landed(target, address, action)
+        self._wake.set()
+
+    def _landed(self, target: str, address: str, action: Action) -> list[InFlight]:
         """
-        Nothing of the target is under way any more.
+        What is not under way any more: of a deposed and a new object at one address the first one.
+        """
+        key = (target, address, action)
+        found = [it for it in self._in_flight if (it.target, it.address, it.action) == key][:1]
+        for item in found:
+            self._in_flight.remove(item)
+        return found
+
+    def forget_objects(self, target: str) -> None:
+        """
+        The outcome is recorded: the heartbeats need not tell of the target's objects any more.
         """
         with self._lock:
-            for key in [key for key in self._in_flight if key[0] == target]:
-                del self._in_flight[key]
+            self._in_flight = [item for item in self._in_flight if item.target != target]
+            self._completed = [item for item in self._completed if item.target != target]
 
     def take_claim(self, *, wait: bool = False, takeover: str | None = None) -> None:
         """
@@ -403,8 +429,14 @@ class Session:
 
     def _lease(self) -> Lease:
         with self._lock:
-            flying = tuple(self._in_flight.values())
-        return Lease(run_id=self.run_id, owner=self._claim.owner, in_flight=flying)
+            lease = Lease(
+                run_id=self.run_id,
+                owner=self._claim.owner,
+                in_flight=tuple(self._in_flight),
+                completed=tuple(self._completed[-NAMED:]),
+                more_completed=Counter(item.target for item in self._completed[:-NAMED]),
+            )
+        return redacted(lease, self.services.masker)
 
     def _beat(self) -> None:
         try:

@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, get_args
 
 from orchestrator.domain.record.objects import Absence, Doubt, Readback, ReleasedObject
 from orchestrator.domain.record.record import Attempt, Diagnostic, Fault, HookResult
-from orchestrator.domain.record.run_record import NextCommand, StepRun
+from orchestrator.domain.record.run_record import Completed, InFlight, NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of
 from orchestrator.errors import Reason
-from orchestrator.views.formats import STATUS_STYLE, SYMBOLS, count, moment, retained_text, utc
+from orchestrator.views.formats import (
+    DOING,
+    DONE,
+    STATUS_STYLE,
+    SYMBOLS,
+    count,
+    moment,
+    retained_text,
+    utc,
+)
 from orchestrator.views.page import Page, Part
 
 if TYPE_CHECKING:
@@ -402,6 +411,34 @@ def doubt_text(item: Doubt, *, told: str = "") -> str:
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
     return f"{SYMBOLS[item.action]} {name}{since}: {shortened_why(item.why, told)}"
+
+
+def heartbeat_rows(
+    in_flight: Iterable[InFlight],
+    completed: Sequence[Completed],
+    more: int,
+    *,
+    alive: bool,
+    verbose: bool,
+) -> list[tuple[str, str, str]]:
+    """
+    Label, style and text of what the last heartbeat told: the newest of many that are done, and all
+    that is under way, which is bad where its run is not ``alive``.
+    """
+    shown = completed if verbose else completed[-_MANY:]
+    rows = []
+    if more := more + len(completed) - len(shown):
+        rows.append(("done", "good", f"{count(more, 'object')} more, before these"))
+    for item in shown:
+        rows.append(("done", "good", f"{_object(item, item.id)}, {DONE[item.action]}"))
+    for flight in in_flight:
+        text = f"{_object(flight)}, {DOING[flight.action]} since {utc(flight.started_at)}"
+        rows.append(("under way", "cyan" if alive else "bad", text))
+    return rows
+
+
+def _object(item: InFlight, id_: str | None = None) -> str:
+    return f"{SYMBOLS[item.action]} {item.address}" + (f" [{id_}]" if id_ else "")
 
 
 def shortened_why(why: str, told: str) -> str:

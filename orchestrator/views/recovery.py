@@ -12,11 +12,9 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     RemedyDocument,
 )
-from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.views.formats import (
-    DOING,
     STATUS_STYLE,
     SYMBOLS,
     count,
@@ -25,7 +23,13 @@ from orchestrator.views.formats import (
     selection_text,
     utc,
 )
-from orchestrator.views.outcome import attempt_text, fault_text, readback_texts, shortened_why
+from orchestrator.views.outcome import (
+    attempt_text,
+    fault_text,
+    heartbeat_rows,
+    readback_texts,
+    shortened_why,
+)
 from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.summary import next_commands
 
@@ -71,7 +75,10 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
         )
         if detailed:
             page.table(
-                [[(f"{label:<{_LABEL}}", style), text] for label, style, text in _facts(step)],
+                [
+                    [(f"{label:<{_LABEL}}", style), text]
+                    for label, style, text in _facts(step, verbose=page.paper.verbose)
+                ],
                 indent=4,
             )
             _actions(page, step, marked=step.step == first)
@@ -145,7 +152,7 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
             return f"since {when}"
 
 
-def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
+def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Part]]:
     """
     What is known, as rows of label, style and text.
     """
@@ -162,8 +169,13 @@ def _facts(step: RecoveryStep) -> Iterator[tuple[str, str, Part]]:
         yield "in doubt", "bad", _doubt(doubt, told=step.last_error or "")
         for words in readback_texts(doubt.readback):
             yield "", "dim", words
-    for item in found.in_flight:
-        yield "under way", "bad" if step.recommended != "wait" else "cyan", _flight(item)
+    yield from heartbeat_rows(
+        found.in_flight,
+        found.completed,
+        found.more_completed,
+        alive=step.recommended == "wait",
+        verbose=verbose,
+    )
     for process in found.processes:
         text = f"pid {process.pid} on {process.host}: {_PROCESS[process.state]}"
         yield process.role, "dim", text
@@ -207,11 +219,6 @@ def _doubt(item: ObjectInDoubt, *, told: str) -> str:
             else f"between {utc(item.after)} and {utc(item.before)}"
         )
     return f"{SYMBOLS[item.action]} {name}, {when}: {shortened_why(item.why, told)}"
-
-
-def _flight(item: InFlight) -> str:
-    since = f"since {utc(item.started_at)}"
-    return f"{SYMBOLS[item.action]} {item.address}, {DOING[item.action]} {since}"
 
 
 def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:

@@ -14,7 +14,7 @@ from orchestrator.domain.documents.history import (
 )
 from orchestrator.domain.documents.run import AttemptEvidence, RunDocument
 from orchestrator.domain.record.record import Actor
-from orchestrator.domain.record.run_record import RunRecord
+from orchestrator.domain.record.run_record import SILENCE, Lease, RunRecord
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.views.formats import (
     STATUS_STYLE,
@@ -30,6 +30,7 @@ from orchestrator.views.outcome import (
     absence_text,
     doubt_text,
     failures,
+    heartbeat_rows,
     hook_text,
     objects,
     steps_table,
@@ -112,6 +113,7 @@ def run_text(document: RunDocument, paper: Paper) -> str:
         page.gap()
         page.line(("error", "bad"), f": {run.error.summary}")
     objects(page, run.steps)
+    _heartbeat(page, document.heartbeat)
     if document.teardown is not None:
         teardown_section(page, document.teardown)
     _evidence(page, document)
@@ -188,6 +190,27 @@ def _is_lineage_reason(run: RunLine | RunRecord) -> bool:
 def _by(actor: Actor) -> str:
     ci = f", {actor.ci}" if actor.ci else ""
     return f"{actor.user}@{actor.host}{ci}"
+
+
+def _heartbeat(page: Page, lease: Lease | None) -> None:
+    """
+    Add what the last heartbeat of a run without an end told.
+    """
+    if lease is None:
+        return
+    page.gap()
+    page.line(("Last heartbeat", "bold"), f": {duration(lease.age)} ago")
+    for target in lease.targets:
+        page.line((target, "bold"), indent=2)
+        told = lease.of(target)
+        rows = heartbeat_rows(
+            told.in_flight,
+            told.completed,
+            told.more_completed.get(target, 0),
+            alive=lease.age < SILENCE,
+            verbose=page.paper.verbose,
+        )
+        page.table([[(label, style), text] for label, style, text in rows], indent=4)
 
 
 def _evidence(page: Page, document: RunDocument) -> None:

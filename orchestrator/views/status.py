@@ -14,9 +14,7 @@ from orchestrator.domain.record.objects import PERSON
 from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict
 from orchestrator.views.formats import (
-    DOING,
     STATUS_STYLE,
-    SYMBOLS,
     ago,
     lineage_text,
     moment,
@@ -31,6 +29,7 @@ from orchestrator.views.outcome import (
     attempt_text,
     diagnostic_text,
     doubt_text,
+    heartbeat_rows,
     hook_text,
     readback_texts,
     released_texts,
@@ -185,10 +184,14 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
     for item in step.in_doubt:
         rows.append((("in doubt", "bad"), doubt_text(item, told=step.last_error or "")))
         rows += [(("", "dim"), words) for words in readback_texts(item.readback, brief=True)]
-    for flight in step.in_flight:
-        since = f"since {utc(flight.started_at)}"
-        text = f"{SYMBOLS[flight.action]} {flight.address}, {DOING[flight.action]} {since}"
-        rows.append((("under way", "cyan"), text))
+    told = heartbeat_rows(
+        step.in_flight,
+        step.completed,
+        step.more_completed,
+        alive=step.condition is Condition.LIVE,
+        verbose=page.paper.verbose,
+    )
+    rows += [((label, style), text) for label, style, text in told]
     rows += [(("warning", "warn"), diagnostic_text(item)) for item in step.warnings]
     if step.tainted:
         text = f"{', '.join(step.tainted)} (half-made: the next apply replaces it)"

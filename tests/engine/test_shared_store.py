@@ -11,6 +11,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from fixtures.fakecloud import Cloud, environment, install
 from orchestrator.domain.record.evidence_archive import unpack_evidence
 from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine
-from tests.project import Ended, Project, finish
+from tests.project import Ended, Project, eventually, finish
 from tests.servers import ObjectServer, gcs_server, s3_client, s3_server
 from tests.store_requests import counted_projects
 
@@ -46,6 +47,14 @@ BLUEPRINT = """
       web: {{module: ../modules/server, inputs: {{name: web}}, needs: [db]}}
 """
 LOCAL = 'operations: {url: "sqlite:.orchestrator/operations.db"}'
+FLEET = """
+    version: 1
+    name: fleet
+    backend: {}
+    {}
+    steps:
+      web: {{module: ../modules/server, inputs: {{name: web, names: [a, b, c]}}}}
+"""
 _numbers = itertools.count()
 
 
@@ -278,6 +287,69 @@ def test_what_a_lost_machine_began_is_done_elsewhere(jobs: Jobs) -> None:
     assert {item["blueprint"]: len(item["orphaned"]) for item in listed} == {"other": 0, "shop": 2}
     assert (gone.code, set(gone.statuses.values())) == (0, {"destroyed"}), gone.said
     assert jobs.cloud.servers() == ()
+
+
+def test_what_a_heartbeat_told_outlives_its_machine(jobs: Jobs, tmp_path: Path) -> None:
+    """
+    Provider state is written now and then, and what a step left is stored at its end: until then
+    the heartbeat tells. While the run is live another machine shows what is done and what is under
+    way. After its machine is gone the creates are doubts with the ids that they returned, proven
+    ours, and adopted; only the one that never ended has none.
+    """
+    with state_server() as address:
+        config = {"type": "http", "config": {"address": address + "/${step.name}"}}
+        place = f'operations: {{url: "sqlite:{tmp_path}/shared.db"}}'
+        one, two = (jobs.machine(name, "backend: " + json.dumps(config), place) for name in "12")
+        for machine in (one, two):
+            (machine.root / "blueprints/shop.yaml").unlink()
+            machine.write("blueprints/fleet.yaml", FLEET.format(json.dumps(config), place))
+        jobs.cloud.arm("create", "c", "hang_before")
+        tool = one.start("apply", "fleet", "--yes")
+        jobs.cloud.wait_for_call("create", "c")
+
+        def row() -> dict[str, Any]:
+            found: dict[str, Any] = two.steps("fleet")["web"]
+            return found
+
+        eventually(lambda: len(row()["completed"]) == 3, "a heartbeat tells what is done", tool)
+        live = row()
+        shown = two.ok("runs", "show", live["run_id"], "--json").document["heartbeat"]
+        recover = two.ok("recover", "fleet", "--json").document["steps"][0]["evidence"]
+        screens = [
+            said(two.ok(*command))
+            for command in (
+                ("status", "fleet"),
+                ("recover", "fleet"),
+                ("runs", "show", live["run_id"]),
+            )
+        ]
+        kill_with_engine(one, tool, "apply")
+        shutil.rmtree(one.root)
+        why = ("--reason", "a test", "--yes")
+        settled = two.run("reconcile", "fleet", "--takeover", "the machine is gone", *why)
+        doubts = {item["address"]: item for item in row()["in_doubt"]}
+        adopted = two.run("reconcile", "fleet", "--adopt-proven", *why)
+        left = [item["address"] for item in row()["in_doubt"]]
+
+    made = {server.attributes["name"]: server.id for server in jobs.cloud.servers()}
+    ids = {
+        "fakecloud_server.this": made["web"],
+        'fakecloud_server.more["a"]': made["a"],
+        'fakecloud_server.more["b"]': made["b"],
+    }
+    hung = 'fakecloud_server.more["c"]'
+    assert {item["address"]: item["id"] for item in live["completed"]} == ids
+    assert [item["address"] for item in live["in_flight"]] == [hung]
+    for told in (recover, shown):
+        assert (told["completed"], told["in_flight"]) == (live["completed"], live["in_flight"])
+    for screen in screens:
+        assert all(f"{address} [{id_}], created" in screen for address, id_ in ids.items()), screen
+        assert f"{hung}, creating since" in screen
+    assert settled.code == 11, settled.said
+    assert {name: item["id"] for name, item in doubts.items()} == {**ids, hung: None}
+    assert all(item["started_at"] for item in doubts.values())
+    assert (adopted.code, left) == (11, [hung]), adopted.said
+    assert len(jobs.cloud.calls("create")) == 4
 
 
 def test_eight_machines_that_fight_for_one_blueprint(jobs: Jobs) -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.assessment import assess, not_deleted
-from orchestrator.domain.record.objects import Resources
+from orchestrator.domain.record.objects import Action, Resources
 from orchestrator.domain.record.provider_refusals import RefusalRules
-from orchestrator.domain.record.run_record import InFlight
+from orchestrator.domain.record.run_record import Completed, InFlight, Lease
 from tests.fakes.clock import START
+from tests.fakes.entries import OWNER
 from tests.fakes.journals import journal, planned, refs, state
 
 
@@ -278,12 +279,57 @@ def test_fates(case: Case) -> None:
     )
 
 
+def told(*in_flight: InFlight, completed: tuple[Completed, ...] = ()) -> Lease:
+    return Lease(run_id="run-1", owner=OWNER, in_flight=in_flight, completed=completed)
+
+
+def done(action: Action, id_: str) -> Completed:
+    return Completed(target="t", address="s.a", action=action, started_at=START, id=id_)
+
+
+def test_what_a_heartbeat_told_completed_is_known_by_its_id() -> None:
+    """
+    Where files are gone and the provider state was not written since: a create is in doubt with
+    the id that it returned; an update that was told to be done is none.
+    """
+    heard = journal(whole=False).with_heartbeat(told(completed=(done("create", "id-1"),)))
+    (doubt,) = assess(planned("create s.a"), heard, (), state()).in_doubt
+    assert (doubt.id, doubt.started_at) == ("id-1", START)
+    assert doubt.why == "it was created, and the provider state does not hold it"
+
+    heard = journal(whole=False).with_heartbeat(told(completed=(done("update", "id-1"),)))
+    found = assess(planned("update s.a"), heard, refs("s.a id-1"), state(["s.a id-1"]))
+    assert (found.in_doubt, found.updated) == ((), ("s.a",))
+
+
+def test_a_state_from_before_does_not_hold_what_replaced_its_object() -> None:
+    """
+    Its id is that of the object that was replaced: what was made is in doubt. Where a provider
+    gives the same id again, the state holds it.
+    """
+    for made, doubts in (("id-2", ["id-2"]), ("id-1", [])):
+        told_ = told(completed=(done("delete", "id-1"), done("create", made)))
+        heard = journal(whole=False).with_heartbeat(told_)
+        found = assess(planned("replace s.a"), heard, refs("s.a id-1"), state(["s.a id-1"]))
+        assert [doubt.id for doubt in found.in_doubt] == doubts
+
+
+def test_one_of_two_objects_at_an_address_is_done() -> None:
+    """
+    A delete that is told as under way is, although another one at its address is done.
+    """
+    flight = InFlight(target="t", address="s.a", action="delete", started_at=START)
+    heard = journal(whole=False).with_heartbeat(told(flight, completed=(done("delete", "d-1"),)))
+    found = assess(planned("delete s.a"), heard, refs("s.a id-1"), state(["s.a id-1"]))
+    assert [doubt.why for doubt in found.in_doubt] == ["its delete began and never ended"]
+
+
 def test_what_was_in_flight_began() -> None:
     """
     Where files are gone the last heartbeat tells what was under way, and since when.
     """
     flight = InFlight(target="t", address="s.a", action="delete", started_at=START)
-    heard = journal(whole=False).with_in_flight([flight])
+    heard = journal(whole=False).with_heartbeat(told(flight))
     found = assess(planned("delete s.a"), heard, refs("s.a id-1"), state(["s.a id-1"]))
     (doubt,) = found.in_doubt
     assert (doubt.started_at, doubt.why) == (START, "its delete began and never ended")
@@ -294,7 +340,7 @@ def test_what_the_journal_tells_of_a_flight_is_believed() -> None:
     The heartbeat is older than the messages.
     """
     flight = InFlight(target="t", address="s.a", action="create", started_at=START)
-    heard = journal(BEGAN, DONE, whole=False).with_in_flight([flight])
+    heard = journal(BEGAN, DONE, whole=False).with_heartbeat(told(flight))
     assert assess(planned("create s.a"), heard, (), state(["s.a id-1"])).in_doubt == ()
 
 

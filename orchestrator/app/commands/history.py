@@ -112,6 +112,7 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
         directory=str(directory),
         attempts=tuple(attempts),
         teardown=teardown_report(run, reader.today),
+        heartbeat=reader.store.lease(run_id) if run.ended_at is None else None,
     )
 
 

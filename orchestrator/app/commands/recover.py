@@ -131,6 +131,7 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
     record, facts, step = context.record, context.facts, context.step
     found = record.resources if record else None
     signs = inspection.signs.get(step)
+    lease = signs.lease if signs else None
     return StepEvidence(
         command=(record.active_command or record.failed_command) if record else None,
         error=record.error if record else None,
@@ -149,8 +150,10 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
             ProcessLiveness(role=role, host=identity.host, pid=identity.pid, state=state)
             for role, (identity, state) in (signs.processes.items() if signs else ())
         ),
-        heartbeat_age=signs.lease.age if signs and signs.lease else None,
-        in_flight=inspection.in_flight(step),
+        heartbeat_age=lease.age if lease else None,
+        in_flight=lease.in_flight if lease else (),
+        completed=lease.completed if lease else (),
+        more_completed=sum(lease.more_completed.values()) if lease else 0,
         spooled=facts.spooled,
         late=tuple(
             LateOutcome(

@@ -187,7 +187,7 @@ def _recorded(
     """
     target = record.target.target
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
-    flying = lease.in_flight if lease else ()
+    told = lease.of(str(target), record.sequence) if lease else None
     directory = reader.working_directory(target)
     return StepState.of(
         record,
@@ -199,7 +199,9 @@ def _recorded(
         last_error_code=record.error.code if record.error else None,
         in_doubt=record.resources.in_doubt,
         directory=str(directory) if directory else None,
-        in_flight=tuple(item for item in flying if item.target == str(target)),
+        in_flight=told.in_flight if told else (),
+        completed=told.completed if told else (),
+        more_completed=sum(told.more_completed.values()) if told else 0,
         tainted=record.resources.tainted,
         released=still_released(record.resources),
         review_overdue=is_overdue(record.retained, reader.today),

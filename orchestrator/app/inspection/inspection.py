@@ -22,7 +22,7 @@ from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import Fault, OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.retention import retention
-from orchestrator.domain.record.run_record import InFlight, RunRecord
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.state_lock import (
     PASSING_LOCKS,
     RunPeriod,
@@ -335,14 +335,6 @@ class Inspection:
             return None
         file = self.reader.files.directory(record.run_id) / "rerun-inputs.yml"
         return str(file) if file.exists() else None
-
-    def in_flight(self, step: str) -> tuple[InFlight, ...]:
-        """
-        What was under way at the last heartbeat of the step's run.
-        """
-        life_signs, target = self.signs.get(step), str(self.summary.target(step))
-        flying = life_signs.lease.in_flight if life_signs and life_signs.lease else ()
-        return tuple(item for item in flying if item.target == target)
 
     @cached_property
     def late(self) -> list[tuple[OperationRecord, Path]]:

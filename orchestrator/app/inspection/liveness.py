@@ -24,9 +24,10 @@ Role = Literal["run", "engine"]
 @dataclass(frozen=True, slots=True)
 class LifeSigns:
     """
-    The last heartbeat of a run, and its own process (``run``) and its engine's (``engine``) with
-    what can be told of them from here; what is not known is left out. ``engine_lost``: the run was
-    on this machine since it started, and its directory is gone: its engine may have begun.
+    The last heartbeat of a run with what it tells of the record, and its own process (``run``) and
+    its engine's (``engine``) with what can be told of them from here; what is not known is left
+    out. ``engine_lost``: the run was on this machine since it started, and its directory is gone:
+    its engine may have begun.
     """
 
     lease: Lease | None
@@ -59,7 +60,7 @@ class LivenessProbe:
             "engine": engine,
         }
         return LifeSigns(
-            lease=lease,
+            lease=lease.of(str(record.target.target), record.sequence) if lease else None,
             processes={
                 role: (identity, self.processes.liveness(identity))
                 for role, identity in known.items()

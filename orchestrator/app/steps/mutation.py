@@ -99,9 +99,10 @@ def mutate(session: Session, mutation: Mutation[E]) -> tuple[OperationRecord, E]
     # From here on we may be killed at any moment. The engine goes on and leaves its answer on disk;
     # the marker tells the next command where to look for it.
     evidence = mutation.call()
-    session.clear_in_flight(str(marker.target.target))
     outcome = mutation.conclude(marker, evidence)
-    return end_mutation(services, marker, outcome, mutation.spec), evidence
+    outcome = end_mutation(services, marker, outcome, mutation.spec)
+    session.forget_objects(str(marker.target.target))
+    return outcome, evidence
 
 
 def end_mutation(

@@ -393,7 +393,7 @@ class StepPipeline:
             partial(self._request, plan),
             spec,
             before=plan.before,
-            observe=relay(self.session, self.step.name, self.target),
+            observe=relay(self.session, self.step.name, marker),
         )
         mutation = Mutation(
             marker, call, partial(self._conclude, known), spec, store=self.facts.store_for_reruns

@@ -23,7 +23,6 @@ from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
-from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.record.transitions import restored
 from orchestrator.errors import Busy, Refused, StateDamaged
@@ -134,8 +133,10 @@ def _outcome(
             f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
             hint="wait for it (--wait)",
         )
-    flights = _flights(services, marker)
-    never_began = not recollection.started and not flights
+    lease = services.store.lease(marker.run_id)
+    told = lease.of(str(marker.target.target), marker.sequence) if lease else None
+    heard = told is not None and (told.in_flight or told.completed)
+    never_began = not recollection.started and not heard
     if never_began and services.files.read_run(marker.run_id) is not None:
         fault = Fault(
             code="never_started",
@@ -151,8 +152,8 @@ def _outcome(
         return restored(marker, before, attempt, services.stamp())
     evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
     evidence = replace(evidence, secrets_known=recalled.secrets_known)
-    if evidence.journal.extent != "complete":
-        evidence = replace(evidence, journal=evidence.journal.with_in_flight(flights))
+    if told is not None and evidence.journal.extent != "complete":
+        evidence = replace(evidence, journal=evidence.journal.with_heartbeat(told))
     left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
     return conclude_engine_call(
         QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why),
@@ -162,15 +163,6 @@ def _outcome(
         checks=lambda state: _checks(services, deployment, prepared, recalled, state),
         left_undone=lambda: left,
     )
-
-
-def _flights(services: Services, marker: OperationRecord) -> tuple[InFlight, ...]:
-    """
-    What the last heartbeat of the marker's run says was under way at its target.
-    """
-    lease = services.store.lease(marker.run_id)
-    target = str(marker.target.target)
-    return tuple(f for f in lease.in_flight if f.target == target) if lease else ()
 
 
 def _evidence(

@@ -23,7 +23,7 @@ from orchestrator.domain.record.record import (
     Retention,
     Verification,
 )
-from orchestrator.domain.record.run_record import InFlight, NextCommand
+from orchestrator.domain.record.run_record import Completed, InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict
 from orchestrator.domain.text import Json, Word
 
@@ -35,6 +35,7 @@ class StepState(JsonModel):
     ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in
     ``run_id``, None where that is not known. ``spooled`` tells that the status shown is an
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
+    ``in_flight``, ``completed`` and how many more were completed are told by the last heartbeat.
     ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
     alive of the module of a hook, or of what left the blueprint; ``released`` those that it had and
     no longer manages, and that nobody has proven gone.
@@ -64,6 +65,8 @@ class StepState(JsonModel):
     directory: Word | None = None
     outputs_from: dict[Word, OutputOrigin] = {}
     in_flight: tuple[InFlight, ...] = ()
+    completed: tuple[Completed, ...] = ()
+    more_completed: int = 0
     tainted: tuple[Word, ...] = ()
     retained: Retention | None = None
     review_overdue: bool = False

@@ -19,7 +19,7 @@ from orchestrator.domain.record.record import (
     Retention,
     Verification,
 )
-from orchestrator.domain.record.run_record import InFlight, NextCommand
+from orchestrator.domain.record.run_record import Completed, InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.text import Word
@@ -122,6 +122,8 @@ class StepEvidence(JsonModel):
     processes: tuple[ProcessLiveness, ...] = ()
     heartbeat_age: float | None = None
     in_flight: tuple[InFlight, ...] = ()
+    completed: tuple[Completed, ...] = ()
+    more_completed: int = 0
     spooled: bool = False
     late: tuple[LateOutcome, ...] = ()
     verification: Verification | None = None

@@ -14,7 +14,7 @@ from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, ObjectRef
 from orchestrator.domain.record.record import Retention
 from orchestrator.domain.record.retention import is_overdue
-from orchestrator.domain.record.run_record import RunRecord, StepRun
+from orchestrator.domain.record.run_record import Lease, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.text import Word
 
@@ -95,7 +95,8 @@ class TeardownReport(JsonModel):
 
 class RunDocument(JsonDocument):
     """
-    What ``runs show`` tells: the run record, where its evidence lies, and of a destroy the report.
+    What ``runs show`` tells: the run record, where its evidence lies, of a destroy the report, and
+    of a run that has not ended the last heartbeat.
     """
 
     schema_: Literal["orchestrator.run_details/1"] = Field(
@@ -105,6 +106,7 @@ class RunDocument(JsonDocument):
     directory: Word
     attempts: tuple[AttemptEvidence, ...] = ()
     teardown: TeardownReport | None = None
+    heartbeat: Lease | None = None
 
 
 def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | None:

@@ -167,8 +167,11 @@ class _Assessment:
             return reported
         if part == "delete":
             return self._deleted(item, reported=reported)
-        known = address in self.ids_before
-        other = reported or self.ids_after.get(address) != self.ids_before.get(address)
+        known, now = address in self.ids_before, self.ids_after.get(address)
+        made = self.journal.completed.get((address, part))
+        # A state from before the replacement still holds the old object.
+        held = reported and (made == now or None in (made, now))
+        other = held or now != self.ids_before.get(address)
         return address in self.present and (not known or other)
 
     def _deleted(self, item: PlannedAction, *, reported: bool) -> bool:

@@ -25,7 +25,7 @@ from orchestrator.domain.events.engine_messages import (
 )
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
-from orchestrator.domain.record.run_record import InFlight
+from orchestrator.domain.record.run_record import Lease
 
 #: The actions that change remote objects; everything else in a plan does not.
 MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace"})
@@ -133,13 +133,21 @@ class Journal:
         changing = MUTATIONS | {"forget", "import", "unknown"}
         return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
-    def with_in_flight(self, flights: Iterable[InFlight]) -> Journal:
+    def with_heartbeat(self, lease: Lease) -> Journal:
         """
-        What the last heartbeat told was under way began too, where the messages do not tell it.
+        The same with what the last heartbeat told began and was completed, where the messages do
+        not tell it.
         """
-        heard = {(item.address, item.action): item.started_at for item in flights}
-        unheard = heard.keys() - self.began.keys()
-        return replace(self, began={**heard, **self.began}, unfinished=self.unfinished | unheard)
+        told = (*lease.completed, *lease.in_flight)
+        began = {(item.address, item.action): item.started_at for item in told}
+        done = {(item.address, item.action): item.id for item in lease.completed}
+        flying = {(item.address, item.action) for item in lease.in_flight}
+        return replace(
+            self,
+            began={**began, **self.began},
+            completed={**done, **self.completed},
+            unfinished=self.unfinished | (flying - self.began.keys()),
+        )
 
     def with_deletes(self, addresses: Iterable[str]) -> Journal:
         """

@@ -190,10 +190,28 @@ class Claim(RecordModel):
 
 
 class InFlight(RecordModel):
+    """
+    An object that a mutation works on. ``sequence`` is that of its marker, None in a lease of an
+    earlier version.
+    """
+
     target: Word
     address: Word
     action: Action
     started_at: datetime
+    sequence: int | None = None
+
+
+class Completed(InFlight):
+    """
+    An object that a mutation has created, updated or deleted, with the id that its engine told.
+    """
+
+    id: Word | None = None
+
+
+#: How many completed objects a lease names.
+NAMED = 500
 
 
 #: Seconds without a heartbeat after which a run that cannot be seen counts as silent.
@@ -202,14 +220,44 @@ SILENCE = 60.0
 
 class Lease(RecordModel):
     """
-    Who runs and what is under way. ``age`` is the seconds since the heartbeat by the store's clock;
-    it is filled in when the lease is read.
+    Who runs, what is under way, and what the mutations that are not concluded have completed: the
+    newest `NAMED` objects; ``more_completed`` counts the others by target. ``age`` is the seconds
+    since the heartbeat by the store's clock; it is filled in when the lease is read.
     """
 
     run_id: Word
     owner: ProcessIdentity
     in_flight: tuple[InFlight, ...] = ()
+    completed: tuple[Completed, ...] = ()
+    more_completed: dict[Word, int] = {}
     age: float = 0.0
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """
+        The targets of which it tells anything.
+        """
+        told = (item.target for item in (*self.completed, *self.in_flight))
+        return tuple(dict.fromkeys((*self.more_completed, *told)))
+
+    def of(self, target: str, sequence: int | None = None) -> Lease:
+        """
+        The same with only what it tells of one target, and of one mutation where the ``sequence``
+        of its marker is given.
+        """
+
+        def told(item: InFlight) -> bool:
+            known = None not in (sequence, item.sequence)
+            return item.target == target and not (known and item.sequence != sequence)
+
+        more = {name: count for name, count in self.more_completed.items() if name == target}
+        return self.model_copy(
+            update={
+                "in_flight": tuple(filter(told, self.in_flight)),
+                "completed": tuple(filter(told, self.completed)),
+                "more_completed": more,
+            }
+        )
 
 
 class NextCommand(RecordModel):
