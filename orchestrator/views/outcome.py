@@ -428,7 +428,7 @@ def heartbeat_rows(
     shown = completed if verbose else completed[-_MANY:]
     rows = []
     if more := more + len(completed) - len(shown):
-        rows.append(("done", "good", f"{count(more, 'object')} more, before these"))
+        rows.append(("done", "good", f"{more} more, before these"))
     for item in shown:
         rows.append(("done", "good", f"{_object(item, item.id)}, {DONE[item.action]}"))
     for flight in in_flight:

@@ -42,7 +42,13 @@ from orchestrator.domain.record.record import (
     Source,
     Verification,
 )
-from orchestrator.domain.record.run_record import InFlight, NextCommand, RunRecord, StepRun
+from orchestrator.domain.record.run_record import (
+    Completed,
+    InFlight,
+    NextCommand,
+    RunRecord,
+    StepRun,
+)
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
 from orchestrator.views.engine import engine_text
@@ -185,6 +191,16 @@ RUNNING = status(
                 started_at=at(155),
             ),
         ),
+        completed=(
+            Completed(
+                target="web/prod/network",
+                address="aws_vpc.main",
+                action="create",
+                started_at=at(151),
+                id="vpc-0a1b2c3d",
+            ),
+        ),
+        more_completed=12,
     ),
     state(
         "compute",

@@ -1,0 +1,138 @@
+"""
+What the heartbeat of a run tells of its mutations, for other machines and for those who settle it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.app.event_relay import relay
+from orchestrator.app.session import Session, open_session
+from orchestrator.app.steps.mutation import Mutation, mutate, not_started
+from orchestrator.domain.events.engine_messages import (
+    ApplyComplete,
+    ApplyErrored,
+    ApplyStart,
+    Message,
+)
+from orchestrator.domain.record.faults import MutationEvidence
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import NAMED, Lease
+from orchestrator.domain.target import Target
+from orchestrator.errors import Spooled, StoreUnavailable
+from tests.fakes.clock import START
+from tests.fakes.entries import OWNER, entry
+from tests.fakes.services import Premises
+
+RUN = "20261129T000000000Z-000001"
+WEB = Target("web", "default", "web")
+MARKER = entry(WEB, status="running", active_command="apply", run_id=RUN)
+
+
+@pytest.fixture
+def premises() -> Iterator[Premises]:
+    found = Premises({"web": []})
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def session(premises: Premises) -> Session:
+    found = open_session(
+        premises.services,
+        premises.deployment,
+        run_id=RUN,
+        command="apply",
+        steps=["web"],
+        arguments={},
+    )
+    found.take_claim()
+    return found
+
+
+def made(count: int) -> Iterator[Message]:
+    """
+    So many objects are created, one after the other.
+    """
+    for number in range(count):
+        yield ApplyStart(f"s.a[{number}]", "create", START)
+        yield ApplyComplete(f"s.a[{number}]", "create", START, f"id-{number}")
+
+
+def told(session: Session) -> Lease:
+    """
+    The heartbeat with which a run would begin now.
+    """
+    with session.alive():
+        found = session.services.store.lease(RUN)
+    assert found is not None
+    return found
+
+
+def test_many_objects_are_counted(session: Session) -> None:
+    """
+    The newest that are done are named, the others counted; what failed is neither done nor under
+    way.
+    """
+    observe = relay(session, "web", MARKER)
+    for message in made(NAMED + 2):
+        observe(message)
+    observe(ApplyStart("s.b", "update", START))
+    observe(ApplyStart("s.c", "create", START))
+    observe(ApplyErrored("s.c", "create", START))
+    lease = told(session)
+
+    assert [item.id for item in lease.completed] == [f"id-{n}" for n in range(2, NAMED + 2)]
+    assert lease.more_completed == {"web/default/web": 2}
+    assert [item.address for item in lease.in_flight] == ["s.b"]
+    assert {item.sequence for item in (*lease.completed, *lease.in_flight)} == {MARKER.sequence}
+
+
+def test_what_an_earlier_mutation_did_is_no_evidence_of_this_one(session: Session) -> None:
+    """
+    The run is killed in its second attempt, before a heartbeat: what the last one told is about the
+    first. A lease of an earlier version does not say which one.
+    """
+    observe = relay(session, "web", MARKER)
+    for message in made(1):
+        observe(message)
+    lease = told(session)
+    flight = {"target": str(WEB), "address": "s.a", "action": "create", "started_at": str(START)}
+    old = Lease.model_validate({"run_id": "r", "owner": OWNER, "in_flight": [flight]})
+
+    assert len(lease.of(str(WEB), MARKER.sequence).completed) == 1
+    assert lease.of(str(WEB), MARKER.sequence + 2).completed == ()
+    assert lease.of("web/default/db").completed == ()
+    assert len(old.of(str(WEB), 7).in_flight) == 1
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_it_tells_until_the_outcome_is_recorded(
+    premises: Premises, session: Session, *, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Where the outcome waits on this machine, the lease goes on to tell what was done.
+    """
+    observe = relay(session, "web", MARKER)
+
+    def unavailable(record: OperationRecord) -> None:
+        raise StoreUnavailable("the store is away")
+
+    def call() -> MutationEvidence:
+        for message in made(1):
+            observe(message)
+        if away:
+            monkeypatch.setattr(premises.store, "append", unavailable)
+        return not_started("a test")
+
+    def conclude(marker: OperationRecord, evidence: MutationEvidence) -> OperationRecord:
+        return entry(WEB, sequence=2, run_id=RUN)
+
+    try:
+        mutate(session, Mutation(MARKER, call, conclude, None))
+    except Spooled:
+        assert away
+
+    assert len(told(session).completed) == (1 if away else 0)
