@@ -313,7 +313,7 @@ def test_what_a_heartbeat_told_outlives_its_machine(jobs: Jobs, tmp_path: Path) 
 
         eventually(lambda: len(row()["completed"]) == 3, "a heartbeat tells what is done", tool)
         live = row()
-        shown = two.ok("runs", "show", live["run_id"], "--json").document["heartbeat"]
+        shown = two.ok("runs", "show", live["run_id"], "--json").document
         recover = two.ok("recover", "fleet", "--json").document["steps"][0]["evidence"]
         screens = [
             said(two.ok(*command))
@@ -340,7 +340,8 @@ def test_what_a_heartbeat_told_outlives_its_machine(jobs: Jobs, tmp_path: Path) 
     hung = 'fakecloud_server.more["c"]'
     assert {item["address"]: item["id"] for item in live["completed"]} == ids
     assert [item["address"] for item in live["in_flight"]] == [hung]
-    for told in (recover, shown):
+    assert [item["status"] for item in shown["run"]["steps"]] == ["running"]
+    for told in (recover, shown["heartbeat"]):
         assert (told["completed"], told["in_flight"]) == (live["completed"], live["in_flight"])
     for screen in screens:
         assert all(f"{address} [{id_}], created" in screen for address, id_ in ids.items()), screen

@@ -30,8 +30,8 @@ from orchestrator.domain.documents.run import (
 )
 from orchestrator.domain.record.evidence_archive import evidence_blob
 from orchestrator.domain.record.retention import is_overdue
-from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
-from orchestrator.domain.record.states import Status
+from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRecord
+from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem
 from orchestrator.ports.store import OperationStore
@@ -106,14 +106,30 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     if run is None:
         raise Invalid([Problem(f"there is no run {run_id}", hint="`orchestrator runs` lists them")])
     directory = reader.files.directory(run_id)
+    lease = reader.store.lease(run_id) if run.ended_at is None else None
+    run = _with_begun(run, lease)
     attempts = [item for row in run.steps for item in _attempts(reader, run_id, row.step)]
     return RunDocument(
         run=run,
         directory=str(directory),
         attempts=tuple(attempts),
         teardown=teardown_report(run, reader.today),
-        heartbeat=reader.store.lease(run_id) if run.ended_at is None else None,
+        heartbeat=lease,
     )
+
+
+def _with_begun(run: RunRecord, lease: Lease | None) -> RunRecord:
+    """
+    The run with its steps of which the heartbeat tells as begun: a run record tells of ended ones.
+    """
+    begun = lease.targets if lease else ()
+    steps = (
+        row.model_copy(update={"status": StepStatus.RUNNING})
+        if row.status is StepStatus.PENDING and row.target in begun
+        else row
+        for row in run.steps
+    )
+    return run.model_copy(update={"steps": tuple(steps)})
 
 
 def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEvidence]:
