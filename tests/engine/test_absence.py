@@ -392,6 +392,22 @@ def test_in_another_scope_a_missing_object_proves_nothing(lied: Lied) -> None:
     assert (confirmed.code, lied.project.record("lies")["status"]) == (0, "destroyed")
 
 
+def test_what_was_not_deleted_and_is_taken_back_is_alive(lied: Lied) -> None:
+    """
+    Its delete was reported: adopted again, it is no deleted one, on the screen and in the record.
+    """
+    project = lied.project
+    lied.blueprint.write_text(lied.blueprint.read_text().replace("1h", "1s"))
+    assert project.run("destroy", "wait", "--verify", "provider", "--yes").code == 11
+    (doubt,) = project.record("lies")["resources"]["in_doubt"]
+    adopt = ("--adopt", f"{doubt['address']}={doubt['id']}")
+
+    ended = project.run("reconcile", "wait", "--step", "lies", *adopt, "--yes", "--json")
+
+    assert [row["objects"] for row in ended.events[-1]["alive"]] == [[doubt["address"]]], ended.said
+    assert doubt["address"] not in project.record("lies")["resources"]["deleted"]
+
+
 def test_a_deposed_object_is_asked_for_like_any_other(lied: Lied) -> None:
     """
     Of the drift of a deposed object no plan tells: it has an answer of its own all the same.

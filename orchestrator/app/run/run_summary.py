@@ -16,6 +16,7 @@ from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
+from orchestrator.domain.record.doubts import deleted_in_state
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import Fault, OperationRecord, Phase
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
@@ -256,12 +257,12 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     for record in records:
         doubts = record.resources.in_doubt
         uncertain = {doubt.address for doubt in doubts} | {(d.address, d.id) for d in doubts}
-        deleted = record.resources.deleted if record.failed_command == "destroy" else ()
+        deleted = deleted_in_state(record)
         certain = tuple(
             ref.name
             for ref in record.resources.inventory
             if (ref.address, ref.id) not in uncertain
-            and ref.name not in deleted
+            and ref not in deleted
             and (ref.deposed or ref.address not in uncertain)
         )
         is_vanished = record.target.step in vanished

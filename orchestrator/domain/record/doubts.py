@@ -155,12 +155,19 @@ def unanswered_deletes(
         if ref.address in deletes
         and not is_refusal([item for item in said if item.address in (ref.address, None)], refusals)
     }
-    reported = {
-        (ref.address, ref.id)
-        for ref in resources.inventory
-        if destroying and ref.name in resources.deleted
-    }
+    reported = {(ref.address, ref.id) for ref in deleted_in_state(record)}
     return frozenset(cut | failed | reported)
+
+
+def deleted_in_state(record: OperationRecord) -> tuple[ObjectRef, ...]:
+    """
+    What a destroy reported deleted and provider state still holds, because it could not be saved.
+    """
+    unsaved = record.error is not None and record.error.code in ("errored_state", "state_put_aside")
+    if not unsaved or record.failed_command != "destroy":
+        return ()
+    resources = record.resources
+    return tuple(ref for ref in resources.inventory if ref.name in resources.deleted)
 
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:

@@ -86,6 +86,7 @@ def _provider_state_now(
     the inventory, in doubt, until a person says what became of it.
     """
     adopted = unproven_imports(marker, before, state)
+    imported = imported_addresses(marker)
     settled = _settled_by_surgery(marker, before, state, adopted)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
     known = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
@@ -94,6 +95,7 @@ def _provider_state_now(
     resources = before.resources.model_copy(
         update={
             "inventory": (*inventory(state), *missing),
+            "deleted": tuple(n for n in before.resources.deleted if n not in imported),
             "tainted": tainted(state),
             "in_doubt": (
                 *(d for d in before.resources.in_doubt if d not in answered),
