@@ -4,6 +4,7 @@ Readback: the provider is asked for what a create may have left, in one plan tha
 
 from __future__ import annotations
 
+import shlex
 import signal
 from pathlib import Path
 
@@ -149,10 +150,10 @@ def test_a_readback_changes_nothing_but_the_record(scene: Scene) -> None:
 
 def test_what_was_found_is_offered_to_be_adopted(scene: Scene) -> None:
     """
-    The next command names each object with the id under which it was found.
+    All that are proven ours by one command; the others are each named.
     """
     offered = [item["command"] for item in scene.late.events[-1]["next"]]
-    assert any("--adopt 'fakecloud_bucket.this[0]=acme'" in command for command in offered)
+    assert any("--adopt-proven" in command for command in offered)
     assert any("--forget 'fakecloud_server.misnamed[0]'" in command for command in offered)
 
 
@@ -456,6 +457,30 @@ def test_fifty_objects_are_read_back_in_one_plan(place: Place, tmp_path: Path) -
     assert [len(engine.calls(verb)) for verb in HEAVY] == [heavy[0] + 2, *heavy[1:]]
     assert len(place.readbacks) == 50
     assert {found["verdict"] for found in place.readbacks.values()} == {"exists"}
+
+
+def test_what_is_proven_ours_is_taken_over_by_one_plan_on_one_approval(
+    place: Place, tmp_path: Path
+) -> None:
+    """
+    It is what the screen recommends where several objects are; afterwards nothing is left to do.
+    """
+    place.wants("buckets: [one, two, three]")
+    place.cloud.arm("create", "*", "lost_answer", 3)
+    place.apply()
+    place.reconcile()
+    (advised,) = place.project.ok("recover", "asked", "--json").document["steps"]
+    offered = next(a for a in advised["actions"] if a["action"] == advised["recommended"])
+    engine = watched(place.project, tmp_path / "watched")
+
+    words = shlex.split(offered["command"])[1:]
+    adopted = place.project.run(*words, "--yes")
+
+    assert "--adopt-proven" in words
+    assert place.project.record("things")["resources"]["in_doubt"] == [], adopted.said
+    assert (len(engine.calls("import")), len(engine.calls("apply"))) == (0, 1)
+    again = place.project.ok("apply", "asked", "--yes", "--json")
+    assert len(place.cloud.buckets()) == 3, again.said
 
 
 def test_a_killed_readback_leaves_nothing_behind(place: Place) -> None:

@@ -442,10 +442,10 @@ def doubt(
 
 def test_choices() -> None:
     """
-    What was found is adopted in one command; candidates each have their own, and may be forgotten
-    like what was not found, which a person may find all the same. What cannot be adopted is deleted
-    by hand, then forgotten. An object in doubt twice is offered once; what is in the state already
-    cannot be adopted.
+    What is proven ours is adopted in one command; candidates each have their own, and may be
+    forgotten like what was not found, which a person may find all the same. What cannot be adopted
+    is deleted by hand, then forgotten. An object in doubt twice is offered once; what is in the
+    state already cannot be adopted.
     """
     found = doubt_options(
         [
@@ -461,7 +461,7 @@ def test_choices() -> None:
         ]
     )
     assert [options for options, _ in found] == [
-        ("--adopt", "s.a=1", "--adopt", "s.b=2"),
+        ("--adopt-proven",),
         ("--adopt", "s.c=3", "--forget", "s.c"),
         ("--forget", "s.g"),
         ("--adopt", "s.d=ID", "--adopt", "s.e=5"),
@@ -478,6 +478,15 @@ def test_choices() -> None:
             "s.h",
         ),
     ]
+
+
+def test_one_proven_object_is_adopted_by_its_id() -> None:
+    """
+    In doubt twice it is still one.
+    """
+    one = doubt("s.a", "exists", ["1"])
+    (adopt, _), *_ = doubt_options([one, one])
+    assert adopt == ("--adopt", "s.a=1")
 
 
 def test_only_one_sure_find_is_adopted() -> None:

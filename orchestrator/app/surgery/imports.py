@@ -79,7 +79,7 @@ def import_object(
             request=lambda file: Import(address, object_id, file, lock_timeout),
             planned=(PlannedAction(address=address, action="import"),),
             inputs=inputs,
-            check=partial(_check_unmanaged, address, object_id),
+            check=partial(check_unmanaged, address, object_id),
             approved=approved,
         ),
     )
@@ -127,7 +127,10 @@ def _consequence(
     return f"{unproven} an apply would {then}"
 
 
-def _check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
+def check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
+    """
+    Refused where the address, or the object at another one, is in the provider state.
+    """
     twin = managing_address(state, address, object_id)
     if twin is None and address not in state.ids:
         return

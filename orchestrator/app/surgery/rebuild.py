@@ -12,12 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.recording import record_entry
-from orchestrator.app.surgery.imports import import_object, plan_imports
+from orchestrator.app.surgery.imports import check_unmanaged, import_object, plan_imports
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
     StateOperationResult,
@@ -89,6 +90,20 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
         entry = not_taken_back(record, why_not, services.stamp())
         runner.steps.update(name, record_entry(services, entry))
     return done
+
+
+def import_together(
+    runner: StepRunner, name: str, imports: Mapping[str, str]
+) -> StateOperationResult | None:
+    """
+    Import objects (ids by address) into the provider state of a prepared step by one plan, on one
+    approval; each by itself where that plan would do more.
+    """
+    inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
+    with _planned(runner, name, inputs, imports) as found:
+        if found.plan is not None and not found.obstacles:
+            return _carry_out(runner, name, inputs, found.plan, imports)
+    return _one_by_one(runner, name, imports)
 
 
 def _sound_state(runner: StepRunner, name: str) -> PulledState:
@@ -210,9 +225,15 @@ def _carry_out(
             ),
             planned=plan.journal.changes,
             inputs=inputs,
+            check=partial(_check_unmanaged, imports),
             secret=(plan.file,),
         ),
     )
+
+
+def _check_unmanaged(imports: Mapping[str, str], state: PulledState) -> None:
+    for address, object_id in imports.items():
+        check_unmanaged(address, object_id, state)
 
 
 def _shown(imports: Mapping[str, str], updated: tuple[PlannedAction, ...]) -> str:

@@ -16,7 +16,7 @@ from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import read_state_file
 from orchestrator.app.surgery.imports import import_object
-from orchestrator.app.surgery.rebuild import rebuild_state
+from orchestrator.app.surgery.rebuild import import_together, rebuild_state
 from orchestrator.app.surgery.state_locks import check_breakable, held_lock
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
@@ -160,8 +160,9 @@ def _requested_operations(
         if item.address in known
     ]
     objects += [partial(_untaint, runner, name, item) for item in request.untaint if item in known]
-    if request.adopt_proven and record is not None and proven_objects(record):
-        objects.append(partial(_adopt_proven, runner, name))
+    proven = proven_objects(record) if request.adopt_proven and record else {}
+    if proven:
+        objects.append(partial(import_together, runner, name, proven))
     if request.rebuild_state:
         objects.append(partial(rebuild_state, runner, name))
     if objects:  # on a state that lacks what is unsaved they would leave that behind
@@ -203,26 +204,6 @@ def proven_objects(record: OperationRecord) -> dict[str, str]:
         if doubt.action in ("create", "forget") and asked is not None:
             found[doubt.address] = asked
     return found
-
-
-def _adopt_proven(runner: StepRunner, name: str) -> StateOperationResult | None:
-    """
-    Import all that is proven ours, on one approval; the first that fails ends it.
-    """
-    record = runner.steps.records[name]
-    assert record is not None, "only recorded steps are reconciled"
-    objects = proven_objects(record)
-    approve(
-        runner,
-        name,
-        "import " + ", ".join(f"{id_} as {address}" for address, id_ in objects.items()),
-    )
-    done: StateOperationResult | None = None
-    for address, id_ in objects.items():
-        done = import_object(runner, name, address, id_, approved=True)
-        if done.fault is not None:
-            break
-    return done
 
 
 def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResult:

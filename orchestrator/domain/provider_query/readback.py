@@ -25,6 +25,7 @@ from orchestrator.domain.record.objects import (
     ReadbackMethod,
 )
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.recovery.command_line import adoption_options
 
 #: Why an object that was found cannot be adopted.
 OCCUPIED = "its address holds another object, so it cannot be adopted there"
@@ -248,21 +249,20 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     What a person may say of objects that evidence does not settle: options of ``reconcile``, and
     what for.
     """
-    adopt: list[str] = []
+    newest = {doubt.address: doubt for doubt in doubts}.values()
+    adopt = adoption_options(newest)
     unproven: list[str] = []
     unknown: list[str] = []
     forget: list[str] = []
     found: list[tuple[tuple[str, ...], str]] = []
-    for doubt in {doubt.address: doubt for doubt in doubts}.values():
+    for doubt in newest:
         readback = doubt.readback
         ids = readback.ids if readback else ()
         adoptable = readback is None or readback.adoptable
         if ids and not adoptable:
             why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
             found.append((("--forget", doubt.address), why))
-        elif readback is not None and readback.adopts is not None:
-            adopt += ["--adopt", f"{doubt.address}={readback.adopts}"]
-        else:
+        elif readback is None or readback.adopts is None:
             forget += ["--forget", doubt.address]
             if readback is not None and readback.ownership == "found":
                 unproven += [*_adopt_and_forget(doubt, ids[0])]
@@ -273,7 +273,7 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
                 found.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
     if adopt:
         why = "take over what is proven ours; then it can be kept or destroyed"
-        found.insert(0, (tuple(adopt), why))
+        found.insert(0, (adopt, why))
     if unproven:
         found.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
     if unknown:

@@ -5,11 +5,13 @@ Commands for a person to type.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.record.objects import Doubt
 
 
 class BlueprintAddress(Protocol):
@@ -60,3 +62,15 @@ def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
     The options of a command that name one step, also one that left the blueprint.
     """
     return (*(("--orphaned",) if step in deployment.orphans else ()), "--step", step)
+
+
+def adoption_options(doubts: Iterable[Doubt]) -> tuple[str, ...]:
+    """
+    The options of ``reconcile`` that take over what the provider has and is proven ours: by its id
+    where it is one object.
+    """
+    found = {item.address: item.readback.adopts for item in doubts if item.readback}
+    proven = [f"{address}={id_}" for address, id_ in found.items() if id_ is not None]
+    return (
+        ("--adopt-proven",) if len(proven) > 1 else tuple(w for p in proven for w in ("--adopt", p))
+    )

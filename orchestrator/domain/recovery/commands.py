@@ -17,7 +17,7 @@ from orchestrator.domain.record.hook_results import (
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
-from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.recovery.command_line import adoption_options, command_line
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
@@ -183,25 +183,16 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     options: list[str] = []
     match situation:
         case Situation.LOCKED:
-            options = ["--unlock", context.facts.left_lock or "", *_adoptions(context)]
+            options = ["--unlock", context.facts.left_lock or "", *adoption_options(context.doubts)]
         case Situation.UNSAVED | Situation.SEALED:
             options = ["--push-errored-state"]
         case Situation.LOST | Situation.STATE_EMPTIED:
             return ("--rebuild-state",)
         case Situation.FOUND:
-            options = [*_adoptions(context)]
+            options = [*adoption_options(context.doubts)]
         case _:
             return ()
     return (*options, "--reason", "WHY")
-
-
-def _adoptions(context: RecoveryContext) -> Iterator[str]:
-    """
-    The options that take over what the provider has and is proven ours.
-    """
-    for doubt in context.doubts:
-        if doubt.readback is not None and doubt.readback.adopts is not None:
-            yield from ("--adopt", f"{doubt.address}={doubt.readback.adopts}")
 
 
 def _command(context: RecoveryContext, verb: str, *options: str) -> str:
@@ -283,7 +274,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "unproven_ids": ", ".join(
             d.readback.unproven for d in doubts if d.readback and d.readback.unproven
         ),
-        "adopts": ", takes over what the provider has" if any(_adoptions(context)) else "",
+        "adopts": ", takes over what the provider has" if adoption_options(context.doubts) else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
         "goes_on": "destroys it" if _is_destroying(context) else "makes them again",
