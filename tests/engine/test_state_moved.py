@@ -343,3 +343,33 @@ def test_the_plan_of_a_destroy_tells_of_no_drift(tmp_path: Path, engine: str) ->
         assert not destroy.of("resource_drift") and not destroy.of("planned_change")
         assert root.run("apply", "-json", "plan").code == 0
         assert root.resources() == {}
+
+
+@pytest.mark.parametrize("act", ["apply", "reconcile", "destroy"])
+def test_what_stands_in_the_state_of_a_destroyed_target_is_told_until_it_is_adopted(
+    project: Project, act: str
+) -> None:
+    """
+    Law: nothing drops out of sight.
+    Restored, or made by others: whichever command was refused for it, status and recover tell of
+    it, nothing passes for destroyed, and what is offered is not refused for it again.
+    """
+    project.write("modules/object/main.tf", 'resource "terraform_data" "object" {}\n')
+    steps = "{thing: {module: ../modules/object}}"
+    project.write("blueprints/back.yaml", f"version: 1\nname: back\nsteps: {steps}\n")
+    project.ok("apply", "back", "--yes")
+    state = project.own / "state/back/default/thing.tfstate"
+    held = json.loads(state.read_text())
+    project.ok("destroy", "back", "--yes")
+    state.write_text(json.dumps(held | {"serial": json.loads(state.read_text())["serial"] + 1}))
+
+    refused = project.run(act, "back", "--yes")
+    expected = project.run("status", "back", "--expect", "destroyed")
+    document = project.ok("recover", "back", "--json").document
+    adopted = project.run("adopt", "back", "--step", "thing", "--yes")
+
+    assert refused.code == 4, refused.said
+    assert expected.code == 4 and f"{act} failed" in expected.said, expected.said
+    assert [item["command"].split()[1] for item in document["next"]] == ["adopt"]
+    assert document["steps"][0]["recommended"] is None
+    assert (adopted.code, project.record("thing")["status"]) == (0, "ok"), adopted.said

@@ -23,11 +23,10 @@ from orchestrator.domain.documents.documents import (
     StepState,
 )
 from orchestrator.domain.record.record import Attempt, OperationRecord
-from orchestrator.domain.record.released import still_released
 from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
-from orchestrator.domain.record.verdicts import verdict_of, with_failed_apply
+from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
 from orchestrator.domain.recovery.next_commands import (
     about_orphans,
     about_unrecorded,
@@ -35,7 +34,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
     parent_of,
 )
-from orchestrator.domain.recovery.rerun_rules import failed_apply
+from orchestrator.domain.recovery.rerun_rules import failed_attempt
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 
@@ -59,7 +58,7 @@ def status_of(
         newest = waiting.get(step) or records.get(step)
         tried = attempts.failed(step, since=newest.run_id if newest else "")
         if newest is not None:
-            newest = with_failed_apply(newest, tried)
+            newest = with_failed_attempt(newest, tried)
         condition = watch.condition(newest) if newest else None
         (own if step in summary.graph else beside).append((newest, condition))
         if newest is None:
@@ -203,7 +202,7 @@ def _recorded(
         completed=told.completed if told else (),
         more_completed=sum(told.more_completed.values()) if told else 0,
         tainted=record.resources.tainted,
-        released=still_released(record.resources),
+        released=record.resources.still_released,
         review_overdue=is_overdue(record.retained, reader.today),
     )
 
@@ -288,14 +287,14 @@ class _LocalAttempts:
 
     def failed(self, step: str, *, since: str) -> Attempt | None:
         """
-        The newest apply of a step, where it came after run ``since`` and failed before anything was
-        recorded of it.
+        The newest attempt at a step, where it came after run ``since`` and failed before anything
+        was recorded of it.
         """
         if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
             return None
         runs = (run for run in self._runs if run.run_id > since)
         rows = ((run, row) for run in runs for row in run.steps if row.step == step)
-        return failed_apply(next(rows, None))
+        return failed_attempt(next(rows, None))
 
 
 def _pending(

@@ -86,11 +86,11 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
 def _undone(row: StepState) -> str:
     """
     That a step was compensated since it was applied, or that was tried: then `ok` tells of its
-    objects only; or that its newest apply found objects in doubt. Empty where nothing is.
+    objects only; or that its newest attempt found objects in doubt. Empty where nothing is.
     """
     tried = row.failed_attempt
     if tried is not None and tried.error is not None and tried.error.code == InDoubt.code:
-        return f"the newest apply of {row.step} found objects in doubt"
+        return f"the newest {tried.command} of {row.step} found objects in doubt"
     if row.compensation is None:
         return ""
     return f"the compensation of {row.step} is {row.compensation.verdict}"
@@ -101,7 +101,7 @@ def _left(row: StepState, *, allow_retained: bool) -> str:
     Why a step does not count as destroyed; empty where it does.
     """
     if row.failed_attempt is not None:
-        return f"the newest apply of {row.step} failed"
+        return f"the newest {row.failed_attempt.command} of {row.step} failed"
     if row.status in GONE:
         return ""
     if row.status is not StepStatus.RETAINED or row.retained is None:

@@ -37,7 +37,7 @@ from orchestrator.domain.record.states import (
     Status,
     StepStatus,
 )
-from orchestrator.domain.record.verdicts import with_failed_apply
+from orchestrator.domain.record.verdicts import with_failed_attempt
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
@@ -89,7 +89,7 @@ class Inspection:
         record = self.spooled.get(step) or self.records.get(step)
         if record is None or record.status not in NOTHING_THERE:
             return record
-        return with_failed_apply(record, self.history.failed_apply(step))
+        return with_failed_attempt(record, self.history.failed_attempt(step))
 
     def status(self, step: str) -> Status | None:
         record = self.newest(step)

@@ -19,7 +19,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     Blocker,
     Skip,
     deployment_blob,
-    failed_apply,
+    failed_attempt,
     failed_run,
     retry_blocker,
     rollback_blocker,
@@ -67,11 +67,11 @@ class RunHistory:
         rows = ((run, row) for run in self.runs for row in run.steps if row.step == step)
         return next(rows, None)
 
-    def failed_apply(self, step: str) -> Attempt | None:
+    def failed_attempt(self, step: str) -> Attempt | None:
         """
-        The newest run that had the step, where that was an apply which failed in it.
+        The newest run that had the step, where it failed in a way that is told beside the status.
         """
-        return failed_apply(self.last_run(step))
+        return failed_attempt(self.last_run(step))
 
     def is_destroying(self, step: str) -> bool:
         """

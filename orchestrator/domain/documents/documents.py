@@ -81,11 +81,10 @@ class StepState(JsonModel):
     @property
     def failed_attempt(self) -> Attempt | None:
         """
-        The newest apply, where it failed before it changed anything: the status is not its own.
+        The newest attempt, where it failed before it changed anything: the status is not its own.
         """
         tried = self.last_attempt
-        applied = tried is not None and tried.command == "apply" and tried.error is not None
-        return tried if applied else None
+        return tried if tried is not None and tried.stands_beside else None
 
 
 class StatusDocument(JsonDocument):

@@ -256,6 +256,14 @@ class Resources(RecordModel):
     inventory: tuple[ObjectRef, ...] = ()
     released: tuple[ReleasedObject, ...] = ()
 
+    @property
+    def still_released(self) -> tuple[ReleasedObject, ...]:
+        """
+        What was released and has not been taken back since.
+        """
+        held = {(ref.type, ref.id) for ref in self.inventory}
+        return tuple(item for item in self.released if (item.type, item.id) not in held)
+
 
 class CheckedObject(RecordModel):
     """

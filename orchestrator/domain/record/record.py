@@ -37,6 +37,8 @@ Command = Literal[
     "apply", "destroy", "verify", "import", "adopt", "untaint", "push", "unlock",
     "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
 ]  # fmt: skip
+#: The codes by which a refusal says that what is there is not what is recorded.
+CONTRADICTIONS = frozenset({"unrecorded_state", "vanished", "in_doubt", "lineage", "serial_back"})
 #: Stands for a value that nobody is shown.
 SENSITIVE = "(sensitive)"
 #: Commands that change provider state and no remote object.
@@ -99,6 +101,16 @@ class Attempt(RecordModel):
     at: datetime
     mutated: bool = False
     error: Fault | None = None
+
+    @property
+    def stands_beside(self) -> bool:
+        """
+        Whether it is told beside the status: an apply that failed, or whatever found that what is
+        there is not what is recorded.
+        """
+        if self.error is None:
+            return False
+        return self.command == "apply" or self.error.code in CONTRADICTIONS
 
 
 class Actor(RecordModel):

@@ -70,11 +70,3 @@ def with_released(resources: Resources, earlier: Resources) -> Resources:
     if not kept:
         return resources
     return resources.model_copy(update={"released": (*kept, *resources.released)})
-
-
-def still_released(resources: Resources) -> tuple[ReleasedObject, ...]:
-    """
-    What was released and has not been taken back since.
-    """
-    held = {(ref.type, ref.id) for ref in resources.inventory}
-    return tuple(item for item in resources.released if (item.type, item.id) not in held)

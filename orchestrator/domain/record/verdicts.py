@@ -20,17 +20,18 @@ from orchestrator.domain.record.states import (
 def is_unmade(record: OperationRecord | None) -> bool:
     """
     Whether nothing of the target is there, and the newest apply of it failed before it made
-    anything: its record is that from before, with the failed attempt beside it.
+    anything, or something else is there all the same: its record is that from before, with the
+    failed attempt beside it.
     """
     if record is None or record.status not in NOTHING_THERE:
         return False
     attempt = record.last_attempt
-    return attempt is not None and attempt.error is not None and attempt.command == "apply"
+    return attempt is not None and attempt.stands_beside
 
 
-def with_failed_apply(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
+def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
     """
-    The record of a target of which nothing is there, with the newest apply that was ``tried`` and
+    The record of a target of which nothing is there, with the newest attempt that was ``tried`` and
     failed before anything of it was recorded.
     """
     if tried is None or record.status not in NOTHING_THERE or tried.run_id <= record.run_id:

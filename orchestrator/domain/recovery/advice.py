@@ -268,8 +268,10 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.UNADOPTED,
-        "it has no record, and its provider state holds objects",
-        lambda context: context.record is None and context.facts.unadopted,
+        "nothing of it is recorded as there, and its provider state holds objects",
+        lambda context: (
+            context.facts.unadopted and (context.record is None or context.status in NOTHING_THERE)
+        ),
         allowed=(),
         refused_as="unrecorded_state",
     ),

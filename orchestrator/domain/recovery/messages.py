@@ -155,8 +155,8 @@ REFUSALS: Mapping[str, str] = {
     "hook_target": "it is the module of a hook: that runs with its step",
     "orphaned": "it is no longer in the blueprint: it can be settled and destroyed",
     "in_doubt": "in doubt: {doubts}; settle that first",
-    "unrecorded_state": "no record of it is here, and its provider state holds objects: adopt them "
-    "first",
+    "unrecorded_state": "nothing of it is recorded as there, and its provider state holds objects: "
+    "adopt them first",
     "no_record": "no record of it is here",
     "nothing_there": "nothing of it is there ({status})",
     "upstream": "it needs {unready}: recover that first",

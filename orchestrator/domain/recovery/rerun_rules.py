@@ -86,17 +86,19 @@ def failed_run(record: OperationRecord) -> str | None:
     return attempt.run_id if attempt is not None and failed else None
 
 
-def failed_apply(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
+def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
     """
     The newest run that had a step, with what became of it there, as the attempt that it was; None
-    where it was no apply, or did not fail.
+    where it did not fail, or not in a way that is told beside the status.
     """
     if last is None:
         return None
     run, row = last
-    if row.error is None or run.command not in APPLYING:
+    command = "apply" if run.command in APPLYING else run.command
+    if row.error is None or command not in ("apply", "destroy", "reconcile"):
         return None
-    return Attempt(command="apply", run_id=run.run_id, at=run.started_at, error=row.error)
+    tried = Attempt(command=command, run_id=run.run_id, at=run.started_at, error=row.error)
+    return tried if tried.stands_beside else None
 
 
 def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
