@@ -151,11 +151,14 @@ def _engine_kind(
 ) -> EngineKind:
     """
     The kind of the engine that will read the modules, as far as files and options tell: an option,
-    the blueprint, else what is on PATH. The engine that is chosen in the end is held to it.
+    the blueprint, else what is on PATH. The engine that is chosen in the end is held to it. A
+    version manager's program may have a name that tells no kind.
     """
-    named = selection.engine_option or project.settings.engine
-    if named:
-        return "tofu" if "tofu" in Path(named).name else "terraform"
+    named = Path(selection.engine_option or project.settings.engine or "").name
+    if "tofu" in named:
+        return "tofu"
+    if "terraform" in named or named == "embedded":
+        return "terraform"
     if wanted.kind is not None:
         return wanted.kind
     path = project.environ.get("PATH")

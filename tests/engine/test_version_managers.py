@@ -78,3 +78,18 @@ def test_an_older_engine_is_not_taken_without_a_word(tmp_path: Path) -> None:
     assert "tofu 1.11.0 (tofu 1.12.6 last wrote the provider state" in said
     assert "last written by tofu 1.12.6, this is 1.11.0" in said
     assert project.record("s")["engine"] == {"kind": "tofu", "version": "1.12.6"}
+
+
+def test_a_module_for_opentofu_only_goes_with_a_shim_that_is_opentofu(managed: Project) -> None:
+    """
+    The shim's name tells no kind: the blueprint does, as the error without it says.
+    """
+    (managed.root / "modules/m/.terraform-version").unlink()
+    (managed.root / "modules/m/main.tf").rename(managed.root / "modules/m/main.tofu")
+    unsaid = managed.run("validate", "b")
+    managed.write("blueprints/b.yaml", BLUEPRINT + "engine: {kind: tofu}\n")
+    managed.ok("validate", "b")
+    managed.ok("apply", "b", "--yes")
+
+    assert "say `engine: {kind: tofu}` in the blueprint" in unsaid.said
+    assert managed.record("s")["engine"]["kind"] == "tofu"

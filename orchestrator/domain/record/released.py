@@ -6,10 +6,13 @@ and what its refresh did not find. It stays in the record, and is never called a
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.record.objects import ObjectRef, ReleasedObject, ReleaseReason, Resources
 from orchestrator.domain.record.record import OperationRecord
+
+if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
+    from orchestrator.domain.events.engine_messages import PulledState
 
 _REMOVING = frozenset({"delete", "replace", "update"})
 
