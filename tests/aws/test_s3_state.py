@@ -210,7 +210,9 @@ def test_reconcile_tells_the_way_out_of_a_lock(story: Story) -> None:
     attempt = story.kept_of_it["last_attempt"]
 
     assert story.told.code == 20
-    assert f"--step web --unlock {story.left['ID']} --reason WHY" in row["last_error"]
+    offered = " ".join(offer["command"] for offer in story.told.events[-1]["next"])
+    assert f"--unlock {story.left['ID']} --reason WHY" in offered
+    assert story.left["ID"] in row["last_error"]
     assert story.kept_of_it["status"] == "error"
     assert (attempt["command"], attempt["mutated"]) == ("reconcile", False)
     assert story.left["ID"] in attempt["error"]["summary"]

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
+from orchestrator.engine.process.wrapper import session_members
 from tests.engine.clouds import provide
 from tests.engine.watched_engine import kill
 from tests.project import PROGRAMS, Ended, Project, eventually, finish, require_engine
@@ -107,9 +108,7 @@ class Scene:
             case "provider":
                 os.kill(self.cloud.provider_pids()[-1], signal.SIGKILL)
         finish(tool)
-        if victim != "both":
-            answer = call.with_name(call.name.replace(".identity.", ".answer."))
-            eventually(answer.exists, "the engine ends")
+        eventually(lambda: not session_members(engine["wrapper"]["pid"]), "the engine ends")
 
     def reconcile(self, *options: str) -> Ended:
         return self.project.run("reconcile", "one", "--reason", "a test", "--yes", *options)
