@@ -13,6 +13,7 @@ import pytest
 from tests.engine.readback_project import HEAVY, REQUIRED, Place
 from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import finish
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
 
@@ -474,10 +475,15 @@ def test_what_is_proven_ours_is_taken_over_by_one_plan_on_one_approval(
     engine = watched(place.project, tmp_path / "watched")
 
     words = shlex.split(offered["command"])[1:]
-    adopted = place.project.run(*words, "--yes")
+    del place.project.environ["TF_IN_AUTOMATION"]
+    terminal = Terminal(place.project, *words)
+    terminal.wait_for("things: import ")
+    terminal.type("yes\n")
 
     assert "--adopt-proven" in words
-    assert place.project.record("things")["resources"]["in_doubt"] == [], adopted.said
+    assert (terminal.finish(), terminal.shown.count("Go on?")) == (0, 1)
+    assert "3 to import" in terminal.shown
+    assert place.project.record("things")["resources"]["in_doubt"] == []
     assert (len(engine.calls("import")), len(engine.calls("apply"))) == (0, 1)
     again = place.project.ok("apply", "asked", "--yes", "--json")
     assert len(place.cloud.buckets()) == 3, again.said
