@@ -172,7 +172,7 @@ class Place:
         Adopt what was found, by the command that the run offers.
         """
         offered = [shlex.split(item["command"]) for item in told.events[-1]["next"]]
-        (words,) = (found for found in offered if "--adopt" in found)
+        (words,) = (found for found in offered if {"--adopt", "--adopt-proven"} & set(found))
         options = ["seen there" if word == "WHY" else word for word in words[3:]]
         return self.reconcile(*options, "--yes")
 
