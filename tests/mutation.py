@@ -101,6 +101,8 @@ def _broken(node: ast.AST) -> str | None:
         case ast.If(test=test):
             node.test = ast.UnaryOp(ast.Not(), test)
             return f"if {ast.unparse(node.test)}"
+        case ast.Return(value=ast.Constant(value=None)):
+            return None
         case ast.Return(value=ast.expr()):
             node.value = ast.Constant(None)
         case ast.Constant(value=bool() as value):
@@ -261,7 +263,6 @@ def _survives(
         with suppress(BaseException):
             function.__code__ = code
             os.environ[BREAK] = f"{changed.file}:{changed.number}"
-            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
             if not any(_fails(item) for item in tests):
                 os._exit(0)
         os._exit(1)
