@@ -35,6 +35,7 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     database.write_bytes(old)
     refused = project.run("destroy", "b", "--yes", "--step", "one")
     asked = project.run("adopt", "b", "--json")
+    imported = project.run("import", "b/default/one", "terraform_data.a", "x", "--yes", "--json")
     status = project.run("status", "b")
     expected = project.run("status", "b", "--expect", "destroyed")
     database.unlink()
@@ -46,6 +47,7 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     assert "has gone back" in status.err
     assert "orchestrator destroy b" in refused.out
     assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator adopt b"]
+    assert imported.events[-1]["next"] == []  # its target is in no command that could be offered
 
     accepted = project.run("store", "accept-restored", "disk lost")
 

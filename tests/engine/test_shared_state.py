@@ -86,6 +86,8 @@ def test_the_state_of_another_target_is_refused_with_its_name(
     assert row["error"]["code"] == "state_of_another"
     assert "belongs to owner/prod/data" in row["last_error"]
     assert "adopt" not in row["last_error"]
+    (offer,) = ended.events[-1]["next"]  # all that changes the step would be refused for the same
+    assert offer["command"].startswith("orchestrator recover")
     targets = {entry["target"]["blueprint"] for entry in shared.project.history("data")}
     assert targets == {"owner"}
     assert shared.state.read_bytes() == shared.before

@@ -296,13 +296,15 @@ def _next(
         return (look_closer(session.deployment),) if interrupted else ()
     ended = _ended_command(session, request, error)
     if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
-        why = "go on from here, once the store can be used"
-        return (NextCommand(command=ended.again(), why=why),)
+        return _repeated(ended, "go on from here, once the store can be used")
     if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
-        return (NextCommand(command=ended.again(), why="be asked again"),)
+        return _repeated(ended, "be asked again")
     if PlanChanged.exit_code in session.codes and all(row.error is None for row in rows):
         why = "see what would change now, and have that approved"
         return (NextCommand(command=ended.plan(), why=why),)
+    codes = {row.error.code for row in rows if row.error}
+    if codes and codes <= _MISPLACED:
+        return (look_closer(session.deployment),)  # its error says what to change
     try:
         inspection = _inspection(session)
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}
@@ -314,6 +316,19 @@ def _next(
         [advised[step] for step in unfinished],
         alive=[item for step, item in advised.items() if step in alive],
     )
+
+
+#: The commands that a blueprint, selected steps and options say whole.
+_REPEATABLE = (*APPLYING, "adopt", "compensate", "destroy", "reconcile", "verify")
+#: Reasons for which every command that would change a step is refused, until the blueprint says
+#: another place for its provider state.
+_MISPLACED = frozenset(("backend_changed", "state_of_another"))
+
+
+def _repeated(ended: EndedCommand, why: str) -> tuple[NextCommand, ...]:
+    if ended.verb not in _REPEATABLE:
+        return ()
+    return (NextCommand(command=ended.again(), why=why),)
 
 
 def _inspection(session: Session) -> Inspection:
