@@ -142,14 +142,17 @@ def test_nothing_is_made_twice(lost: Lost) -> None:
 def test_what_was_made_without_an_answer_is_found(lost: Lost, address: str, method: str) -> None:
     """
     Reconcile asks the provider, by the import id that is known before the create or by the tag of
-    the target, and says the id of the one that is there.
+    the target, and says the id of the one that is there. Those that the tag proves ours are offered
+    in one go.
     """
     found = lost.found[address]
 
     assert lost.asked.code == 11
     assert (found["verdict"], found["method"]) == ("exists", method)
     assert found["ids"] == lost.there[address]
-    assert f"--adopt {address}={found['ids'][0]}" in lost.asked.said
+    assert found["ids"][0] in lost.asked.said
+    one = f"--adopt {address}={found['ids'][0]}"
+    assert ("--adopt-proven" if method == "search" else one) in lost.asked.said
 
 
 def test_a_wrong_identity_says_nothing(lost: Lost) -> None:
