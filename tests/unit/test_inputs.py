@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
+    StepInputs,
+    Upstream,
     digest,
+    module_inputs,
     own_lookup,
     provider_lookup,
     rerun_inputs,
     rerun_text,
     static_lookup,
-    step_inputs,
     target_id,
 )
 from orchestrator.domain.blueprint.references import Template, Unresolvable
@@ -33,6 +35,13 @@ OUTPUTS = {"id": StateOutput("net-1", False), "token": StateOutput({"a": "tok", 
 
 def upstream(step: str) -> Mapping[str, StateOutput]:
     return OUTPUTS if step == "net" else {}
+
+
+def step_inputs(deployment: Deployment, step: Step, upstream: Upstream) -> StepInputs:
+    """
+    What the step's module is given, with these outputs of its upstream steps.
+    """
+    return module_inputs(step, provider_lookup(deployment, step, upstream))
 
 
 @pytest.fixture

@@ -43,7 +43,6 @@ __all__ = [
     "rerun_inputs",
     "rerun_text",
     "static_lookup",
-    "step_inputs",
     "target_id",
 ]
 
@@ -251,13 +250,6 @@ class HookScope:
                 return provider_lookup(self.deployment, self.step, self.upstream)(reference)
             case _:
                 return own_lookup(self.deployment, self.step, self.inputs, self.outputs)(reference)
-
-
-def step_inputs(deployment: Deployment, step: Step, upstream: Upstream) -> StepInputs:
-    """
-    The values for the step's module. Invalid, with all problems, where one cannot be had.
-    """
-    return module_inputs(step, provider_lookup(deployment, step, upstream))
 
 
 def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
