@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,13 @@ Parameters = dict[str, Json]
 
 _SCHEMA = "orchestrator"
 _DIALECT = "postgres"
+#: What names a database, and the variable that says it where the connection string does not.
+_VARIABLES = {
+    "host": "PGHOST",
+    "port": "PGPORT",
+    "dbname": "PGDATABASE",
+    "service": "PGSERVICE",
+}
 #: Serialises migrations of one database across machines ("orch").
 _MIGRATION_LOCK = 0x6F726368
 
@@ -37,13 +44,24 @@ class PostgresStore:
     Operation records of one project in the database that ``conninfo`` names, a URL or keywords.
 
     What the URL leaves open comes from the usual ``PG*`` variables and service files. ``timeout``
-    are the seconds that connecting, a statement or a lock may take.
+    are the seconds that connecting, a statement or a lock may take. ``scripts`` are the migrations
+    that this program knows.
+
+    Nothing is kept in a session: a pooler may give each transaction another one.
     """
 
-    def __init__(self, conninfo: str, *, project: str, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        project: str,
+        timeout: float = 10.0,
+        scripts: Sequence[str] | None = None,
+    ) -> None:
         self._conninfo = conninfo
         self._project = project
         self._timeout = timeout
+        self._scripts = migrations(_DIALECT) if scripts is None else scripts
         self._lock = threading.RLock()
         self._connection: Connection | None = None
 
@@ -52,8 +70,12 @@ class PostgresStore:
         from psycopg import conninfo
 
         known = conninfo.conninfo_to_dict(self._conninfo)
-        host, port, name = known.get("host") or "", known.get("port"), known.get("dbname") or ""
-        return f"postgres://{host}{f':{port}' if port else ''}/{name}"
+        for part, variable in _VARIABLES.items():
+            known.setdefault(part, os.environ.get(variable))
+        host, port, name = (known.get(part) or "" for part in ("host", "port", "dbname"))
+        if not host and known.get("service"):
+            return f"postgres:///{name}?service={known['service']}"
+        return f"postgres://{host}{f':{port}' if host and port else ''}/{name}"
 
     def probe(self) -> None:
         """
@@ -191,28 +213,47 @@ class PostgresStore:
         committed is not known, and only the caller can recognise its own write.
         """
         with self._lock, self._readable_errors():
-            connection = self._alive()
-            with _given_up_after(self._timeout * 2, connection), connection.transaction():
-                yield connection
+            import psycopg
 
-    def _alive(self) -> Connection:
+            connection = self._begun()
+            try:
+                with _given_up_after(self._timeout * 2, connection):
+                    yield connection
+                    connection.commit()
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise
+
+    def _begun(self) -> Connection:
+        """
+        The connection, in a transaction that has our settings.
+        """
         import psycopg
 
         if self._connection is not None:
             try:
-                with _given_up_after(self._timeout, self._connection):
-                    self._connection.execute("SELECT 1")
-                    self._connection.commit()
+                self._begin(self._connection)
                 return self._connection
             except psycopg.OperationalError:
                 self.close()
         self._connection = self._connect()
+        self._begin(self._connection)
         return self._connection
+
+    def _begin(self, connection: Connection) -> None:
+        """
+        Begin a transaction. Its settings are its own: a pooler gives the next one another session.
+        """
+        with _given_up_after(self._timeout, connection):
+            connection.execute(
+                queries(_DIALECT)["settings"],
+                {"path": _SCHEMA, "timeout": f"{int(self._timeout * 1000)}"},
+            )
 
     def _connect(self) -> Connection:
         import psycopg
 
-        milliseconds = int(self._timeout * 1000)
         connection = psycopg.connect(
             self._conninfo,
             connect_timeout=max(2, int(self._timeout)),
@@ -220,19 +261,51 @@ class PostgresStore:
             # Poolers hand one connection to many clients: no statement may stay prepared on it.
             prepare_threshold=None,
             keepalives_idle=10,
-            tcp_user_timeout=milliseconds * 2,
+            tcp_user_timeout=int(self._timeout * 2000),
         )
         try:
-            with connection.transaction():
-                # A role or database may have weakened what "durable when it returns" needs.
-                connection.execute("SET synchronous_commit = on")
-                connection.execute(f"SET statement_timeout = {milliseconds}")
-                connection.execute(f"SET search_path = {_SCHEMA}")
-            _migrate(connection, self.url)
+            self._migrate(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _migrate(self, connection: Connection) -> None:
+        """
+        Bring the schema to the newest version, in one transaction and one process at a time.
+
+        StoreUnavailable where it is of a version that this program cannot work with.
+        """
+        if self._missing(connection) == 0:
+            return
+        with connection.transaction():
+            self._begin(connection)
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            missing = self._missing(connection)  # another machine may have done it by now
+            if missing == 0:
+                return
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)"
+            )
+            for script in self._scripts[-missing:]:
+                connection.execute(script)
+            connection.execute("DELETE FROM schema_version")
+            connection.execute("INSERT INTO schema_version VALUES (%s)", (len(self._scripts),))
+
+    def _missing(self, connection: Connection) -> int:
+        """
+        How many of the migrations have not been made yet. StoreUnavailable where there are more
+        than this program knows.
+        """
+        known, version = len(self._scripts), _version(connection)
+        if version > known:
+            raise StoreUnavailable(
+                f"{self.url}: schema version {version}; this version knows up to {known}",
+                hint="a newer version of orchestrator has written it: use that version or a newer "
+                "one",
+            )
+        return known - version
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:
@@ -250,6 +323,13 @@ class PostgresStore:
                 f"{self.url}: {_first_line(exc)}",
                 hint="docs/stores.md lists what to grant; who may create tables makes them by "
                 "`orchestrator store migrate`",
+            ) from exc
+        except psycopg.ProgrammingError as exc:
+            self.close()  # whoever connects again is told of a version that is too new
+            raise StoreUnavailable(
+                f"{self.url}: {_first_line(exc)}",
+                hint="the tables are not those of this version: a newer one may have changed them "
+                "meanwhile; use that version or a newer one",
             ) from exc
         except psycopg.Error as exc:
             raise StoreUnavailable(
@@ -276,32 +356,6 @@ def _given_up_after(seconds: float, connection: Connection) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _migrate(connection: Connection, place: str) -> None:
-    """
-    Bring the schema to the newest version, in one transaction and one process at a time.
-
-    StoreUnavailable where it is of a version that this program cannot work with.
-    """
-    scripts = migrations(_DIALECT)
-    version = _version(connection)
-    if version == len(scripts):
-        return
-    if version > len(scripts):
-        raise StoreUnavailable(
-            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
-            hint="a newer version of orchestrator has written it: use that version or a newer one",
-        )
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-        version = _version(connection)  # another machine may have done it by now
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
-        connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)")
-        for script in scripts[version:]:
-            connection.execute(script)
-        connection.execute("DELETE FROM schema_version")
-        connection.execute("INSERT INTO schema_version VALUES (%s)", (len(scripts),))
 
 
 def _version(connection: Connection) -> int:

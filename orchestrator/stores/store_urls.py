@@ -59,7 +59,7 @@ def open_store(
         from orchestrator.stores.postgres import PostgresStore
 
         beside = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
-        named = urlsplit(url).netloc or urlsplit(url).path
+        named = url.partition(":")[2].strip("/")
         return PostgresStore(url if named else str(beside or ""), project=project)
     if scheme in BUCKETS:
         from orchestrator.stores.object_clients import open_bucket

@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,9 +45,26 @@ class Postgres:
         """
         The rows of a statement, columns separated by ``|``.
         """
-        command = [str(self.bin / "psql"), "-XAtq", "-d", self.url, "-c", statement]
+        return self.query_in("postgres", statement)
+
+    def query_in(self, database: str, statement: str) -> list[str]:
+        """
+        The same in another database.
+        """
+        url = self.url.replace("/postgres?", f"/{database}?")
+        command = [str(self.bin / "psql"), "-XAtq", "-d", url, "-c", statement]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
+
+    def adopt(self, file: Path) -> None:
+        """
+        Put a copy of a file beside its data, where only it reads it.
+        """
+        copy = self.data / file.name
+        copy.write_bytes(file.read_bytes())
+        copy.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(copy, self._user)
 
     def start(self) -> None:
         """
@@ -61,9 +80,66 @@ class Postgres:
         """
         self._control("stop", "-w", "-m", "immediate")
 
+    def kill(self) -> None:
+        """
+        Kill its main process and wait for all of them: it flushes nothing.
+        """
+        pid = int((self.data / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while self._answers_to(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _answers_to(self, pid: int) -> bool:
+        try:
+            os.killpg(pid, 0)
+        except OSError:
+            return False
+        return True
+
     @property
     def runs(self) -> bool:
         return (self.data / "postmaster.pid").exists()
+
+    @contextmanager
+    def pooled(self) -> Iterator[str]:
+        """
+        The same server behind PgBouncer, which gives each transaction any of some connections; a
+        named skip without it.
+        """
+        program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+        if program is None:
+            pytest.skip("PgBouncer is not installed")
+        port = free_port()
+        with tempfile.TemporaryDirectory(prefix="pgbouncer-") as place:
+            settings = Path(place) / "pgbouncer.ini"
+            settings.write_text(
+                f"[databases]\n* = host=127.0.0.1 port={self.port} user=postgres\n"
+                f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+                "unix_socket_dir =\nauth_type = any\npool_mode = transaction\n"
+                "min_pool_size = 4\nserver_round_robin = 1\n"
+            )
+            if self._user is not None:
+                shutil.chown(place, self._user)
+            with (Path(place) / "log").open("wb") as log:
+                process = subprocess.Popen(
+                    [program, str(settings)], stdout=log, stderr=log, user=self._user, cwd="/"
+                )
+            try:
+                url = f"postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable"
+                self._await(url, process)
+                yield url
+            finally:
+                process.terminate()
+                process.wait()
+
+    def _await(self, url: str, process: subprocess.Popen[bytes]) -> None:
+        command = [str(self.bin / "psql"), "-XAtq", "-d", url, "-c", "select 1"]
+        deadline = time.monotonic() + 20
+        while subprocess.run(command, capture_output=True).returncode:
+            assert process.poll() is None and time.monotonic() < deadline, "no pooler"
+            time.sleep(0.1)
 
     def _control(self, *arguments: str) -> None:
         command = [str(self.bin / "pg_ctl"), "-D", str(self.data), *arguments]

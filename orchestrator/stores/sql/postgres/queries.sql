@@ -1,3 +1,8 @@
+-- name: settings
+-- Of the transaction only. A role or database may have weakened what "durable" needs.
+SELECT set_config('search_path', %(path)s, true), set_config('statement_timeout', %(timeout)s, true),
+    set_config('synchronous_commit', 'on', true);
+
 -- name: newest
 SELECT sequence, record FROM entries
 WHERE project = %(project)s AND blueprint = %(blueprint)s
