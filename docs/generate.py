@@ -182,7 +182,11 @@ def exit_codes_page() -> str:
         f"# Exit codes\n\n{table}\n\nIf several apply, the first of these: {order}.\n\n"
         "10 says that the engine failed and that this is recorded; what is left is in `status`. A "
         "code from 3 to 6, 20 and 22\nis about a step, or a whole run, that changed nothing; "
-        "other steps of the run may have been applied before.\n"
+        "other steps of the run may have been applied before.\n\n"
+        "A stream decides nothing: every command runs to its end, whoever listens. A reader that "
+        "leaves (`| head`) changes no code.\nWhere stdout cannot be written (a full disk), a "
+        "command that makes a run keeps its code and says so on stderr, since the\nrun is "
+        "recorded; a command whose result is what it prints ends with 64 instead of 0.\n"
     )
 
 

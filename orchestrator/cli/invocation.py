@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.views.jsonl import JsonLinesView
     from orchestrator.views.page import Paper
 
+#: What a command that makes a run leaves in the meta data of its context.
+MAKES_RUN = "orchestrator.makes_run"
+
 
 @dataclass(frozen=True, slots=True)
 class Invocation:

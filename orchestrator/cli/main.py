@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from orchestrator import __version__
-from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.invocation import MAKES_RUN, Invocation
 from orchestrator.cli.streams import open_missing, silence, watched_streams
 from orchestrator.domain.encoding import is_text, shown_text
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Usage
@@ -133,6 +133,15 @@ def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
     ctx.obj = Invocation(directory=directory, log_level=log_level)
 
 
+@cli.result_callback()
+@click.pass_context
+def _ended(ctx: click.Context, code: int | None, **_: object) -> tuple[int, bool]:
+    """
+    The exit code of the command, and whether what it did is recorded as a run.
+    """
+    return code or 0, MAKES_RUN in ctx.meta
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command line. Returns the exit code. Bugs are re-raised with their traceback.
@@ -152,11 +161,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     words = list(arguments if arguments is not None else sys.argv[1:])
     ours = words[: words.index("--")] if "--" in words else words  # what follows is the engine's
     as_json = "--json" in ours
+    recorded = False
     with watched_streams(json=as_json) as stdout:
         try:
             _check_text(words)
             result = cli.main(args=words, prog_name="orchestrator", standalone_mode=False)
-            code = result if isinstance(result, int) else 0
+            code, recorded = result if isinstance(result, tuple) else (result or 0, False)
         except click.exceptions.Exit as exc:
             code = exc.exit_code
         except click.Abort:
@@ -169,20 +179,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         except OrchestratorError as exc:
             _show(exc, partial(_explain, exc), json=as_json)
             code = exc.exit_code
-        except SystemExit:  # Click ends so where nobody reads stdout any more
-            if stdout.lost is None:
-                raise
-            code = 0
-        except OSError as exc:
-            if stdout.lost is not exc:
-                raise
-            code = 0
-        with suppress(OSError):
-            stdout.flush()
-        lost = stdout.lost
-    if lost is not None:
+        stdout.flush()
+    if stdout.lost is not None:
         silence(sys.stdout)
-        code = code or _code_of_lost_output(lost)
+        code = code or _tell_lost_output(stdout.lost, recorded=recorded)
     try:
         sys.stderr.flush()
     except OSError:
@@ -203,30 +203,31 @@ def _check_text(words: Sequence[str]) -> None:
             raise Invalid([Problem(f"{what} is not UTF-8 text", hint=hint)])
 
 
-def _code_of_lost_output(lost: OSError) -> int:
+def _tell_lost_output(lost: OSError, *, recorded: bool) -> int:
     """
-    0 where the reader has left with what it wanted, as `| head` does. Else the result is nowhere,
-    which is said.
+    The exit code of a command that went well: 0 where the reader has left with what it wanted, as
+    `| head` does, and where the result is ``recorded``. Else it is nowhere. What was lost is said.
     """
     if isinstance(lost, BrokenPipeError):
         return 0
     exc = Usage(f"the result could not be written to stdout: {lost.strerror}")
     with suppress(OSError):
-        _explain(exc)
-    return exc.exit_code
+        if not recorded:
+            _explain(exc)
+            return exc.exit_code
+        click.echo(f"warning: {exc.message}; `orchestrator runs` has it", err=True)
+    return 0
 
 
 def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) -> None:
     """
     Tell a person on stderr and, with ``json``, a program on stdout, whoever of them still listens.
     """
-    with suppress(OSError):
-        explain()
+    explain()
     if json:
         from orchestrator.views.errors import error_document
 
-        with suppress(OSError):
-            click.echo(error_document(exc).to_json(indent=None))
+        click.echo(error_document(exc).to_json(indent=None))
 
 
 def _explain(exc: OrchestratorError) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 import click
 from click.core import ParameterSource
 
-from orchestrator.cli.invocation import Invocation, is_interactive
+from orchestrator.cli.invocation import MAKES_RUN, Invocation, is_interactive
 from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
@@ -249,6 +249,7 @@ def run_use_case(
     from orchestrator.cli.signals import StopSignals
     from orchestrator.views.jsonl import JsonLinesView
 
+    click.get_current_context().meta[MAKES_RUN] = True
     options = request.options
     asks = request.needs_approval and not options.plan.approved and not call.as_json
     interactive = asks and is_interactive()

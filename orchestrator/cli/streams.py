@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
 from orchestrator.domain.unsafe_text import without_workflow_commands
@@ -18,9 +19,12 @@ _RUNNERS = ("GITHUB_ACTIONS", "GITEA_ACTIONS", "FORGEJO_ACTIONS", "TF_BUILD")
 
 class WatchedStream:
     """
-    A text stream that remembers the error by which its output was lost. Under a CI runner what is
-    written holds no ``commands`` for it.
+    A text stream that remembers the error by which its output was lost, and drops what comes after
+    it: who listens decides nothing that a command does. Under a CI runner what is written holds no
+    ``commands`` for it.
     """
+
+    buffer = None  # so that Click writes nothing past us where the encoding is ASCII
 
     def __init__(self, stream: TextIO, *, commands: bool = True) -> None:
         self.raw = stream  # for commands of our own
@@ -29,18 +33,20 @@ class WatchedStream:
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
-        try:
-            return self._stream.write(text if self._commands else without_workflow_commands(text))
-        except OSError as exc:
-            self.lost = exc
-            raise
+        shown = text if self._commands else without_workflow_commands(text)
+        self._attempt(lambda: self._stream.write(shown))
+        return len(text)
 
     def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, write: Callable[[], object]) -> None:
+        if self.lost is not None:
+            return
         try:
-            self._stream.flush()
+            write()
         except OSError as exc:
             self.lost = exc
-            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -67,6 +73,9 @@ def watched_streams(*, json: bool) -> Iterator[WatchedStream]:
     it begins as a command does.
     """
     before = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        # JSON is UTF-8; people get what their terminal has.
+        sys.stdout.reconfigure(encoding="utf-8" if json else None, errors="backslashreplace")
     under_runner = any(os.environ.get(name) for name in _RUNNERS)
     stdout = WatchedStream(sys.stdout, commands=json or not under_runner)
     sys.stdout = cast(TextIO, stdout)

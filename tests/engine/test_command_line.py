@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -220,6 +221,22 @@ def test_a_reader_that_goes_away_does_not_break_a_mutation(project: Project) -> 
     _, said = tool.communicate()
 
     assert tool.returncode == 0, said
+    assert statuses(project) == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_a_run_whose_report_cannot_be_written_keeps_its_exit_code(
+    project: Project, form: tuple[str, ...]
+) -> None:
+    """
+    ``apply > /dev/full``: what was done is recorded, so it is no failure; where to read it is said.
+    """
+    with Path("/dev/full").open("w") as full:
+        tool = project.start("apply", "pair", "--yes", *form, stdout=full)
+        _, said = tool.communicate()
+
+    assert tool.returncode == 0, said
+    assert "could not be written to stdout: No space left on device; `orchestrator runs`" in said
     assert statuses(project) == ["ok", "ok"]
 
 

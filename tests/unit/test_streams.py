@@ -5,6 +5,7 @@ Standard streams that are closed, full or gone, and bytes that are not text.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -63,6 +64,11 @@ def shell(
         ("TOOL status web 2>&-", 0),
         ("TOOL graph web | true", 0),
         ("TOOL status web | head -c1", 0),
+        ("TOOL status web --expect ok | true", 4),
+        ("TOOL status web --expect ok >/dev/full", 4),
+        ("PYTHONIOENCODING=ascii TOOL status web | true", 0),
+        ("PYTHONIOENCODING=ascii TOOL status web >/dev/full", 64),
+        ("TOOL schema plan >/dev/full", 64),
         ("TOOL validate missing 2>&-", 3),
         ("TOOL validate missing 2>/dev/full", 3),
         ("TOOL graph web >/dev/full", 64),
@@ -75,11 +81,25 @@ def test_a_stream_that_is_closed_full_or_gone_decides_nothing(
     project: Path, line: str, code: int
 ) -> None:
     """
-    The exit code is that of the command; a result that could not be written is a wrong use of
-    the command line.
+    The exit code is that of the command, which runs to its end; a result that could not be
+    written, and is nowhere else, is a wrong use of the command line.
     """
     ended = shell(line, project)
     assert (ended.returncode, "Traceback" in ended.stderr) == (code, False), ended.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_encoding_of_a_stream_will_do(project: Path, encoding: str) -> None:
+    """
+    What a stream cannot write stands there escaped; JSON is UTF-8.
+    """
+    text = BLUEPRINT.replace("steps:", "# \u4e2d\nsteps:").replace("name: web", "name: \u4e2d")
+    (project / "blueprints/web.yaml").write_text(text, encoding="utf-8")
+    ended = shell(f"PYTHONIOENCODING={encoding} TOOL status web", project)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (3, False)
+    assert "\\u4e2d" in ended.stderr
+    ended = shell(f"PYTHONIOENCODING={encoding} TOOL status web --json", project)
+    assert "\u4e2d" in json.loads(ended.stdout)["message"]
 
 
 def test_a_closed_stream_is_no_file_of_ours(project: Path) -> None:
