@@ -135,7 +135,7 @@ def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
 
 @cli.result_callback()
 @click.pass_context
-def _ended(ctx: click.Context, code: int | None, **_: object) -> tuple[int, bool]:
+def _ended(ctx: click.Context, /, code: int | None, **_: object) -> tuple[int, bool]:
     """
     The exit code of the command, and whether what it did is recorded as a run.
     """
@@ -161,7 +161,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     words = list(arguments if arguments is not None else sys.argv[1:])
     ours = words[: words.index("--")] if "--" in words else words  # what follows is the engine's
     as_json = "--json" in ours
-    recorded = False
+    code, recorded = 0, False
     with watched_streams(json=as_json) as stdout:
         try:
             _check_text(words)
