@@ -102,45 +102,6 @@ class Postgres:
     def runs(self) -> bool:
         return (self.data / "postmaster.pid").exists()
 
-    @contextmanager
-    def pooled(self) -> Iterator[str]:
-        """
-        The same server behind PgBouncer, which gives each transaction any of some connections; a
-        named skip without it.
-        """
-        program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-        if program is None:
-            pytest.skip("PgBouncer is not installed")
-        port = free_port()
-        with tempfile.TemporaryDirectory(prefix="pgbouncer-") as place:
-            settings = Path(place) / "pgbouncer.ini"
-            settings.write_text(
-                f"[databases]\n* = host=127.0.0.1 port={self.port} user=postgres\n"
-                f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
-                "unix_socket_dir =\nauth_type = any\npool_mode = transaction\n"
-                "min_pool_size = 4\nserver_round_robin = 1\n"
-            )
-            if self._user is not None:
-                shutil.chown(place, self._user)
-            with (Path(place) / "log").open("wb") as log:
-                process = subprocess.Popen(
-                    [program, str(settings)], stdout=log, stderr=log, user=self._user, cwd="/"
-                )
-            try:
-                url = f"postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable"
-                self._await(url, process)
-                yield url
-            finally:
-                process.terminate()
-                process.wait()
-
-    def _await(self, url: str, process: subprocess.Popen[bytes]) -> None:
-        command = [str(self.bin / "psql"), "-XAtq", "-d", url, "-c", "select 1"]
-        deadline = time.monotonic() + 20
-        while subprocess.run(command, capture_output=True).returncode:
-            assert process.poll() is None and time.monotonic() < deadline, "no pooler"
-            time.sleep(0.1)
-
     def _control(self, *arguments: str) -> None:
         command = [str(self.bin / "pg_ctl"), "-D", str(self.data), *arguments]
         # Not piped: the server inherits it, and would keep the pipe open.
