@@ -24,7 +24,7 @@ from orchestrator.domain.events.engine_messages import (
     ResourceDrift,
 )
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, Event, ObjectEvent
-from orchestrator.domain.record.journal import MUTATIONS
+from orchestrator.domain.events.journal import MUTATIONS
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import InFlight
 

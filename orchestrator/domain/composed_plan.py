@@ -16,17 +16,15 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
 from orchestrator.domain.events.engine_messages import (
-    OUTPUT,
     DiagnosticMessage,
     Message,
     OutputChange,
-    PlanContent,
     PlannedChange,
-    PlannedObject,
     RefreshComplete,
     ResourceDrift,
 )
 from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
+from orchestrator.domain.plan.content import OUTPUT, PlanContent, PlannedObject
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
 

@@ -11,13 +11,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.domain.events.engine_messages import OUTPUT, PlanContent, PlannedObject
 from orchestrator.domain.plan.changes import (
     CheckResult,
     OutputValueChange,
     PlanChanges,
     ResourceChange,
 )
+from orchestrator.domain.plan.content import OUTPUT, PlanContent, PlannedObject
 from orchestrator.domain.plan.differences import (
     Marks,
     attribute_changes,

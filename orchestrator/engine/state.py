@@ -11,12 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.domain.events.engine_messages import (
-    PulledState,
-    StateObject,
-    StateOutput,
-    state_document,
-)
+from orchestrator.domain.provider_state import PulledState, StateObject, StateOutput, state_document
 from orchestrator.regular_files import read_regular
 
 _NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})

@@ -12,14 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.domain.events.engine_messages import (
-    DiagnosticMessage,
-    LogLine,
-    Message,
-    PlanContent,
-    PulledState,
-    StateObject,
-)
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.arguments import argument_vector, verb, with_early_variables

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.events.engine_messages import (
-        Message,
-        PlanContent,
-        PulledState,
-        StateObject,
-    )
+    from orchestrator.domain.events.engine_messages import Message
+    from orchestrator.domain.plan.content import PlanContent
+    from orchestrator.domain.provider_state import PulledState, StateObject
     from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.record.states import Liveness
     from orchestrator.domain.text import Json

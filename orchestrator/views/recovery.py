@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orchestrator.domain.documents.recovery import (
-    ObjectInDoubt,
-    RecoveryDocument,
-    RecoveryStep,
-    RemedyDocument,
-)
+from orchestrator.domain.documents.recovery import ObjectInDoubt, RecoveryDocument, RecoveryStep
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
+from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.views.formats import (
     STATUS_STYLE,

@@ -23,9 +23,8 @@ from orchestrator.domain.events.engine_messages import (
     Message,
     OutputChange,
     PlannedChange,
-    PulledState,
-    StateOutput,
 )
+from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (

@@ -28,13 +28,11 @@ from orchestrator.domain.events.engine_messages import (
     LogLine,
     Message,
     OutputChange,
-    PlanContent,
     PlannedChange,
-    PulledState,
     ResourceDrift,
-    StateObject,
-    StateOutput,
 )
+from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.provider_state import PulledState, StateObject, StateOutput
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.state_lock import StateLock

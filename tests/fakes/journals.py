@@ -14,11 +14,9 @@ from orchestrator.domain.events.engine_messages import (
     Message,
     OutputChange,
     PlannedChange,
-    PulledState,
-    StateObject,
-    StateOutput,
 )
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState, StateObject, StateOutput
 from orchestrator.domain.record.objects import Action, ObjectRef, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json

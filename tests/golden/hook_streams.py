@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.domain.documents.documents import StatusDocument
-from orchestrator.domain.documents.json_model import HookTarget
 from orchestrator.domain.events.events import (
     EngineLine,
     Event,
@@ -17,6 +16,7 @@ from orchestrator.domain.events.events import (
     PlanReady,
     RunFinished,
 )
+from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.record.objects import Absence, CheckedObject, Doubt
 from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.record.run_record import NextCommand

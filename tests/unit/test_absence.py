@@ -6,16 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.destroy.absence import (
-    AbsenceFinding,
-    absence,
-    absence_method,
-    has_remote_side,
-    update_doubts,
-)
-from orchestrator.domain.record.conclusion import conclude
 from orchestrator.domain.record.entry_facts import DestroyFacts, EntryFacts, EntryStamp
-from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.objects import (
     CheckedState,
     Doubt,
@@ -23,15 +14,24 @@ from orchestrator.domain.record.objects import (
     SavedState,
     SettledDoubt,
 )
-from orchestrator.domain.record.reconciliation import (
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.states import Status, StepStatus
+from orchestrator.domain.transitions.absence import (
+    AbsenceFinding,
+    absence,
+    absence_method,
+    has_remote_side,
+    update_doubts,
+)
+from orchestrator.domain.transitions.conclusion import conclude
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.reconciliation import (
     gone_without_mutation,
     reconciled,
     unconfirmed_reason,
 )
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.run_record import StepRun
-from orchestrator.domain.record.states import Status, StepStatus
-from orchestrator.domain.record.transitions import mark
+from orchestrator.domain.transitions.transitions import mark
 from orchestrator.views.outcome import counts_text
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry

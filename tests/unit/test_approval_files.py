@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
+from orchestrator.domain.plan.content import PlannedObject
 from orchestrator.domain.record.objects import Action
 
 KEY = b"k" * 32

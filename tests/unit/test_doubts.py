@@ -8,15 +8,15 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.record.doubts import (
+from orchestrator.domain.record.objects import Doubt, Resources
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
     open_doubts,
     settle_doubts,
 )
-from orchestrator.domain.record.objects import Doubt, Resources
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs, state

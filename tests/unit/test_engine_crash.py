@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, EngineInfo

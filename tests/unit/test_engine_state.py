@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import StateObject
+from orchestrator.domain.provider_state import StateObject
 from orchestrator.engine.state import (
     instance_key,
     isolated_state,

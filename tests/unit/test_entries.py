@@ -8,10 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryStamp
-from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.objects import (
     Doubt,
     ManualSearch,
@@ -19,7 +17,6 @@ from orchestrator.domain.record.objects import (
     Resources,
     SettledDoubt,
 )
-from orchestrator.domain.record.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.record.record import (
     Attempt,
     Check,
@@ -32,8 +29,11 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import IllegalMove, Status
-from orchestrator.domain.record.surgery import surgery_ended
-from orchestrator.domain.record.transitions import checked, mark, never_applied, unchanged
+from orchestrator.domain.transitions.conclusion import conclude
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.reconciliation import gone_without_mutation, reconciled
+from orchestrator.domain.transitions.surgery import surgery_ended
+from orchestrator.domain.transitions.transitions import checked, mark, never_applied, unchanged
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry, facts
 from tests.fakes.journals import journal, planned, refs, state

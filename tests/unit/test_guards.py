@@ -18,12 +18,13 @@ from orchestrator.app.steps.guards import (
     check_state,
     check_vanished,
 )
-from orchestrator.domain.events.engine_messages import PulledState, ResourceDrift
+from orchestrator.domain.events.engine_messages import ResourceDrift
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.refresh import refresh_result
-from orchestrator.domain.record.doubts import StateObservation
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources
 from orchestrator.domain.record.record import OperationRecord, ProviderState
+from orchestrator.domain.transitions.doubts import StateObservation
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry

@@ -18,7 +18,12 @@ from orchestrator.domain.blueprint.hook_order import (
 )
 from orchestrator.domain.masking import MARK, Masker
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
-from orchestrator.domain.record.hook_results import (
+from orchestrator.domain.record.objects import Doubt, ObjectRef, Resources
+from orchestrator.domain.record.record import Fault, HookResult, OperationRecord, Verification
+from orchestrator.domain.record.states import IllegalMove, Status
+from orchestrator.domain.redaction import redacted
+from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
+from orchestrator.domain.transitions.hook_results import (
     HookOutcome,
     HookStart,
     command_outcome,
@@ -27,13 +32,8 @@ from orchestrator.domain.record.hook_results import (
     hook_fault,
     hook_skipped,
 )
-from orchestrator.domain.record.hook_transitions import hook_begun, hook_ended
-from orchestrator.domain.record.objects import Doubt, ObjectRef, Resources
-from orchestrator.domain.record.record import Fault, HookResult, OperationRecord, Verification
-from orchestrator.domain.record.states import IllegalMove, Status
-from orchestrator.domain.record.transitions import mark, unchanged
-from orchestrator.domain.redaction import redacted
-from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
+from orchestrator.domain.transitions.hook_transitions import hook_begun, hook_ended
+from orchestrator.domain.transitions.transitions import mark, unchanged
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import state

@@ -25,7 +25,7 @@ from orchestrator.domain.blueprint.inputs import (
 )
 from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import parse_document
-from orchestrator.domain.events.engine_messages import StateOutput
+from orchestrator.domain.provider_state import StateOutput
 from orchestrator.errors import Invalid
 from tests.fakes.project import ProjectOnDisk
 

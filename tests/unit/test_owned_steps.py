@@ -13,15 +13,15 @@ from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.blueprint import CommandHook
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.events.engine_messages import PulledState, StateObject
 from orchestrator.domain.events.events import Event, StepFinished
-from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.record.transitions import mark_with_parent
+from orchestrator.domain.transitions.conclusion import conclude
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.transitions import mark_with_parent
 from orchestrator.ports.engine import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry

@@ -16,10 +16,10 @@ from orchestrator.domain.events.engine_messages import (
     ChangeSummary,
     Message,
     OutputChange,
-    PlanContent,
     PlannedChange,
 )
-from orchestrator.domain.record.journal import Journal, adds_up
+from orchestrator.domain.events.journal import Journal, adds_up
+from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.plan_content import parse_plan

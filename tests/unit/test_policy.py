@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from orchestrator.domain.blueprint.policy import Policy
-from orchestrator.domain.events.engine_messages import PlannedObject
+from orchestrator.domain.plan.content import PlannedObject
 from orchestrator.domain.plan.violation import Rule
 from orchestrator.domain.plan.violations import violations
 from orchestrator.domain.record.objects import Action

@@ -15,7 +15,7 @@ from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
 from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
 from orchestrator.domain.provider_query.doubt_query import declaration, doubt_queries
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
-from orchestrator.domain.provider_query.readback import doubt_options, known_objects, read_back
+from orchestrator.domain.provider_query.readback import known_objects, read_back
 from orchestrator.domain.record.objects import (
     Doubt,
     ManualSearch,
@@ -23,6 +23,7 @@ from orchestrator.domain.record.objects import (
     Resources,
     SettledDoubt,
 )
+from orchestrator.domain.recovery.doubt_options import doubt_options
 from orchestrator.domain.text import Json
 from tests.fakes.clock import START
 from tests.fakes.entries import entry

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.record import UnreadableRecord, parse_record
-from orchestrator.domain.record.transitions import observed
+from orchestrator.domain.transitions.transitions import observed
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.clock import START

@@ -16,7 +16,7 @@ from orchestrator.app.inspection.run_history import READ
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep, RemedyDocument
+from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep
 from orchestrator.domain.record.objects import Doubt, Readback, Resources
 from orchestrator.domain.record.record import Attempt, Fault, Retention, Source, Verification
 from orchestrator.domain.record.run_record import (
@@ -27,6 +27,7 @@ from orchestrator.domain.record.run_record import (
     StepRun,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
+from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator.domain.documents import schemas
-from orchestrator.domain.documents.json_model import JsonModel
 from orchestrator.domain.events.events import Event, LiveObjects
+from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.masking import MARK, Masker
 from orchestrator.domain.record.objects import Absence, CheckedObject, Doubt, Readback, Resources
 from orchestrator.domain.record.record import (

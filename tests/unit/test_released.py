@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from orchestrator.app.commands.status import status_of
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryStamp
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.objects import ReleasedObject, Resources
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import Status, StepStatus
-from orchestrator.domain.record.transitions import observed
+from orchestrator.domain.transitions.conclusion import conclude
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.transitions import observed
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.state import parse_state
 from orchestrator.views.outcome import counts_text

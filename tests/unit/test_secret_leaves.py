@@ -6,10 +6,10 @@ Which places in a value are secret, by what is known and by what was recorded of
 from __future__ import annotations
 
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.assessment import outputs_of_state
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.secret_leaves import secret_leaves, without_leaves
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.assessment import outputs_of_state
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import state

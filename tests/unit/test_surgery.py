@@ -10,17 +10,17 @@ import pytest
 
 from orchestrator.app.surgery.requested_operations import check_settled, proven_objects
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.adoption import type_of
-from orchestrator.domain.record.doubts import StateObservation, settle_doubts
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
-from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Readback, Resources
 from orchestrator.domain.record.record import Command, Fault, OperationRecord, ProviderState
 from orchestrator.domain.record.states import Status
-from orchestrator.domain.record.surgery import managing_address, same_content, surgery_ended
-from orchestrator.domain.record.transitions import mark
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.adoption import type_of
+from orchestrator.domain.transitions.doubts import StateObservation, settle_doubts
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.surgery import managing_address, same_content, surgery_ended
+from orchestrator.domain.transitions.transitions import mark
 from orchestrator.errors import Refused, Usage
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry, facts

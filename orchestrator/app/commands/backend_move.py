@@ -37,16 +37,16 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     with_hook_steps,
 )
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts
-from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
-from orchestrator.domain.record.surgery import same_content, surgery_ended
-from orchestrator.domain.record.transitions import mark
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of, step_of
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.surgery import same_content, surgery_ended
+from orchestrator.domain.transitions.transitions import mark
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports.engine import Push
 

@@ -38,13 +38,13 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
-from orchestrator.domain.record.transitions import observed
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of
+from orchestrator.domain.transitions.retention import retention
+from orchestrator.domain.transitions.transitions import observed
 from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
 
 

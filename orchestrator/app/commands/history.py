@@ -29,10 +29,10 @@ from orchestrator.domain.documents.run import (
     teardown_report,
 )
 from orchestrator.domain.record.evidence_archive import evidence_blob
-from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRecord
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
+from orchestrator.domain.transitions.retention import is_overdue
 from orchestrator.errors import Invalid, Problem
 from orchestrator.ports.store import OperationStore
 

@@ -38,16 +38,16 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlannedStep
-from orchestrator.domain.events.engine_messages import PlanContent
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
+from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.plan.violations import violations_of_steps
-from orchestrator.domain.record.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
+from orchestrator.domain.transitions.hook_results import completed_before_destroy, hook_description
 from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
 
 

@@ -39,14 +39,14 @@ from orchestrator.app.surgery.state_locks import held_lock, lock_ends
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.destroy.absence import AbsenceFinding
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.doubts import StateObservation, open_doubts, settle_doubts
-from orchestrator.domain.record.reconciliation import reconciled
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
-from orchestrator.domain.record.transitions import observed
 from orchestrator.domain.target import HOOK_KINDS, hook_of, hook_step_name
+from orchestrator.domain.transitions.absence import AbsenceFinding
+from orchestrator.domain.transitions.doubts import StateObservation, open_doubts, settle_doubts
+from orchestrator.domain.transitions.reconciliation import reconciled
+from orchestrator.domain.transitions.transitions import observed
 from orchestrator.errors import (
     CheckFailed,
     EngineFailed,

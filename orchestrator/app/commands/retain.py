@@ -18,10 +18,10 @@ from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.record import OperationRecord, Retention
-from orchestrator.domain.record.retention import is_overdue, retention, same_words
 from orchestrator.domain.record.states import READY, Status, StepStatus
-from orchestrator.domain.record.transitions import released, retained
 from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.transitions.retention import is_overdue, retention, same_words
+from orchestrator.domain.transitions.transitions import released, retained
 from orchestrator.errors import Invalid, Problem, Reason, Refused
 
 

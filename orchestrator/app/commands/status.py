@@ -23,7 +23,6 @@ from orchestrator.domain.documents.documents import (
     StepState,
 )
 from orchestrator.domain.record.record import Attempt, OperationRecord
-from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
 from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
@@ -36,6 +35,7 @@ from orchestrator.domain.recovery.next_commands import (
 )
 from orchestrator.domain.recovery.rerun_rules import failed_attempt
 from orchestrator.domain.target import Target
+from orchestrator.domain.transitions.retention import is_overdue
 from orchestrator.errors import StoreUnavailable
 
 

@@ -17,12 +17,12 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.doubts import missing_from_state
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, StepStatus
-from orchestrator.domain.record.transitions import checked
 from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.transitions.doubts import missing_from_state
+from orchestrator.domain.transitions.transitions import checked
 from orchestrator.errors import CheckFailed, InDoubt
 
 

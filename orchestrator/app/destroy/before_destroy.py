@@ -14,13 +14,13 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.domain.record.hook_results import (
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.transitions.hook_results import (
     completed_before_destroy,
     hook_description,
     hook_skipped,
 )
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.errors import OrchestratorError
 
 

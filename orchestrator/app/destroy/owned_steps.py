@@ -15,16 +15,16 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import keep_state
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.record.assessment import with_serial_of
-from orchestrator.domain.record.conclusion import conclude
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts, RunFacts
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.journal import Journal
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import EngineRef, OperationRecord
-from orchestrator.domain.record.transitions import mark_with_parent
+from orchestrator.domain.transitions.assessment import with_serial_of
+from orchestrator.domain.transitions.conclusion import conclude
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.transitions import mark_with_parent
 from orchestrator.errors import ApprovalMissing
 from orchestrator.ports.engine import CallSpec, Push
 

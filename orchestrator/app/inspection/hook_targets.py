@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from orchestrator.app.inspection.liveness import LivenessProbe
-from orchestrator.domain.documents.json_model import HookTarget
+from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import HOOK_KINDS, hook_step_name

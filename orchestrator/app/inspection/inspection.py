@@ -18,10 +18,9 @@ from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy.applied_graph import applied_graph
-from orchestrator.domain.documents.json_model import HookTarget
+from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import Fault, OperationRecord, UnreadableRecord, parse_record
-from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.state_lock import (
     PASSING_LOCKS,
@@ -41,6 +40,7 @@ from orchestrator.domain.record.verdicts import with_failed_attempt
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
+from orchestrator.domain.transitions.retention import retention
 from orchestrator.errors import Reason
 
 _ERRORED = "errored.tfstate"
@@ -417,8 +417,6 @@ def _is_readable(state: Path) -> bool:
     """
     Whether a provider state that the engine could not save is not encrypted.
     """
-    from orchestrator.domain.events.engine_messages import (
-        is_encrypted,
-    )  # seldom: `recover` is quick
+    from orchestrator.domain.provider_state import is_encrypted
 
     return not is_encrypted(state.read_bytes())

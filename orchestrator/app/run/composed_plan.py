@@ -33,10 +33,11 @@ from orchestrator.domain.composed_plan import (
     ProviderConfiguration,
     call_names,
 )
-from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.changes import UNKNOWN
-from orchestrator.domain.record.journal import Journal, adds_up
+from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
 from orchestrator.errors import OrchestratorError

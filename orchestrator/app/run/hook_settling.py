@@ -11,14 +11,18 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.mutation import end_mutation
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.settling import NOT_SHOWN, RecalledInputs
-from orchestrator.domain.record.conclusion import conclude_command
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.hook_results import hook_fault, last_hook_result, module_outcome
-from orchestrator.domain.record.hook_transitions import hook_ended, hook_reverted
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, Liveness, Status
 from orchestrator.domain.target import HookKind, hook_step_name
+from orchestrator.domain.transitions.conclusion import conclude_command
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.hook_results import (
+    hook_fault,
+    last_hook_result,
+    module_outcome,
+)
+from orchestrator.domain.transitions.hook_transitions import hook_ended, hook_reverted
 from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallResult, CallSpec
 

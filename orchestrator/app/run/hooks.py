@@ -23,22 +23,22 @@ from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHoo
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.events.events import EngineDiagnostic, EngineLine
-from orchestrator.domain.record.conclusion import conclude_command
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.hook_results import (
-    HookStart,
-    hook_description,
-    last_hook_result,
-    module_outcome,
-)
-from orchestrator.domain.record.hook_transitions import hook_begun, hook_ended, hook_reverted
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import HookResult, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.conclusion import conclude_command
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.hook_results import (
+    HookStart,
+    hook_description,
+    last_hook_result,
+    module_outcome,
+)
+from orchestrator.domain.transitions.hook_transitions import hook_begun, hook_ended, hook_reverted
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,

@@ -36,11 +36,11 @@ from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Step
 from orchestrator.domain.blueprint.inputs import Lookup, provider_lookup
 from orchestrator.domain.blueprint.references import Unresolvable
-from orchestrator.domain.events.engine_messages import PulledState, StateOutput
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.conclusion import is_parent_destroy
+from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.transitions.conclusion import is_parent_destroy
 from orchestrator.errors import OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir

@@ -16,7 +16,6 @@ from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.doubts import deleted_in_state
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import Fault, OperationRecord, Phase
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
@@ -31,6 +30,7 @@ from orchestrator.domain.recovery.next_commands import (
 )
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.doubts import deleted_in_state
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,

@@ -25,12 +25,12 @@ from orchestrator.app.steps.settling import RecalledInputs, settle
 from orchestrator.app.steps.state_lock import check_engine_gone
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
-from orchestrator.domain.record.doubts import StateObservation
 from orchestrator.domain.record.objects import Resources
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.target import hook_kind, hook_of, hook_step_name, shown_step
+from orchestrator.domain.transitions.doubts import StateObservation
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,

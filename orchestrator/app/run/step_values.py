@@ -28,8 +28,8 @@ from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_reco
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
 from orchestrator.domain.composed_plan import ModuleCall
-from orchestrator.domain.events.engine_messages import StateOutput
 from orchestrator.domain.plan.changes import UNKNOWN
+from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.text import Json

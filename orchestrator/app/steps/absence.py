@@ -18,7 +18,14 @@ from orchestrator.app.steps.saved_states import (
     removed_objects,
     saved_objects,
 )
-from orchestrator.domain.destroy.absence import (
+from orchestrator.domain.provider_query.query import Answer, ObjectKey, ProviderQuery, QueryResult
+from orchestrator.domain.provider_query.refresh import RefreshResult, unexplained
+from orchestrator.domain.provider_query.scope import differing
+from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.record.entry_facts import DestroyFacts
+from orchestrator.domain.record.objects import CheckedState, Doubt, SavedState
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.transitions.absence import (
     ABSENCE_TIMEOUT,
     AbsenceFinding,
     absence_findings,
@@ -27,16 +34,9 @@ from orchestrator.domain.destroy.absence import (
     has_remote_side,
     with_explanation,
 )
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.provider_query.query import Answer, ObjectKey, ProviderQuery, QueryResult
-from orchestrator.domain.provider_query.refresh import RefreshResult, unexplained
-from orchestrator.domain.provider_query.scope import differing
-from orchestrator.domain.record.assessment import inventory
-from orchestrator.domain.record.conclusion import is_parent_destroy
-from orchestrator.domain.record.entry_facts import DestroyFacts
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.objects import CheckedState, Doubt, SavedState
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.transitions.assessment import inventory
+from orchestrator.domain.transitions.conclusion import is_parent_destroy
+from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.errors import OrchestratorError
 
 _LONGEST_PAUSE = 30.0

@@ -15,8 +15,8 @@ from orchestrator.app.steps.planned_step import Direction, PlanOptions
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.stored_deployment import content_digest
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.scope import fingerprint, scope
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, ModuleFacts, RunFacts
 from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
 from orchestrator.domain.target import hook_of

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.destroy.order import owners
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.refresh import RefreshResult
-from orchestrator.domain.record.doubts import StateObservation, missing_from_state, open_doubts
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, ObjectRef
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
@@ -26,6 +25,7 @@ from orchestrator.domain.recovery.command_line import (
     command_line,
 )
 from orchestrator.domain.target import Target
+from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
 

@@ -27,15 +27,16 @@ from orchestrator.app.steps.recording import (
 )
 from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import Message, PulledState
+from orchestrator.domain.events.engine_messages import Message
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.conclusion import conclude
-from orchestrator.domain.record.faults import MutationEvidence
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import SURGERY, Fault, OperationRecord, Verification
-from orchestrator.domain.record.surgery import surgery_ended
 from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.domain.transitions.conclusion import conclude
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable
 from orchestrator.ports.engine import CallResult, CallSpec, Request
 

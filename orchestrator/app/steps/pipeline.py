@@ -50,14 +50,19 @@ from orchestrator.app.steps.recording import keep_inventory, record_entry
 from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import PhaseStarted
-from orchestrator.domain.record.faults import MutationEvidence, targeted_fault
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.reconciliation import gone_without_mutation
 from orchestrator.domain.record.record import OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.record.transitions import adopted_unapplied, mark, never_applied, unchanged
+from orchestrator.domain.transitions.faults import MutationEvidence, targeted_fault
+from orchestrator.domain.transitions.reconciliation import gone_without_mutation
+from orchestrator.domain.transitions.transitions import (
+    adopted_unapplied,
+    mark,
+    never_applied,
+    unchanged,
+)
 from orchestrator.errors import ApprovalMissing, OrchestratorError, PlanChanged, Refused
 from orchestrator.ports.engine import Apply
 

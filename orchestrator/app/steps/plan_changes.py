@@ -8,11 +8,11 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
-from orchestrator.domain.events.engine_messages import PlanContent
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.plan.changed_inputs import changed_inputs
 from orchestrator.domain.plan.changes import InputChange, PlanChanges, PlanDiagnostic
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.record.record import SENSITIVE, Diagnostic, Fault, OperationRecord
 from orchestrator.domain.redaction import redacted
 from orchestrator.errors import EngineFailed, OrchestratorError, Refused, StoreUnavailable

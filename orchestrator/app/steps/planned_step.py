@@ -24,12 +24,19 @@ from orchestrator.app.steps.plan_changes import plan_changes
 from orchestrator.app.steps.preparation import PreparedStep, refusal_rules, state_encryption
 from orchestrator.domain.addresses import instance_keys, parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import PlanContent, PulledState, StateObject
 from orchestrator.domain.events.events import PlanReady
+from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.approval import Approval
+from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
 from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
-from orchestrator.domain.record.doubts import (
+from orchestrator.domain.provider_state import PulledState, StateObject
+from orchestrator.domain.record.objects import AbsenceMethod, Doubt, PlannedAction, SettledDoubt
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
     open_doubts,
@@ -37,12 +44,6 @@ from orchestrator.domain.record.doubts import (
     unanswered_deletes,
     vanished_doubts,
 )
-from orchestrator.domain.record.journal import Journal, adds_up
-from orchestrator.domain.record.objects import AbsenceMethod, Doubt, PlannedAction, SettledDoubt
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, ShowPlan
 from orchestrator.ports.workdir import WorkDir

@@ -13,9 +13,9 @@ from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
-from orchestrator.domain.events.engine_messages import PlannedObject
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
+from orchestrator.domain.plan.content import PlannedObject
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.plan.violations import destroys, violations, violations_of_steps
 from orchestrator.domain.record.objects import PlannedAction

@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
-from orchestrator.domain.events.engine_messages import PulledState, is_encrypted
+from orchestrator.domain.provider_state import PulledState, is_encrypted
 from orchestrator.ports.engine import CallResult, EngineInfo, Init, Push
 from orchestrator.ports.workdir import WorkDir
 

@@ -19,7 +19,6 @@ from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import PrivateRoot, private_root
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
-from orchestrator.domain.events.engine_messages import is_encrypted
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.query import (
     ProviderQuery,
@@ -28,6 +27,7 @@ from orchestrator.domain.provider_query.query import (
     unanswered,
 )
 from orchestrator.domain.provider_query.scope import Scope, scope
+from orchestrator.domain.provider_state import is_encrypted
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports.engine import CallResult, Plan

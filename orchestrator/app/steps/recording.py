@@ -15,11 +15,12 @@ from pathlib import Path
 from orchestrator.app.services import Services
 from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message, PulledState
-from orchestrator.domain.record.assessment import inventory
+from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.assessment import inventory
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
 #: Waits in seconds between tries to record an outcome; the last one again and again, while a store

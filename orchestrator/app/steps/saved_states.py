@@ -14,12 +14,12 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.domain.provider_query.query import ObjectKey
-from orchestrator.domain.record.assessment import not_deleted
-from orchestrator.domain.record.faults import MutationEvidence
 from orchestrator.domain.record.objects import Doubt, ObjectRef, SavedState
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.released import forgotten_refs
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.transitions.assessment import not_deleted
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.released import forgotten_refs
 
 #: The file in the directory of the destroy's attempt. It holds secrets.
 STATE_BEFORE = "before.tfstate"

@@ -19,12 +19,12 @@ from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.faults import MutationEvidence
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
 from orchestrator.domain.record.states import Condition, Liveness, Status
-from orchestrator.domain.record.transitions import restored
+from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.transitions import restored
 from orchestrator.errors import Busy, Refused, StateDamaged
 from orchestrator.ports.engine import CallResult, CallSpec, RecoveredCall
 from orchestrator.ports.workdir import WorkDir

@@ -9,8 +9,8 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.check_settings import BadSettings, read_check
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
 from orchestrator.domain.blueprint.references import Unresolvable
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.events.events import CheckEvent, PhaseStarted
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import Check, Verification
 from orchestrator.errors import Invalid, Problem
 

@@ -15,11 +15,11 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.provider_query import QueryContext, ask_provider
 from orchestrator.app.surgery.rebuild import import_id_of
 from orchestrator.domain.blueprint.inputs import own_lookup
-from orchestrator.domain.destroy.absence import has_remote_side
 from orchestrator.domain.provider_query.query import ProviderQuery
 from orchestrator.domain.record.objects import ObjectRef, Readback
-from orchestrator.domain.record.reconciliation import found_again, objects_of_last_life
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.transitions.absence import has_remote_side
+from orchestrator.domain.transitions.reconciliation import found_again, objects_of_last_life
 
 
 def verify_destroyed(

@@ -13,11 +13,11 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import ProviderQuery
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.surgery import managing_address
 from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.domain.transitions.surgery import managing_address
 from orchestrator.errors import EngineFailed, Refused
 from orchestrator.ports.engine import Import
 

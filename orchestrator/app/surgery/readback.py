@@ -19,7 +19,6 @@ from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup, provider_lookup
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import (
     DoubtQuery,
     declaration,
@@ -37,9 +36,10 @@ from orchestrator.domain.provider_query.scope import (
     scope,
     without_credentials,
 )
-from orchestrator.domain.record.doubts import settling_seconds_left
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ManualSearch
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.transitions.doubts import settling_seconds_left
 
 
 @dataclass(frozen=True)

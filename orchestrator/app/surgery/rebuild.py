@@ -29,13 +29,13 @@ from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.blueprint import Step
 from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import import_id
 from orchestrator.domain.provider_query.query import refused_imports
-from orchestrator.domain.record.lost_objects import lost_objects
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import ObjectRef, PlannedAction
-from orchestrator.domain.record.reconciliation import not_taken_back
 from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.transitions.lost_objects import lost_objects
+from orchestrator.domain.transitions.reconciliation import not_taken_back
 from orchestrator.errors import EngineFailed, StateDamaged
 from orchestrator.ports.engine import Apply
 

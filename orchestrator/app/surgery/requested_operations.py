@@ -24,12 +24,12 @@ from orchestrator.app.surgery.state_operation import (
     approve,
     operate,
 )
-from orchestrator.domain.events.engine_messages import PulledState, is_encrypted
-from orchestrator.domain.record.doubts import settling_seconds_left
+from orchestrator.domain.provider_state import PulledState, is_encrypted
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.record.surgery import same_content
+from orchestrator.domain.transitions.doubts import settling_seconds_left
+from orchestrator.domain.transitions.surgery import same_content
 from orchestrator.errors import ApprovalMissing, Invalid, Problem, Refused
 from orchestrator.ports.engine import Push, Unlock, Untaint
 

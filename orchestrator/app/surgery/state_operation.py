@@ -20,14 +20,15 @@ from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, m
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import Message, PulledState
-from orchestrator.domain.record.assessment import with_serial_of
+from orchestrator.domain.events.engine_messages import Message
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Command, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
-from orchestrator.domain.record.surgery import surgery_ended
-from orchestrator.domain.record.transitions import mark
+from orchestrator.domain.transitions.assessment import with_serial_of
+from orchestrator.domain.transitions.surgery import surgery_ended
+from orchestrator.domain.transitions.transitions import mark
 from orchestrator.errors import ApprovalMissing, Refused
 from orchestrator.ports.engine import Apply, Surgery
 

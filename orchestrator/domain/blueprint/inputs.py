@@ -22,7 +22,7 @@ from orchestrator.domain.blueprint.references import (
     scalar_text,
 )
 from orchestrator.domain.blueprint.yaml_text import to_yaml
-from orchestrator.domain.events.engine_messages import StateOutput
+from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.secret_leaves import secret_leaves
 from orchestrator.domain.suggestions import did_you_mean

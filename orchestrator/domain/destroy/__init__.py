@@ -1,3 +1,3 @@
 """
-In which order a destroy goes, and what confirms that objects are absent.
+In which order a destroy goes.
 """

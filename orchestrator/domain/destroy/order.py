@@ -13,8 +13,8 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.retention import retention
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.transitions.retention import retention
 
 Records = Mapping[str, OperationRecord | None]
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
+from orchestrator.domain.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, ReleasedObject
 from orchestrator.domain.record.record import (
     Attempt,

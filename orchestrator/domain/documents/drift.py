@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanDiagnostic, ResourceChange
 from orchestrator.domain.record.record import Fault
 from orchestrator.domain.text import Word

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
 from orchestrator.domain.documents.plan import PlanDocument
+from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import ResourceChange
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.text import Word

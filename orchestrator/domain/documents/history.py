@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, SettledDoubt
 from orchestrator.domain.record.record import Actor, Attempt, Command, HookResult, Lineage
 from orchestrator.domain.record.states import Status, StepStatus

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.record.objects import Action, PlannedAction

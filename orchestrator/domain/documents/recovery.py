@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import HookTarget, JsonDocument, JsonModel
+from orchestrator.domain.json_model import HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Action, Readback
 from orchestrator.domain.record.record import (
     Attempt,
@@ -21,29 +21,9 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.run_record import Completed, InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
+from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.text import Word
-
-
-class RemedyReason(JsonModel):
-    """
-    Why an action can or cannot be taken: a stable code, and a sentence.
-    """
-
-    code: Word
-    message: str
-
-
-class RemedyDocument(JsonModel):
-    """
-    An action with the exact command for it, quoted for a shell; words in capitals are the reader's
-    to fill in. ``command`` is None where the action is not available.
-    """
-
-    action: Remedy
-    available: bool
-    reason: RemedyReason
-    command: str | None = None
 
 
 class ObjectInDoubt(JsonModel):

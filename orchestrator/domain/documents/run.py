@@ -10,13 +10,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, ObjectRef
 from orchestrator.domain.record.record import Retention
-from orchestrator.domain.record.retention import is_overdue
 from orchestrator.domain.record.run_record import Lease, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.text import Word
+from orchestrator.domain.transitions.retention import is_overdue
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import JsonDocument, JsonModel
 
 
 class StoreCheck(JsonModel):

@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import Field
 
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.documents.json_model import JsonDocument, JsonModel
-from orchestrator.domain.events.engine_messages import PlannedObject
+from orchestrator.domain.json_model import JsonDocument, JsonModel
+from orchestrator.domain.plan.content import PlannedObject
 from orchestrator.domain.plan.differences import attribute_path
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.secret_leaves import LeafPath

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.domain.documents.json_model import JsonModel
+from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.record.objects import Action, object_name
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json, Word

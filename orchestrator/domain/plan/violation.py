@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.domain.documents.json_model import JsonModel
+from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.text import Word
 
 Rule = Literal[

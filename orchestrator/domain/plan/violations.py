@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from orchestrator.domain.addresses import is_like, meant_by
 from orchestrator.domain.blueprint.policy import Policy
-from orchestrator.domain.events.engine_messages import PlannedObject
+from orchestrator.domain.plan.content import PlannedObject
 from orchestrator.domain.plan.violation import Rule, Violation
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.text import Json

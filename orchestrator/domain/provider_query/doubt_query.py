@@ -18,8 +18,8 @@ from orchestrator.domain.blueprint.references import (
     Template,
     Unresolvable,
 )
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.query import ProviderQuery, Search
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ReadbackMethod
 from orchestrator.domain.text import Json
 

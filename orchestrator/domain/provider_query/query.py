@@ -20,8 +20,8 @@ from orchestrator.domain.events.engine_messages import (
     PlannedChange,
     RefreshComplete,
     ResourceDrift,
-    StateObject,
 )
+from orchestrator.domain.provider_state import StateObject
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from orchestrator.domain.addresses import parse_address
-from orchestrator.domain.events.engine_messages import PulledState
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
 from orchestrator.domain.provider_query.ownership import ownership_of
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import (
     Doubt,
     ManualSearch,
@@ -25,7 +25,6 @@ from orchestrator.domain.record.objects import (
     ReadbackMethod,
 )
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.recovery.command_line import adoption_options
 
 #: Why an object that was found cannot be adopted.
 OCCUPIED = "its address holds another object, so it cannot be adopted there"
@@ -242,64 +241,3 @@ def _adoptions(record: OperationRecord) -> Iterable[tuple[str, str]]:
         by_word = any((doubt.address, id_) in taken for id_ in readback.ids)
         if item.how == "adopted" or (item.how == "forgotten" and by_word):
             yield parse_address(doubt.address).resource, readback.method
-
-
-def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
-    """
-    What a person may say of objects that evidence does not settle: options of ``reconcile``, and
-    what for.
-    """
-    newest = {doubt.address: doubt for doubt in doubts}.values()
-    adopt = adoption_options(newest)
-    unproven: list[str] = []
-    unknown: list[str] = []
-    forget: list[str] = []
-    found: list[tuple[tuple[str, ...], str]] = []
-    for doubt in newest:
-        readback = doubt.readback
-        ids = readback.ids if readback else ()
-        adoptable = readback is None or readback.adoptable
-        if ids and not adoptable:
-            why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
-            found.append((("--forget", doubt.address), why))
-        elif readback is None or readback.adopts is None:
-            forget += ["--forget", doubt.address]
-            if readback is not None and readback.ownership == "found":
-                unproven += [*_adopt_and_forget(doubt, ids[0])]
-                continue
-            if not ids and adoptable and doubt.action in ("create", "forget"):
-                unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
-            for id_ in ids:
-                found.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
-    if adopt:
-        why = "take over what is proven ours; then it can be kept or destroyed"
-        found.insert(0, (adopt, why))
-    if unproven:
-        found.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
-    if unknown:
-        why = "where you have found it, with the provider's id: take it over"
-        found.append((tuple(unknown), why))
-    if forget:
-        why = "once you have looked, and know that it does not exist or does not matter"
-        found.append((tuple(forget), why))
-    return found
-
-
-#: What adopting an object means that nothing proves to be ours.
-_ONLY_IF_KNOWN = (
-    "only if you know that what was found is yours (your word closes the doubt, and a destroy of "
-    "it needs --accept-adopted REASON)"
-)
-
-
-def _adopt_and_forget(doubt: Doubt, id_: str) -> tuple[str, ...]:
-    """
-    Beside an adoption that proves nothing the doubt stays, unless a person closes it.
-    """
-    return "--adopt", f"{doubt.address}={id_}", "--forget", doubt.address
-
-
-def _why_unproven(doubt: Doubt, readback: Readback | None, id_: str) -> str:
-    if readback is not None and readback.ownership is not None:
-        return f"{_ONLY_IF_KNOWN}; {readback.evidence}"
-    return f"if {id_} is {doubt.address}: its attributes tell"

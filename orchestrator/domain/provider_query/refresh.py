@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.domain.events.engine_messages import PulledState, StateObject
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState, StateObject
 
 
 @dataclass(frozen=True, slots=True)

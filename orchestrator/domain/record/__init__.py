@@ -1,3 +1,3 @@
 """
-The operation record of a target: its statuses, its entries, and how one follows from the other.
+The operation record of a target: its statuses, its entries, the runs that wrote them.
 """

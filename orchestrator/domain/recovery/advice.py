@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.domain.record.hook_results import (
+from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
+from orchestrator.domain.record.verdicts import is_unmade
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
+from orchestrator.domain.transitions.hook_results import (
     has_completed_work,
     is_before_destroy_unknown,
     is_compensated,
     is_compensation_unknown,
 )
-from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
-from orchestrator.domain.record.verdicts import is_unmade
-from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 
 
 @dataclass(frozen=True, slots=True)

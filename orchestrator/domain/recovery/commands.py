@@ -9,11 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from orchestrator.domain.documents.recovery import RemedyDocument, RemedyReason
-from orchestrator.domain.record.hook_results import (
-    is_before_destroy_unknown,
-    is_compensation_unknown,
-)
+from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
@@ -22,11 +18,37 @@ from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situat
 from orchestrator.domain.recovery.hints import PHASE_HINTS
 from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
 from orchestrator.domain.recovery.rerun_rules import failed_run
+from orchestrator.domain.text import Word
+from orchestrator.domain.transitions.hook_results import (
+    is_before_destroy_unknown,
+    is_compensation_unknown,
+)
 
 _LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
 _ACCEPT_SECRET = "--accept-changed-secret"
 _APPLYING = (Remedy.RETRY, Remedy.REDEPLOY, Remedy.ROLLBACK)
 _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
+
+
+class RemedyReason(JsonModel):
+    """
+    Why an action can or cannot be taken: a stable code, and a sentence.
+    """
+
+    code: Word
+    message: str
+
+
+class RemedyDocument(JsonModel):
+    """
+    An action with the exact command for it, quoted for a shell; words in capitals are the reader's
+    to fill in. ``command`` is None where the action is not available.
+    """
+
+    action: Remedy
+    available: bool
+    reason: RemedyReason
+    command: str | None = None
 
 
 def offers(context: RecoveryContext, advice: Advice) -> tuple[RemedyDocument, ...]:

@@ -266,7 +266,7 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
     """
     What may be said of the objects in doubt of a step.
     """
-    from orchestrator.domain.provider_query.readback import doubt_options  # only where there is one
+    from orchestrator.domain.recovery.doubt_options import doubt_options
 
     for options, why in doubt_options(item.context.doubts):
         if item.context.facts.settling and _says_missing(options):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AdoptedObject
 from orchestrator.domain.record.record import OperationRecord
 

@@ -12,7 +12,7 @@ from orchestrator.domain.record.objects import ObjectRef, ReleasedObject, Releas
 from orchestrator.domain.record.record import OperationRecord
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.events.engine_messages import PulledState
+    from orchestrator.domain.provider_state import PulledState
 
 _REMOVING = frozenset({"delete", "replace", "update"})
 

@@ -18,11 +18,11 @@ from orchestrator.domain.events.engine_messages import (
     DiagnosticMessage,
     Message,
     OutputChange,
-    PlanContent,
     PlannedChange,
     RefreshComplete,
     ResourceDrift,
 )
+from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.run_record import Lease

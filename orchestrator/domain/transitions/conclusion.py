@@ -8,37 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.domain.destroy.absence import absence, unconfirmed_objects, update_doubts
-from orchestrator.domain.record.adoption import unproven_imports
-from orchestrator.domain.record.assessment import (
+from orchestrator.domain.events.journal import lasting_warnings
+from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
+from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
+from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
+from orchestrator.domain.record.record import Attempt, Command, Fault, OperationRecord, Verification
+from orchestrator.domain.transitions.absence import absence, unconfirmed_objects, update_doubts
+from orchestrator.domain.transitions.adoption import unproven_imports
+from orchestrator.domain.transitions.assessment import (
     assess,
     not_deleted,
     outputs_of_state,
     with_serial_of,
 )
-from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
-from orchestrator.domain.record.faults import (
+from orchestrator.domain.transitions.faults import (
     STOPPED_CHECKS,
     MutationEvidence,
     check_fault,
     engine_fault,
     targeted_fault,
 )
-from orchestrator.domain.record.hook_results import (
+from orchestrator.domain.transitions.hook_results import (
     active_hook,
     command_outcome,
     hook_fault,
     last_hook_result,
 )
-from orchestrator.domain.record.hook_transitions import hook_ended, hook_reverted
-from orchestrator.domain.record.journal import lasting_warnings
-from orchestrator.domain.record.last_writer import last_writer
-from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
-from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
-from orchestrator.domain.record.reconciliation import confirmed, deleted_before, unconfirmed_reason
-from orchestrator.domain.record.record import Attempt, Command, Fault, OperationRecord, Verification
-from orchestrator.domain.record.released import forgotten_refs, released_objects
-from orchestrator.domain.record.transitions import WITH_PARENT, failed, gone, restored, succeeded
+from orchestrator.domain.transitions.hook_transitions import hook_ended, hook_reverted
+from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.reconciliation import (
+    confirmed,
+    deleted_before,
+    unconfirmed_reason,
+)
+from orchestrator.domain.transitions.released import forgotten_refs, released_objects
+from orchestrator.domain.transitions.transitions import (
+    WITH_PARENT,
+    failed,
+    gone,
+    restored,
+    succeeded,
+)
 
 
 def conclude(

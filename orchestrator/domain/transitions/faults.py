@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.destroy.absence import AbsenceFinding
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.journal import Journal
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
 from orchestrator.domain.record.record import SURGERY, Command, Fault, Phase, Verification
 from orchestrator.domain.record.state_lock import StateLock
+from orchestrator.domain.transitions.absence import AbsenceFinding
 
 #: Why a step is in ``error`` whose checks a signal cut short: they neither held nor failed.
 STOPPED_CHECKS = Fault(

@@ -11,12 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from orchestrator.domain.destroy.absence import unconfirmed_objects
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.assessment import inventory, outputs_of_state, tainted
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryFacts, EntryStamp
-from orchestrator.domain.record.faults import check_fault, unapplied_fault
-from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.objects import (
     Absence,
     Doubt,
@@ -35,8 +31,12 @@ from orchestrator.domain.record.record import (
     Retention,
     Verification,
 )
-from orchestrator.domain.record.released import with_released
 from orchestrator.domain.record.states import Status, Trigger, advance
+from orchestrator.domain.transitions.absence import unconfirmed_objects
+from orchestrator.domain.transitions.assessment import inventory, outputs_of_state, tainted
+from orchestrator.domain.transitions.faults import check_fault, unapplied_fault
+from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.released import with_released
 
 #: How the absence of what went with its parent is established.
 WITH_PARENT: Final = "parent"

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.journal import ENGINE_ACTIONS
+from orchestrator.domain.events.journal import ENGINE_ACTIONS
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ObjectRef, SettledDoubt, Settlement
 from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
 from orchestrator.domain.record.record import OperationRecord

@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.adoption import imported_addresses, type_of, unproven_imports
-from orchestrator.domain.record.assessment import assess, inventory, tainted, with_serial_of
-from orchestrator.domain.record.doubts import (
+from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
+from orchestrator.domain.record.objects import AdoptedObject, Resources, SettledDoubt
+from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.transitions.adoption import imported_addresses, type_of, unproven_imports
+from orchestrator.domain.transitions.assessment import assess, inventory, tainted, with_serial_of
+from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
     settle_doubts,
     vanished_doubts,
 )
-from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
-from orchestrator.domain.record.faults import MutationEvidence, engine_fault, unapplied_fault
-from orchestrator.domain.record.last_writer import last_writer
-from orchestrator.domain.record.objects import AdoptedObject, Resources, SettledDoubt
-from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
-from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.record.transitions import failed, restored
+from orchestrator.domain.transitions.faults import MutationEvidence, engine_fault, unapplied_fault
+from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.transitions import failed, restored
 
 
 def surgery_ended(

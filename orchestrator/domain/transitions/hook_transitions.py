@@ -5,12 +5,6 @@ How a hook begins and ends in the record of its step.
 from __future__ import annotations
 
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
-from orchestrator.domain.record.hook_results import (
-    HookOutcome,
-    HookStart,
-    active_hook,
-    last_hook_result,
-)
 from orchestrator.domain.record.record import (
     Attempt,
     Fault,
@@ -19,14 +13,20 @@ from orchestrator.domain.record.record import (
     PriorStatus,
 )
 from orchestrator.domain.record.states import Trigger
-from orchestrator.domain.record.transitions import (
+from orchestrator.domain.target import HookKind
+from orchestrator.domain.transitions.hook_results import (
+    HookOutcome,
+    HookStart,
+    active_hook,
+    last_hook_result,
+)
+from orchestrator.domain.transitions.transitions import (
     NO_FAULT,
     in_run,
     next_entry,
     restored,
     with_fault,
 )
-from orchestrator.domain.target import HookKind
 
 
 def hook_begun(before: OperationRecord, hook: HookStart, stamp: EntryStamp) -> OperationRecord:

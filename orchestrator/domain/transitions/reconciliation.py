@@ -8,26 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.domain.destroy.absence import (
-    FINISHED,
-    AbsenceFinding,
-    absence,
-    absence_with_forgotten,
-    describe_remaining,
-    unconfirmed_objects,
-    update_doubts,
-    weakest_method,
-)
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.assessment import (
-    inventory,
-    outputs_of_state,
-    tainted,
-    with_serial_of,
-)
-from orchestrator.domain.record.doubts import missing_from_state, vanished_doubts
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryStamp
-from orchestrator.domain.record.last_writer import last_writer
 from orchestrator.domain.record.objects import (
     Absence,
     CheckedObject,
@@ -39,7 +21,25 @@ from orchestrator.domain.record.objects import (
 )
 from orchestrator.domain.record.record import Fault, OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.domain.record.transitions import checked, gone, observed, unconfirmed
+from orchestrator.domain.transitions.absence import (
+    FINISHED,
+    AbsenceFinding,
+    absence,
+    absence_with_forgotten,
+    describe_remaining,
+    unconfirmed_objects,
+    update_doubts,
+    weakest_method,
+)
+from orchestrator.domain.transitions.assessment import (
+    inventory,
+    outputs_of_state,
+    tainted,
+    with_serial_of,
+)
+from orchestrator.domain.transitions.doubts import missing_from_state, vanished_doubts
+from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.transitions import checked, gone, observed, unconfirmed
 
 
 def reconciled(

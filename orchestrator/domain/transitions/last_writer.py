@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from orchestrator.domain.events.engine_messages import PulledState
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import EngineRef
 
 #: The registries whose addresses an engine writes where a module names no other one.

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.domain.addresses import parse_address
-from orchestrator.domain.events.engine_messages import PulledState
-from orchestrator.domain.record.doubts import missing_from_state
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.transitions.doubts import missing_from_state
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,161 @@
+"""
+What one provider state holds: objects and outputs, secrets included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from orchestrator.domain.secret_leaves import (
+    NO_SHAPE,
+    LeafPath,
+    secret_leaves,
+    value_at,
+    without_leaves,
+)
+from orchestrator.domain.text import Json
+
+
+@dataclass(frozen=True, slots=True)
+class StateObject:
+    """
+    A managed resource instance in provider state. ``id`` is None where the type has none;
+    ``configuration`` names the provider configuration that manages it, module and alias included.
+    """
+
+    address: str
+    type: str
+    provider: str
+    id: str | None
+    tainted: bool = False
+    deposed: str | None = None
+    configuration: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateOutput:
+    """
+    An output in provider state. ``sensitive`` is what the module says of it; ``secret_leaves`` are
+    the places in the value of another one that hold a known secret all the same.
+    """
+
+    value: Json
+    sensitive: bool
+    secret_leaves: frozenset[LeafPath] = frozenset()
+
+    @property
+    def withheld(self) -> bool:
+        """
+        Whether it is not to be shown or recorded.
+        """
+        return self.sensitive or bool(self.secret_leaves)
+
+    @property
+    def secret_values(self) -> tuple[Json, ...]:
+        """
+        What of it is secret.
+        """
+        if self.sensitive:
+            return (self.value,)
+        return tuple(value_at(self.value, leaf) for leaf in sorted(self.secret_leaves, key=str))
+
+    def with_secrets(self, hides: Callable[[Json], bool], shape: Json = NO_SHAPE) -> StateOutput:
+        """
+        The same with the leaves added that ``hides`` finds, or that were secret before: ``shape``
+        is the value as it was recorded, secret leaves replaced.
+        """
+        if self.sensitive:
+            return self
+        found = secret_leaves(self.value, hides, shape)
+        return replace(self, secret_leaves=self.secret_leaves | found)
+
+    @property
+    def shape(self) -> Json:
+        """
+        The value with its secret leaves replaced.
+        """
+        return without_leaves(self.value, self.secret_leaves)
+
+
+@dataclass(frozen=True, slots=True)
+class PulledState:
+    """
+    What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
+    ``engine_version`` is that of the engine that wrote it.
+
+    ``secrets`` are the sensitive values of its objects, ``attributes`` all of them. ``raw`` is the
+    state itself, secrets included: they stay in memory or in a 0600 file.
+    """
+
+    lineage: str | None
+    serial: int
+    objects: tuple[StateObject, ...]
+    outputs: dict[str, StateOutput]
+    secrets: tuple[Json, ...] = ()
+    attributes: tuple[Json, ...] = ()
+    raw: bytes = b""
+    engine_version: str | None = None
+
+    def with_secrets(
+        self, hides: Callable[[Json], bool], shapes: Mapping[str, Json] | None = None
+    ) -> PulledState:
+        """
+        The same, knowing which outputs hold secrets that the module does not call sensitive.
+        """
+        known = shapes or {}
+        outputs = {
+            name: output.with_secrets(hides, known.get(name, NO_SHAPE))
+            for name, output in self.outputs.items()
+        }
+        return replace(self, outputs=outputs)
+
+    @property
+    def document(self) -> Mapping[str, Json]:
+        """
+        The state as the engine wrote it, {} where it was never written.
+        """
+        return state_document(self.raw) if self.raw.strip() else {}
+
+    @property
+    def ids(self) -> dict[str, str | None]:
+        """
+        The id of the current object at each address.
+        """
+        return {item.address: item.id for item in self.objects if item.deposed is None}
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        return frozenset(item.address for item in self.objects)
+
+    def without(self, addresses: Collection[str]) -> PulledState:
+        """
+        The same without the objects at these addresses.
+        """
+        return replace(
+            self, objects=tuple(item for item in self.objects if item.address not in addresses)
+        )
+
+
+def state_document(raw: bytes) -> dict[str, Json]:
+    """
+    The JSON document of a provider state; ValueError where there is none. Text before and after it
+    is ignored: engines print warnings there.
+    """
+    text = raw.decode()
+    start = 0 if text.startswith("{") else text.find("\n{") + 1
+    data, _ = json.JSONDecoder().raw_decode(text, start)
+    if not isinstance(data, dict):
+        raise ValueError("not a provider state: no JSON object")
+    return data
+
+
+def is_encrypted(raw: bytes) -> bool:
+    """
+    Whether OpenTofu has encrypted the stored state in ``raw``.
+    """
+    try:
+        return "encrypted_data" in state_document(raw)
+    except ValueError:
+        return False

@@ -1,0 +1,72 @@
+"""
+What a person may say of objects in doubt: the options of ``reconcile`` for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.domain.provider_query.readback import OCCUPIED
+from orchestrator.domain.record.objects import Doubt, Readback
+from orchestrator.domain.recovery.command_line import adoption_options
+
+
+def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
+    """
+    What a person may say of objects that evidence does not settle: options of ``reconcile``, and
+    what for.
+    """
+    newest = {doubt.address: doubt for doubt in doubts}.values()
+    adopt = adoption_options(newest)
+    unproven: list[str] = []
+    unknown: list[str] = []
+    forget: list[str] = []
+    found: list[tuple[tuple[str, ...], str]] = []
+    for doubt in newest:
+        readback = doubt.readback
+        ids = readback.ids if readback else ()
+        adoptable = readback is None or readback.adoptable
+        if ids and not adoptable:
+            why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
+            found.append((("--forget", doubt.address), why))
+        elif readback is None or readback.adopts is None:
+            forget += ["--forget", doubt.address]
+            if readback is not None and readback.ownership == "found":
+                unproven += [*_adopt_and_forget(doubt, ids[0])]
+                continue
+            if not ids and adoptable and doubt.action in ("create", "forget"):
+                unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
+            for id_ in ids:
+                found.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
+    if adopt:
+        why = "take over what is proven ours; then it can be kept or destroyed"
+        found.insert(0, (adopt, why))
+    if unproven:
+        found.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
+    if unknown:
+        why = "where you have found it, with the provider's id: take it over"
+        found.append((tuple(unknown), why))
+    if forget:
+        why = "once you have looked, and know that it does not exist or does not matter"
+        found.append((tuple(forget), why))
+    return found
+
+
+#: What adopting an object means that nothing proves to be ours.
+_ONLY_IF_KNOWN = (
+    "only if you know that what was found is yours (your word closes the doubt, and a destroy of "
+    "it needs --accept-adopted REASON)"
+)
+
+
+def _adopt_and_forget(doubt: Doubt, id_: str) -> tuple[str, ...]:
+    """
+    Beside an adoption that proves nothing the doubt stays, unless a person closes it.
+    """
+    return "--adopt", f"{doubt.address}={id_}", "--forget", doubt.address
+
+
+def _why_unproven(doubt: Doubt, readback: Readback | None, id_: str) -> str:
+    if readback is not None and readback.ownership is not None:
+        return f"{_ONLY_IF_KNOWN}; {readback.evidence}"
+    return f"if {id_} is {doubt.address}: its attributes tell"

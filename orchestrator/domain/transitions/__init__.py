@@ -1,0 +1,3 @@
+"""
+How a record moves: from marker and evidence to the entry that ends a mutation.
+"""
