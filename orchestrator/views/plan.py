@@ -235,4 +235,5 @@ def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> No
         moved = f" (moved from {item.previous_address})" if item.previous_address else ""
         word = f" ({item.engine_word})" if item.engine_word else ""
         mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
-        page.line(mark, f"{item.name}{taken}{moved}{word}", indent=indent, hang=6)
+        loss = (f"  {LOSSES[item.action]}", "bad") if item.action in LOSSES else ""
+        page.line(mark, item.name, loss, f"{taken}{moved}{word}", indent=indent, hang=6)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange, ResourceChange
-from orchestrator.domain.plan.differences import json_document
+from orchestrator.domain.plan.differences import Marks, attribute_changes, json_document
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json
-from orchestrator.views.formats import ACTION_STYLE, SYMBOLS
+from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, count
 from orchestrator.views.page import Page, Part, cells, cut
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ _REASONS = {
     "read_because_dependency_pending": "what it depends on changes first",
     "read_because_check_nested": "for a check",
 }
+#: What is done to all of an object: its attributes are not marked one by one.
+_WHOLE: tuple[Action, ...] = ("create", "delete", "forget", "read")
 _MARKS = {"added": "+", "removed": "-", "changed": "~", "reordered": "~"}
 _FROM_THE_TOP = re.compile(r"@@ -[01][ ,]")
 _INLINE = 70  # columns that a value takes in a line, before it gets lines of its own
@@ -54,20 +56,32 @@ def changed_inputs(page: Page, changes: PlanChanges, *, indent: int) -> None:
         page.line(("module", "bold"), ": not the one of the last apply", indent=indent)
     for item in changes.inputs_changed:
         name: Part = (f"input {item.name}", "bold")
+        old: Part = ("(last apply)", "dim")
+        new: Part = (f"({item.source})", "dim")
         if item.sensitive and item.before is None and item.after is None:
             page.line(name, f": {SENSITIVE} changes ({item.source})", indent=indent, hang=4)
             continue
-        old = cut(_inline(item.before), _room(page), page.glyph("..."))
-        new = cut(_inline(item.after), _room(page), page.glyph("...")) if item.known else UNKNOWN
-        page.line(
-            name,
-            f": {old} ",
-            ("(last apply)", "dim"),
-            f" -> {new} ",
-            (f"({item.source})", "dim"),
-            indent=indent,
-            hang=4,
+        change = AttributeChange(
+            path=item.name, before=item.before, after=item.after, known=item.known
         )
+        if _fits(page, change):
+            before, after = _sides(page, change)
+            page.line(name, f": {before} ", old, f" -> {after} ", new, indent=indent, hang=4)
+        else:
+            page.line(name, ": ", old, " -> ", new, indent=indent, hang=4)
+            _parts(page, change, indent=indent + 2)
+
+
+def _parts(page: Page, whole: AttributeChange, *, indent: int) -> None:
+    """
+    Add what differs within a value: of a structure its elements, of a text its lines.
+    """
+    if isinstance(whole.before, str) or isinstance(whole.after, str):
+        _differing_lines(page, whole, indent=indent)
+        return
+    sides = ({whole.path: whole.before}, {whole.path: whole.after})
+    for change in attribute_changes(*sides, before_marks=Marks(), after_marks=Marks()):
+        _value_change(page, change, _MARKS[change.change], indent=indent)
 
 
 def changed_objects(page: Page, resources: Iterable[ResourceChange], *, indent: int) -> None:
@@ -169,7 +183,7 @@ def _object(page: Page, item: ResourceChange, *, indent: int) -> None:
     if said:
         row.append(f" ({said})")
     page.line(*row, indent=indent, hang=6)
-    if item.action != "delete" or page.paper.verbose:
+    if item.action not in ("delete", "forget") or page.paper.verbose:
         _attributes(page, item, indent=indent + 6)
 
 
@@ -185,7 +199,7 @@ def _attributes(page: Page, item: ResourceChange, *, indent: int) -> None:
         if computed and not change.forces_replacement:
             unknown.append(change.path)
         elif verbose or not change.equivalent:
-            mark = "" if item.action in ("create", "delete", "read") else _MARKS[change.change]
+            mark = "" if item.action in _WHOLE else _MARKS[change.change]
             _value_change(page, change, mark, indent=indent)
     if unknown:
         page.line((f"{UNKNOWN[1:-1]}: ", "dim"), ", ".join(unknown), indent=indent, hang=4)
@@ -198,28 +212,49 @@ def _value_change(page: Page, change: AttributeChange, mark: str, *, indent: int
     forced: Part = ("  # forces the replacement" if change.forces_replacement else "", "bad")
     style = {"+": "good", "-": "bad"}.get(mark, "warn")
     name = ((f"{mark} " if mark else "", style), f"{change.path}: ")
-    old, new = _inline(change.before), _inline(change.after)
-    if change.sensitive:
-        old = new = SENSITIVE
-        if change.change == "changed":
-            new = f"another {SENSITIVE} value"
-    if not change.known:
-        new = UNKNOWN
-    if max(cells(old), cells(new)) <= _room(page) and not _has_lines(change):
-        text = {"added": new, "removed": old}.get(change.change, f"{old} -> {new}")
-        if change.change == "reordered":
-            text += " (another order)"
-        page.line(*name, text, forced, indent=indent, hang=4)
+    if not _fits(page, change):
+        page.line(*name, forced, indent=indent, hang=4)
+        _differing_lines(page, change, indent=indent + 2)
         return
-    page.line(*name, f"-> {new}" if not change.known else "", forced, indent=indent, hang=4)
+    old, new = _sides(page, change)
+    text = {"added": new, "removed": old}.get(change.change, f"{old} -> {new}")
+    if change.change == "reordered":
+        text += " (another order)"
+    page.line(*name, text, forced, indent=indent, hang=4)
+
+
+def _sides(page: Page, change: AttributeChange) -> tuple[str, str]:
+    """
+    The value before and the one after, each in a line. What only the apply makes known is no loss:
+    the value before it is cut rather than shown as lines that go.
+    """
+    if change.sensitive:
+        another = change.change == "changed"
+        old, new = SENSITIVE, f"another {SENSITIVE} value" if another else SENSITIVE
+    else:
+        old, new = _inline(change.before), _inline(change.after)
+    return cut(old, _room(page), page.glyph("...")), new if change.known else UNKNOWN
+
+
+def _fits(page: Page, change: AttributeChange) -> bool:
+    """
+    Whether a value is shown in a line, and not as the lines that differ.
+    """
+    if change.sensitive or not change.known:
+        return True
+    sides = (change.before, change.after)
+    return not _has_lines(change) and all(cells(_inline(side)) <= _room(page) for side in sides)
+
+
+def _differing_lines(page: Page, change: AttributeChange, *, indent: int) -> None:
     lines = list(_difference(change))
     shown = lines if page.paper.verbose else lines[:_LINES]
     for line in shown:
         style = {"+": "good", "-": "bad"}.get(line[:1], "")
-        page.line((line, style), indent=indent + 2, hang=4)
+        page.line((line, style), indent=indent, hang=4)
     if len(lines) > len(shown):
-        more = f"{page.glyph('...')} {len(lines) - len(shown)} more lines: -v shows them"
-        page.line((more, "dim"), indent=indent + 2)
+        more = f"{page.glyph('...')} {count(len(lines) - len(shown), 'more line')}: -v shows them"
+        page.line((more, "dim"), indent=indent)
 
 
 def _room(page: Page) -> int:
@@ -243,9 +278,6 @@ def _difference(change: AttributeChange) -> Iterator[str]:
     """
     old = _lines(change.before) if change.before is not None else []
     new = _lines(change.after) if change.after is not None else []
-    if not change.known:
-        yield from (f"- {line}" for line in old)
-        return
     for number, line in enumerate(difflib.unified_diff(old, new, n=2, lineterm="")):
         if number > 1:  # the names of two files
             if not line.startswith("@@"):

@@ -37,7 +37,8 @@ def run_summary(
     """
     Add the summary. ``alarms`` are the error notes of the run: they stand first, in a frame.
     """
-    style = "good" if event.exit_code in (0, 2) else "bad"
+    declined = _is_declined(event)
+    style = "good" if event.exit_code in (0, 2) else "warn" if declined else "bad"
     page.rule()
     page.line(
         (f"{event.command} {target}: ", "bold"),
@@ -49,7 +50,7 @@ def run_summary(
     doubts = sum(len(item.in_doubt) for item in event.alive)
     facts = [
         event.verdict.replace("_", " "),
-        counts,
+        "nothing was changed" if declined else counts,
         _others(event),
         f"{doubts} in doubt" if doubts else "",
         alive_total(event.alive),
@@ -59,13 +60,14 @@ def run_summary(
         page.gap()
         alarm(page, note.model_copy(update={"hint": unoffered_hint(note.hint, event.next)}))
     alone = len(event.steps) == 1 and event.steps[0].status is StepStatus.ERROR
-    if not alone:  # what went wrong with it, and its objects, are below
+    if not alone and not declined:  # what went wrong with it, and its objects, are below
         page.gap()
         steps_table(page, event.steps, event.alive, event.recorded)
     heading = "What went wrong" if event.exit_code else "Still open"
     failures(page, event.steps, heading=heading, offered=event.next)
     warnings(page, event.steps)
-    objects(page, event.steps, event.alive)
+    if not declined:
+        objects(page, event.steps, event.alive)
     if event.error and not _is_shown(event):
         page.gap()
         page.line(("error", "bad"), f": {event.error}", hang=7)
@@ -75,9 +77,18 @@ def run_summary(
     if event.exit_code == 0:
         _outputs(page, event)
     next_commands(page, event.next)
-    if event.directory and (event.exit_code not in (0, 2) or page.paper.verbose):
+    wanted = event.exit_code not in (0, 2) and not declined
+    if event.directory and (wanted or page.paper.verbose):
         page.gap()
         page.line(("Evidence", "bold"), f": {event.directory}")
+
+
+def _is_declined(event: RunFinished) -> bool:
+    """
+    Whether a person said no before anything was done: nothing went wrong, and little is to be told.
+    """
+    untouched = all(step.status is StepStatus.PENDING for step in event.steps)
+    return event.exit_code == ApprovalMissing.exit_code and untouched
 
 
 def _ending(event: RunFinished) -> str:

@@ -66,7 +66,8 @@ def test_a_run_is_asked_for_once(project: Project) -> None:
     assert "plan of apply pair/default: " in asked and asked.count("1 to create") == 2
     assert "apply pair/default: 2 to create in 2 steps. " in asked
     ended = terminal.shown.partition("exit 5, not approved")[2]
-    assert "second" in ended and "What went wrong" not in ended
+    assert "nothing was changed" in ended
+    assert "What went wrong" not in ended and "Objects" not in ended
     assert "orchestrator apply pair" in ended and "destroy" not in ended
 
     terminal = Terminal(project, "apply", "pair")

@@ -127,7 +127,16 @@ RESOURCES = (
     ),
     resource("aws_eip.new", "noop", previous_address="aws_eip.former"),
     resource("aws_s3_bucket.logs", "import", importing="acme-logs"),
-    resource("aws_s3_bucket.kept", "forget"),
+    resource("aws_s3_bucket.kept", "forget", attributes=attributes({"id": "kept"}, None)),
+    resource(
+        "terraform_data.boot",
+        "update",
+        attributes=attributes(
+            {"input": _SCRIPT, "output": _SCRIPT},
+            {"input": _SCRIPT.replace("set -e\n", "")},
+            unknown={"output": True},
+        ),
+    ),
     resource("aws_instance.gone", "delete", deposed="1a2b3c4d"),
     resource(
         "aws_db.main",
@@ -160,6 +169,15 @@ CHANGES = PlanChanges(
     ),
     inputs_changed=(
         InputChange(name="suffix", before="assets2", after="assets", source="blueprint default"),
+        InputChange(
+            name="boot",
+            before=_SCRIPT,
+            after=_SCRIPT.replace("set -e\n", ""),
+            source="blueprint",
+        ),
+        InputChange(
+            name="rules", before=[_RULE], after=[_RULE, {"from_port": 22}], source="-i at the call"
+        ),
         InputChange(name="token", sensitive=True, source="environment variable TOKEN"),
     ),
     module_changed=True,
