@@ -19,6 +19,10 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.ports.system import StopToken
 
 
+#: What the engine is to plan.
+PlanMode = Literal["normal", "destroy", "refresh-only"]
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """
@@ -49,7 +53,7 @@ class Plan:
     """
 
     out: Path
-    mode: Literal["normal", "destroy", "refresh-only"] = "normal"
+    mode: PlanMode = "normal"
     var_file: Path | None = None
     refresh: bool = True
     replace: tuple[str, ...] = ()

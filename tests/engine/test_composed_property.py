@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,74 @@ PARTS = {
     "secret": """
         resource "terraform_data" "secret" { input = sensitive("s-${var.n}") }
     """,
+    "former": """
+        resource "terraform_data" "former" { input = var.n }
+    """,
+    "moved": """
+        resource "terraform_data" "renamed" { input = var.n }
+        moved {
+          from = terraform_data.former
+          to   = terraform_data.renamed
+        }
+    """,
+    "let_go": """
+        resource "terraform_data" "let_go" { input = "kept" }
+    """,
+    "removed": """
+        removed {
+          from = terraform_data.let_go
+          lifecycle { destroy = false }
+        }
+    """,
+    "nested_elsewhere": """
+        module "outer" {
+          source = "./outer"
+          value  = var.value
+        }
+        moved {
+          from = module.inner
+          to   = module.outer.module.inner
+        }
+    """,
+    "imported": """
+        resource "terraform_data" "taken" { input = var.n }
+        import {
+          to = terraform_data.taken
+          id = "it-was-there"
+        }
+    """,
+    "aliased": """
+        resource "terraform_data" "aliased" {
+          provider = terraform.second
+          input    = var.value
+        }
+        module "aliased" {
+          source    = "./inner"
+          value     = var.n
+          providers = { terraform = terraform.second }
+        }
+    """,
+    "read": """
+        data "terraform_remote_state" "read" {
+          backend  = "local"
+          config   = { path = "EMPTY" }
+          defaults = { value = var.value }
+        }
+        resource "terraform_data" "read" { input = data.terraform_remote_state.read.outputs }
+    """,
+    "over": """
+        resource "terraform_data" "over" {
+          for_each = toset(try([tostring(var.value)], []))
+          input    = each.key
+        }
+    """,
+    "ephemeral": """
+        variable "once" {
+          type      = string
+          default   = "x"
+          ephemeral = true
+        }
+    """,
     "check": """
         check "small" {
           assert {
@@ -69,8 +137,13 @@ PARTS = {
         }
     """,
 }
+#: Parts of which a module has one at most.
+EITHER = ({"former", "moved"}, {"let_go", "removed"}, {"nested", "nested_elsewhere"})
 BASE = """
-variable "value" { type = any }
+variable "value" {
+  type      = any
+  sensitive = MARKED
+}
 variable "n" { type = number }
 resource "terraform_data" "base" { input = var.n }
 output "value" { value = terraform_data.base.output }
@@ -81,6 +154,9 @@ output "hidden" {
   sensitive = true
 }
 """
+#: A module that configures its providers itself, one of them under an alias.
+OWN = 'provider "terraform" {}\nprovider "terraform" { alias = "second" }\n'
+OUTER = 'variable "value" {}\nmodule "inner" {\n source = "../inner"\n value = var.value\n}\n'
 INNER = 'variable "value" {}\nresource "terraform_data" "inner" { input = var.value }\n'
 OUTPUTS = ("value", "id", "whole", "hidden")
 
@@ -89,13 +165,15 @@ OUTPUTS = ("value", "id", "whole", "hidden")
 class Step:
     """
     A step: the parts of its module, its number, and what its value is: an output of a step before
-    it, or a text.
+    it, or a text. ``own``: its module configures the provider; ``marked``: its value is a secret.
     """
 
     parts: frozenset[str]
     n: int
     value: tuple[int, str] | str
     needs: tuple[int, ...] = ()
+    own: bool = False
+    marked: bool = False
 
 
 @dataclass
@@ -109,6 +187,19 @@ class Story:
 
 
 @st.composite
+def parts_of(draw: st.DrawFn, *, own: bool, marked: bool) -> frozenset[str]:
+    found: set[str] = set(draw(st.frozensets(st.sampled_from(sorted(PARTS)), max_size=5)))
+    for pair in EITHER:
+        if pair <= found:
+            found.discard(draw(st.sampled_from(sorted(pair))))
+    if not own:
+        found.discard("aliased")
+    if marked:  # no engine makes keys of a secret
+        found.discard("over")
+    return frozenset(found)
+
+
+@st.composite
 def steps(draw: st.DrawFn) -> list[Step]:
     found: list[Step] = []
     for number in range(draw(st.integers(2, 4))):
@@ -116,8 +207,10 @@ def steps(draw: st.DrawFn) -> list[Step]:
         if number and draw(st.booleans()):
             value = (draw(st.integers(0, number - 1)), draw(st.sampled_from(OUTPUTS)))
         needs = draw(st.sets(st.integers(0, number - 1), max_size=1)) if number else set()
-        parts = draw(st.frozensets(st.sampled_from(sorted(PARTS)), max_size=4))
-        found.append(Step(parts, draw(st.integers(0, 2)), value, tuple(needs)))
+        own, marked = draw(st.booleans()), draw(st.integers(0, 3)) == 0
+        parts = draw(parts_of(own=own, marked=marked))
+        n = draw(st.integers(0, 2))
+        found.append(Step(parts, n, value, tuple(needs), own=own, marked=marked))
     return found
 
 
@@ -130,18 +223,22 @@ def stories(draw: st.DrawFn) -> Story:
         n = draw(st.integers(0, 2)) if edit == "number" else step.n
         parts = step.parts
         if edit == "parts":
-            parts = draw(st.frozensets(st.sampled_from(sorted(PARTS)), max_size=4))
-        after.append(Step(parts, n, step.value, step.needs))
+            parts = draw(parts_of(own=step.own, marked=step.marked))
+        after.append(replace(step, parts=parts, n=n))
     return Story(before, after)
 
 
 def write(project: Project, found: list[Step]) -> None:
     blueprint: dict[str, Any] = {"version": 1, "name": "any", "steps": {}}
+    project.write("empty.tfstate", json.dumps({"version": 4, "lineage": "empty", "serial": 1}))
     for number, step in enumerate(found):
         module = project.root / f"modules/m{number}"
         shutil.rmtree(module, ignore_errors=True)
-        text = "\n".join([BASE, *(PARTS[part] for part in sorted(step.parts))])
+        base = BASE.replace("MARKED", json.dumps(step.marked)) + OWN * step.own
+        text = "\n".join([base, *(PARTS[part] for part in sorted(step.parts))])
+        text = text.replace("EMPTY", str(project.root / "empty.tfstate"))
         project.write(f"modules/m{number}/main.tf", text)
+        project.write(f"modules/m{number}/outer/main.tf", OUTER)
         project.write(f"modules/m{number}/inner/main.tf", INNER)
         value = step.value
         if isinstance(value, tuple):

@@ -5,10 +5,12 @@ Drift: what changed outside the engine, by attribute, without what is accepted; 
 from __future__ import annotations
 
 import fcntl
+from pathlib import Path
 
 import pytest
 
 from fixtures.fakecloud import Cloud
+from tests.engine.watched_engine import watched
 from tests.project import Project
 
 pytestmark = pytest.mark.engine
@@ -99,6 +101,45 @@ def test_what_is_accepted_is_no_drift_until_its_day(shop: Project, cloud: Cloud)
     assert (expired.code, expired.document["expired"]) == (2, ["fakecloud_server"])
     write(shop, tag="patched", until="tomorrow")
     assert "drift.ignore.until must be a date" in shop.run("validate", "shop").said
+
+
+def test_all_steps_are_asked_for_by_one_plan(
+    project: Project, cloud: Cloud, tmp_path: Path
+) -> None:
+    """
+    Also where one reads an output of another. What is not found is read a second time, alone.
+    """
+    project.write(
+        "blueprints/shop.yaml",
+        """
+        version: 1
+        name: shop
+        steps:
+          one: {module: ../modules/server, inputs: {name: one}}
+          two: {module: ../modules/server, inputs: {name: "two-${steps.one.outputs.name}"}}
+          three: {module: ../modules/server, inputs: {name: three, names: [gone]}}
+        """,
+    )
+    project.ok("apply", "shop", "--yes")
+    cloud.change_out_of_band("two-one", size="large")
+    engine = watched(project, tmp_path / "watched")
+
+    changed = project.run("drift", "shop", "--json", "--detailed-exitcode")
+    once = len(engine.calls("plan"))
+    cloud.delete_out_of_band("gone")
+    gone = project.ok("drift", "shop", "--json")
+
+    assert (changed.code, once) == (2, 1)
+    assert {step: row["status"] for step, row in changed.rows.items()} == {
+        "one": "same",
+        "two": "drifted",
+        "three": "same",
+    }
+    (change,) = changed.rows["two"]["resources"][0]["attributes"]
+    assert (change["path"], change["before"], change["after"]) == ("size", "small", "large")
+    assert changed.rows["two"]["resources"][0]["address"] == "fakecloud_server.this"
+    assert gone.rows["three"]["resources"][0]["action"] == "delete"
+    assert len(engine.calls("plan")) == once + 3, "together, then `three` twice on its own"
 
 
 def test_a_gate_tells_of_drift_where_it_is_asked_for(shop: Project, cloud: Cloud) -> None:

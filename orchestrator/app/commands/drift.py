@@ -1,5 +1,5 @@
 """
-``drift``: what changed outside the engine since it was applied, each step on its own.
+``drift``: what changed outside the engine since it was applied.
 
 Decided from the plan itself: an exit code says "changes" where there are none. Reads only, and
 takes no lock.
@@ -7,18 +7,20 @@ takes no lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
+from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.plan_changes import failure_fields
-from orchestrator.app.steps.planned_step import plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, check_plan, plan_step
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.drift import DriftDocument, DriftedStep
 from orchestrator.domain.plan.changes import PlanChanges
@@ -62,6 +64,8 @@ class _Looker:
         self.request = request
         self.rows: dict[str, DriftedStep] = {}
         self.codes: list[int] = []
+        self.composed: Mapping[str, ComposedStep] = {}
+        self.options = replace(request.options.plan, values=True, locking=False, only_refresh=True)
         self.steps = PreparedSteps(
             services,
             deployment,
@@ -72,6 +76,11 @@ class _Looker:
 
     def look(self, selected: Sequence[str]) -> tuple[tuple[DriftedStep, ...], list[int]]:
         self.steps.read_records(wait=False)
+        applied = [name for name in selected if self._why_skipped(name) is None]
+        place = self.steps.evidence("composed-drift")
+        self.composed = composed_plan(
+            self.steps, applied, self.options, place, source=recorded_module
+        )
         run_steps(
             self.deployment.graph.subset(selected),
             self._work,
@@ -84,32 +93,25 @@ class _Looker:
 
     def _work(self, name: str) -> Outcome:
         row = DriftedStep(step=name, target=str(self.deployment.target(name)), status="skipped")
+        why = self._why_skipped(name)
+        self.rows[name] = row.model_copy(update={"reason": why}) if why else self._looked_at(row)
+        return Outcome(ready=True)
+
+    def _why_skipped(self, name: str) -> str | None:
+        """
+        Why a step is not looked at, None where it is.
+        """
         status = self.steps.status(name)
         if status in (None, *NOTHING_THERE):
-            row = row.model_copy(update={"reason": str(status) if status else "never applied"})
-        elif status is Status.RUNNING:
-            why = "interrupted; an apply or reconcile settles it first"
-            row = row.model_copy(update={"reason": why})
-        else:
-            row = self._looked_at(row)
-        self.rows[name] = row
-        return Outcome(ready=True)
+            return str(status) if status else "never applied"
+        if status is Status.RUNNING:
+            return "interrupted; an apply or reconcile settles it first"
+        return None
 
     def _looked_at(self, row: DriftedStep) -> DriftedStep:
         services, name = self.services, row.step
         try:
-            self.steps.prepare(name, recorded_module)
-            prepared = self.steps.prepared[name]
-            plan = plan_step(
-                services,
-                prepared,
-                self.steps.values.recorded_inputs(prepared),
-                replace(self.request.options.plan, values=True, locking=False, only_refresh=True),
-                target=row.target,
-                direction="apply",
-                evidence=self.steps.evidence(name),
-                missing_objects="doubted",
-            )
+            plan = self._refreshed(name)
         except OrchestratorError as exc:
             self.codes.append(exc.exit_code)
             failed = {"status": "failed", **failure_fields(services, exc)}
@@ -123,4 +125,32 @@ class _Looker:
                 "resources": left,
                 "accepted": tuple(c.address for c in changed if c.address not in known),
             }
+        )
+
+    def _refreshed(self, name: str) -> CheckedPlan:
+        """
+        The refresh of a step, together with the others or alone, held against its record.
+        """
+        composed = self.composed.get(name)
+        if composed is not None:
+            return check_plan(
+                self.services,
+                self.steps.prepared[name],
+                composed.inputs,
+                self.options,
+                composed.plan,
+                check_state,
+                "doubted",
+            )
+        self.steps.prepare(name, recorded_module)
+        prepared = self.steps.prepared[name]
+        return plan_step(
+            self.services,
+            prepared,
+            self.steps.values.recorded_inputs(prepared),
+            self.options,
+            target=str(self.deployment.target(name)),
+            direction="apply",
+            evidence=self.steps.evidence(name),
+            missing_objects="doubted",
         )

@@ -41,7 +41,7 @@ from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
 from orchestrator.errors import OrchestratorError
-from orchestrator.ports.engine import CallResult, Init, Plan, Request
+from orchestrator.ports.engine import CallResult, Init, Plan, PlanMode, Request
 
 #: How often it is tried without the steps that stood in the way.
 _TRIES = 3
@@ -73,9 +73,11 @@ def composed_plan(
     """
     The plans of those of these steps that can be planned together, from their modules as ``source``
     has them; what stood in the way of the others is found again when they are planned on their own.
-    A destroy is planned with the inputs that each step was applied with: none waits for another.
+    A destroy and a refresh alone are planned with the inputs that each step was applied with: none
+    waits for another.
     """
     services = steps.services
+    as_applied = direction == "destroy" or options.only_refresh
     # An encrypted state would be one of the composed root's own kind: each step is asked then.
     if services.workspace != "default" or services.environ.get("TF_ENCRYPTION"):
         return {}
@@ -89,14 +91,14 @@ def composed_plan(
     states = _states(steps, [name for name in prepared if name not in apart])
     apart |= prepared.keys() - states.keys()
     recorded: dict[str, StepInputs] = {}
-    for name in prepared if direction == "destroy" else ():
+    for name in prepared if as_applied else ():
         try:
             recorded[name] = steps.values.recorded_inputs(prepared[name])
         except OrchestratorError:
             apart.add(name)
 
     def together(excluded: Collection[str], among: Iterable[str]) -> list[str]:
-        if direction == "destroy":
+        if as_applied:
             return [name for name in among if name not in excluded]
         return _without_dependents(steps, excluded, among)
 
@@ -108,7 +110,8 @@ def composed_plan(
             services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="plan"))
         with services.files.private(evidence) as place:
             ready = {name: prepared[name] for name in chosen}
-            composed = _Composed(steps, ready, states, place, direction, recorded)
+            mode = options.mode(direction)
+            composed = _Composed(steps, ready, states, place, mode, recorded)
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
@@ -124,7 +127,7 @@ def composed_plan(
 class _Composed:
     """
     Steps composed in the directory ``place``; ``in_the_way`` are those that made the plan fail.
-    ``recorded`` are the inputs of a destroy, by step.
+    ``recorded`` are, by step, the inputs of a plan in which none reads another.
     """
 
     def __init__(
@@ -133,7 +136,7 @@ class _Composed:
         prepared: Mapping[str, PreparedStep],
         states: Mapping[str, PulledState],
         place: Path,
-        direction: Direction,
+        mode: PlanMode,
         recorded: Mapping[str, StepInputs],
     ) -> None:
         self.in_the_way: frozenset[str] = frozenset()
@@ -141,15 +144,18 @@ class _Composed:
         self._services = steps.services
         self._prepared = prepared
         self._states = states
-        self._direction = direction
+        self._mode = mode
+        self._recorded = recorded
         names = call_names([*prepared])
         documents = {name: states[name].document for name in prepared}
+        if mode == "refresh-only":  # what no module call gives would be an output that goes
+            documents = {name: {**state, "outputs": {}} for name, state in documents.items()}
         calls: dict[str, ModuleCall] = {}
         self._inputs: dict[str, StepInputs] = {}
         for name, item in prepared.items():  # in order: a call refers to those before it
             declared = item.step.module.outputs
             expressions: dict[str, Json] = {}
-            if direction == "destroy":
+            if name in recorded:
                 inputs, declared = recorded[name], {}
             else:
                 inputs, expressions = steps.values.composed_inputs(item.step, calls)
@@ -184,7 +190,7 @@ class _Composed:
         var_file = self._work_dir.directory / "inputs.tfvars.json"
         request = Plan(
             out=file,
-            mode="destroy" if self._direction == "destroy" else "normal",
+            mode=self._mode,
             var_file=var_file,
             refresh=options.refresh,
             parallelism=options.parallelism,
@@ -199,7 +205,9 @@ class _Composed:
             self._note_failure(result)
             return None
         changed = result.exit_code == CHANGES
-        if not result.complete or not adds_up(result.messages, changed=changed):
+        # Of a refresh alone the engine counts nothing: what it found stands in the plan.
+        explained = self._mode == "refresh-only" or adds_up(result.messages, changed=changed)
+        if not result.complete or not explained:
             return None
         said = self._root.messages(result.messages)
         journals = {name: Journal.of(messages, whole=True) for name, messages in said.items()}
@@ -215,7 +223,7 @@ class _Composed:
         }
 
         def inputs(name: str) -> StepInputs:
-            if self._direction == "destroy":
+            if name in self._recorded:
                 return self._inputs[name]
             step = self._prepared[name].step
             return self._steps.values.planned_inputs(step, self._inputs[name], planned)
@@ -223,7 +231,7 @@ class _Composed:
         return {
             name: ComposedStep(
                 plan=EnginePlan(
-                    direction=self._direction,
+                    direction="destroy" if self._mode == "destroy" else "apply",
                     target=str(self._steps.deployment.target(name)),
                     file=file,
                     journal=journal,

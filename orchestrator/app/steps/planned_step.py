@@ -45,7 +45,7 @@ from orchestrator.domain.transitions.doubts import (
     vanished_doubts,
 )
 from orchestrator.errors import Invalid, OrchestratorError, Problem
-from orchestrator.ports.engine import CallResult, Plan, ShowPlan
+from orchestrator.ports.engine import CallResult, Plan, PlanMode, ShowPlan
 from orchestrator.ports.workdir import WorkDir
 
 Direction = Literal["apply", "destroy"]
@@ -101,6 +101,14 @@ class PlanOptions:
         Whether the plan asks the provider of every object; a targeted one does not.
         """
         return self.refresh and not self.targets
+
+    def mode(self, direction: Direction) -> PlanMode:
+        """
+        What the engine is to plan.
+        """
+        if direction == "destroy":
+            return "destroy"
+        return "refresh-only" if self.only_refresh else "normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +201,7 @@ def plan_step(
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
     request = Plan(
         out=file,
-        mode="destroy"
-        if direction == "destroy"
-        else "refresh-only"
-        if options.only_refresh
-        else "normal",
+        mode=options.mode(direction),
         var_file=var_file,
         refresh=options.refresh,
         replace=options.replace,
