@@ -142,7 +142,8 @@ class ComposedRoot:
             },
             calls=by_step,
             steps={call.name: step for step, call in by_step.items()},
-            outputs={f"o{number}": key for number, key in enumerate(named)},
+            # The engine tells outputs by their names: so they come in the order of each step's own.
+            outputs={f"o{number:06}": key for number, key in enumerate(named)},
         )
 
     def configuration(self) -> tuple[dict[str, Json], dict[str, Json]]:

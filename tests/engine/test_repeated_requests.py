@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.watched_engine import kill_with_engine, watched
-from tests.project import Project, finish
+from tests.project import Project, eventually, finish
 
 pytestmark = pytest.mark.engine
 
@@ -133,6 +133,28 @@ def test_jobs_of_one_pipeline_work_side_by_side(tmp_path: Path, engine: str) -> 
     waited = second.run("apply", "fan", "--yes", "--json", "--step", "last", *TOKEN)
     assert (waited.code, waited.statuses) == (0, {"last": "ok"})
     assert second.ok("apply", "fan", "--yes").code == 0
+
+
+def test_jobs_in_one_checkout_take_turns(tmp_path: Path, engine: str) -> None:
+    """
+    Working directories are one process's: another job of the pipeline is turned away, and with
+    --wait goes on once they are free.
+    """
+    project = machine(tmp_path, "first", engine)
+    slow = watched(project, tmp_path / "slow")
+    slow.hold("apply")
+    tool = project.start("apply", "fan", "--yes", "--step", "a", *TOKEN)
+    slow.wait_until_held("apply", tool)
+
+    beside = ("apply", "fan", "--yes", "--step", "b", *TOKEN)
+    turned_away = project.run(*beside)
+    waiting = project.start(*beside, "--wait")
+    eventually(lambda: len(list(project.own.glob("runs/*/run.json"))) == 3, "a third run", waiting)
+    slow.release("apply")
+
+    assert (turned_away.code, finish(tool).code, finish(waiting).code) == (20, 0, 0)
+    assert "a checkout of its own" in " ".join(turned_away.said.split())
+    assert project.ok("status", "fan", "--json").statuses["b"] == "ok"
 
 
 def test_a_job_that_was_killed_is_made_again(tmp_path: Path, engine: str) -> None:

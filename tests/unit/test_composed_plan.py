@@ -82,6 +82,17 @@ def test_an_output_that_the_module_no_longer_has_is_known_from_the_state() -> No
     assert merged["outputs"] == {by_output["web", "old"]: state["outputs"]["old"]}
 
 
+def test_outputs_are_told_in_the_order_of_each_step() -> None:
+    """
+    An engine tells them by name: also where there are more than ten.
+    """
+    root = composed(*(module_call(f"m{n}", outputs=dict.fromkeys("abcd", False)) for n in range(4)))
+
+    told = [root.outputs[name] for name in sorted(root.outputs)]
+
+    assert [name for step, name in told if step == "m2"] == [*"abcd"]
+
+
 def test_equal_provider_configurations_are_one() -> None:
     """
     Those with other secrets are not equal, whatever the text.
@@ -151,7 +162,7 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
         PlannedChange("module.web.t.a", "create", "t", previous_address="module.web.t.b"),
         ResourceDrift("module.db.module.inner.t.a", "update", "t"),
         RefreshComplete("module.db.t.c[0]", "i-1"),
-        OutputChange("o0", "create"),
+        OutputChange("o000000", "create"),
         OutputChange("stranger", "create"),
         DiagnosticMessage(Diagnostic(summary="by address", address="module.db.t.a")),
         DiagnosticMessage(Diagnostic(summary="by file", at="web/root/main.tf:3")),

@@ -5,7 +5,7 @@ A mutating command from request to exit code: approval, session, claim, spool, w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from orchestrator.app.run.repeated_request import earlier_run
 from orchestrator.app.run.request import RunOptions, RunRequest
@@ -65,10 +65,7 @@ def run(
         services.store.probe()
         _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)
-        with (
-            session.alive(),
-            services.workdirs.lock(deployment.blueprint, deployment.environment),
-        ):
+        with session.alive(), _working_directories(session, wait=options.wait):
             replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
             with _handing_back(session):
@@ -98,6 +95,26 @@ def _tell_start(session: Session, request: RunRequest, selected: Sequence[str]) 
             lineage=request.lineage,
         )
     )
+
+
+@contextmanager
+def _working_directories(session: Session, *, wait: bool) -> Iterator[None]:
+    """
+    The working directories, used by nobody else: a job beside this one in the same checkout, or a
+    command that only reads, is waited for.
+    """
+    services, deployment = session.services, session.deployment
+    with ExitStack() as stack:
+        while True:
+            try:
+                lock = services.workdirs.lock(deployment.blueprint, deployment.environment)
+                stack.enter_context(lock)
+                break
+            except Busy:
+                if not wait or services.stop.stopping:
+                    raise
+                services.clock.sleep(0.5)
+        yield
 
 
 @contextmanager

@@ -73,7 +73,8 @@ class DirectoryWorkDirs:
             except BlockingIOError as exc:
                 raise Busy(
                     f"another command uses the working directories of {blueprint}/{environment}",
-                    hint="wait for it; `orchestrator status` tells of a run",
+                    hint="a run waits for it with --wait; to work beside it takes a checkout "
+                    "of its own",
                 ) from exc
             yield
         finally:
