@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, assert_never
 
 from orchestrator.domain.engine_commands import TAKE_VARIABLES, verb_of
+from orchestrator.engine.versions import satisfies
 from orchestrator.ports.engine import (
     Apply,
     EngineInfo,
@@ -132,6 +133,10 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
                 "parallelism": request.parallelism,
                 "lock_timeout": request.lock_timeout,
                 "var_file": _text(request.var_file),
+                # Without it OpenTofu calls a destroy that forgets what it was told to a failure.
+                "suppress_forget_errors": flag(
+                    info.kind == "tofu" and satisfies(info.version, ">= 1.12")
+                ),
             }
         case Pull():
             command = "state pull"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
+from orchestrator.domain.transitions.faults import CRASHED
 
 _HEAD = re.compile(r"(Error|Warning): (.*)")
 _PLACE = re.compile(r"  on (.+) line (\d+)")
@@ -33,25 +34,24 @@ _STACK = re.compile(r"^(?:goroutine \d+ |\[signal )", re.MULTILINE)
 _CRASH_LINES = 5
 
 
-def parse_crash(text: str) -> Diagnostic | None:
+def parse_crash(text: str, *, certain: bool = False) -> Diagnostic | None:
     """
     The cause of an engine's own crash on its stderr, without banner and stack; None where there is
-    none. The engine prints no diagnostic for it.
+    none. The engine prints no diagnostic for it. Where it is ``certain`` that it crashed, what it
+    said is the cause, whatever it looks like.
 
     >>> parse_crash("panic: boom\\n\\ngoroutine 1 [running]:\\n").summary
     'the engine crashed: panic: boom'
     """
     banners = list(_CRASH.finditer(text))
     panic = _PANIC.search(text)
-    if not banners and panic is None:
+    if not banners and panic is None and not certain:
         return None
     start = banners[-1].end() if banners else panic.start() if panic else 0
     cause = _STACK.split(text[start:], maxsplit=1)[0]
     lines = [line.strip() for line in cause.splitlines() if line.strip()][:_CRASH_LINES]
     first = lines[0] if lines else "it says no reason"
-    return Diagnostic(
-        severity="error", summary=f"the engine crashed: {first}", detail="\n".join(lines[1:])
-    )
+    return Diagnostic(severity="error", summary=f"{CRASHED}: {first}", detail="\n".join(lines[1:]))
 
 
 #: What OpenTofu says of a state (or a plan) that it has no key for, wherever that happens: often as

@@ -134,7 +134,7 @@ def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 def _outputs(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [
-        OutputChange(name, ACTIONS[output["action"]])
+        OutputChange(name, ACTIONS.get(output["action"], "unknown"))
         for name, output in data["outputs"].items()
         if output.get("action", "noop") not in ("noop", "")
     ]
@@ -188,7 +188,7 @@ def _summarised(data: dict[str, Any], mask: Mask) -> list[Message]:
     count = data["changes"]
     other = sum(n for name, n in count.items() if name not in _COUNTED and isinstance(n, int))
     known = (count["add"], count["change"], count["remove"], count.get("forget", 0))
-    return [ChangeSummary(count["operation"], *known, other)]
+    return [ChangeSummary(count["operation"], *known, other, count.get("import", 0))]
 
 
 def _version(data: dict[str, Any], mask: Mask) -> list[Message]:

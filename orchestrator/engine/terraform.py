@@ -164,6 +164,8 @@ class TerraformEngine:
                 child.abandon()
                 raise
             child.finish()
+            for message in transcript.end(files.read_answer()):
+                observe(message)
         discard(_leftovers(files, spec))  # for a wrapper that was killed
         if child.fenced:
             return replace(NEVER_STARTED, timed_out=ladder.timed_out)
@@ -302,11 +304,13 @@ class TerraformEngine:
 
     def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child | ReadingChild:
         environment = self._environment | dict(spec.environment)
-        vector = argument_vector(self._info, request)
+        info = self._info
+        if info.kind == "tofu" and (isinstance(request, Apply) or spec.early_values):
+            info = self.info_in(spec.directory)
+        vector = argument_vector(info, request)
         if isinstance(request, Program):
             vector[0] = _found(vector[0], spec.directory, environment)
         elif spec.early_values:
-            info = self.info_in(spec.directory)
             vector = with_early_variables(info, vector, files.early_variables.absolute())
         try:
             if spec.early_values:
@@ -456,15 +460,14 @@ def _watch(
             observe(message)
         if not over:
             ladder.climb()
-    for message in transcript.end():
-        observe(message)
 
 
 def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
+    ending = files.read_answer()
     with Transcript(files, verb_name, spec.mask, module=spec.module, log=log) as transcript:
         transcript.more()
-        transcript.end()
-    return _call_result(files, transcript, files.read_answer())
+        transcript.end(ending)
+    return _call_result(files, transcript, ending)
 
 
 def _reap(beginning: IdentityFile) -> None:

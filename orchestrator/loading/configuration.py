@@ -29,6 +29,7 @@ class Configuration:
     resources: list[Block] = field(default_factory=list)
     locals: dict[str, Attribute] = field(default_factory=dict)
     required_versions: list[Constraint] = field(default_factory=list)
+    compatible_with: list[Constraint] = field(default_factory=list)
     required_providers: dict[str, Attribute] = field(default_factory=dict)
     backend: str | None = None
     evaluated_early: list[Block] = field(default_factory=list)
@@ -169,13 +170,17 @@ def _compatible_with(configuration: Configuration, block: Block, engine: EngineK
     for inner in block.inner("compatible_with"):
         version = inner.attributes.get("opentofu")
         if version is not None and engine == "tofu":
-            configuration.required_versions.append(Constraint(version.plain, version.at))
+            configuration.compatible_with.append(Constraint(version.plain, version.at))
+
+
+def _ignored_from(version: Attribute, engine: EngineKind) -> str | None:
+    heeded = engine == "terraform" or version.at.file.endswith(_TOFU_ENDINGS)
+    return None if heeded else _TOFU_IGNORES_FROM
 
 
 def _settings(configuration: Configuration, block: Block, engine: EngineKind) -> None:
     if version := block.attributes.get("required_version"):
-        heeded = engine == "terraform" or version.at.file.endswith(_TOFU_ENDINGS)
-        until = None if heeded else _TOFU_IGNORES_FROM
+        until = _ignored_from(version, engine)
         configuration.required_versions.append(Constraint(version.plain, version.at, until))
     for providers in block.inner("required_providers"):
         configuration.required_providers.update(providers.attributes)
@@ -216,8 +221,11 @@ def _override(configuration: Configuration, document: HclFile, engine: EngineKin
             case "locals":
                 configuration.locals.update(block.attributes)
             case "terraform":
-                if "required_version" in block.attributes:
-                    configuration.required_versions.clear()
+                if version := block.attributes.get("required_version"):
+                    until = _ignored_from(version, engine)  # what is ignored replaces nothing
+                    configuration.required_versions[:] = [
+                        known for known in configuration.required_versions if known.until != until
+                    ]
                 _settings(configuration, block, engine)
     return problems
 

@@ -237,10 +237,11 @@ class _ModuleTree:
 
     def required_versions(self) -> Iterator[Constraint]:
         """
-        Every ``required_version``, the module's own first.
+        Every constraint of the engine's version, the module's own first.
         """
         for visit in self.found.values():
             yield from visit.configuration.required_versions
+            yield from visit.configuration.compatible_with
 
     def is_for_one_engine(self) -> bool:
         """

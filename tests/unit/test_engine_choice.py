@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,16 @@ def test_a_request_is_its_arguments(request_: Request, arguments: str) -> None:
     Every verb never asks, prints no colour, and takes its values from files.
     """
     assert argument_vector(INFO, request_) == ["/bin/terraform", *arguments.split()]
+
+
+def test_opentofu_is_told_that_forgetting_is_meant() -> None:
+    """
+    From the version on that knows the option; before that its error is recognised.
+    """
+    option = {
+        version: "-suppress-forget-errors"
+        in argument_vector(replace(INFO, kind="tofu", version=version), Apply(Path("p")))
+        for version in ("1.11.7", "1.12.0-rc1", "1.12.6", "2.0.0")
+    }
+
+    assert option == {"1.11.7": False, "1.12.0-rc1": True, "1.12.6": True, "2.0.0": True}

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.record.objects import Doubt
+from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.transitions.faults import MutationEvidence, engine_fault
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, EngineInfo
+from tests.fakes.journals import state
 from tests.fakes.stops import Stop
 
 TERRAFORM = """
@@ -34,16 +38,19 @@ def recorded(name: str) -> str:
     return str(json.loads(place.read_text())["stderr"])
 
 
-def crashed(place: Path, stderr: str) -> CallResult:
+def crashed(place: Path, stderr: str, ending: str = "exit 11") -> CallResult:
     (place / "said").write_text(stderr)
     program = place / "engine"
-    program.write_text(f"#!/bin/sh\ncat {place}/said >&2\nexit 11\n")
+    told = "case $1 in version) echo OpenTofu v1.12.6; exit;; esac"
+    program.write_text(f"#!/bin/sh\n{told}\ncat {place}/said >&2\n{ending}\n")
     program.chmod(0o755)
     engine = TerraformEngine(
         EngineInfo("tofu", "1.12.6", (str(program),), "option", ""),
         environment=child_environment({"PATH": "/usr/bin:/bin"})[0],
     )
-    spec = CallSpec(place, place / "evidence", "apply")
+    spec = CallSpec(
+        place, place / "evidence", "apply", mask=lambda text: text.replace("hunter2", "***")
+    )
     return engine.call(Apply(place / "p"), spec, stop=Stop(), observe=lambda _: None)
 
 
@@ -65,3 +72,53 @@ def test_the_cause_of_a_crash_is_its_error(tmp_path: Path, stderr: str, cause: s
     assert result.exit_code == 11
     assert error.summary.startswith(f"the engine crashed: {cause}")
     assert "goroutine" not in error.detail
+    log = place_of_log(tmp_path)
+    assert f"all of it: {log}" in error.detail
+    assert stderr.strip().splitlines()[-1].strip() in log.read_text()
+
+
+def place_of_log(place: Path) -> Path:
+    return place / "evidence" / "apply.log"
+
+
+@pytest.mark.parametrize("ending", ["exit 11", "kill -SEGV $$", "kill -ABRT $$"])
+@pytest.mark.parametrize("stderr", ["abort: hunter2 at 0x7f\nregisters\n", ""])
+def test_a_crash_in_no_known_form_is_one_all_the_same(
+    tmp_path: Path, stderr: str, ending: str
+) -> None:
+    """
+    By the way the engine ended: the first lines of what it said, masked, stand where an error does,
+    and the rest is in the log.
+    """
+    result = crashed(tmp_path, stderr, ending)
+    (error,) = Journal.of(result.messages, whole=result.complete).errors
+    first = "abort: *** at 0x7f" if stderr else "it says no reason"
+    assert error.summary == f"the engine crashed: {first}"
+    log = place_of_log(tmp_path).read_text()
+    assert "hunter2" not in log
+    assert ("registers" in log) == bool(stderr)
+
+
+@pytest.mark.parametrize("ending", ["exit 1", "kill -KILL $$"])
+def test_not_every_end_is_a_crash(tmp_path: Path, ending: str) -> None:
+    """
+    One that somebody else kills, or that fails, has not crashed.
+    """
+    result = crashed(tmp_path, "Killed\n", ending)
+    assert not Journal.of(result.messages, whole=result.complete).errors
+
+
+@pytest.mark.parametrize(("exit_code", "code"), [(11, "engine_failed"), (None, "engine_failed")])
+def test_the_advice_after_a_crash_is_about_the_engine(
+    tmp_path: Path, exit_code: int | None, code: str
+) -> None:
+    """
+    Neither what the provider said nor a kill by somebody: nobody else ended it.
+    """
+    said = crashed(tmp_path, BARE, "exit 11" if exit_code else "kill -ABRT $$")
+    told = Journal.of(said.messages, whole=said.complete)
+    fault = engine_fault("apply", MutationEvidence(exit_code, told, state()), ())
+    assert fault.code == code
+    assert "the engine itself crashed" in str(hint_of(fault))
+    doubt = Doubt(address="s.a", action="create", why="it began")
+    assert "reconcile" in str(hint_of(fault, (doubt,)))

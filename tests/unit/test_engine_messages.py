@@ -88,7 +88,7 @@ CASES: list[tuple[str, tuple[Message, ...]]] = [
             "change_summary",
             changes={"add": 1, "change": 2, "remove": 3, "operation": "apply", "import": 9},
         ),
-        (ChangeSummary("apply", 1, 2, 3),),
+        (ChangeSummary("apply", 1, 2, 3, imports=9),),
     ),
     (line("version", ui="1.3", terraform="1.15.5"), ()),
     (line("refresh_start"), ()),

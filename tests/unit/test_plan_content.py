@@ -157,6 +157,46 @@ def stream(chosen: tuple[str, ...], *, outputs: bool) -> list[Message]:
     return [*said, summary, *([OutputChange("o", "update")] if outputs else [])]
 
 
+@pytest.mark.parametrize(
+    "importing", [{"id": "i-1"}, {"identity": {"arn": "x"}}, None], ids=["id", "identity", "untold"]
+)
+def test_an_import_that_the_stream_does_not_tell_is_read_from_the_plan_file(
+    importing: dict[str, Any] | None,
+) -> None:
+    """
+    What is taken into the state was there before, whatever else is done with it.
+    """
+    change = {"action": "update", "resource": {"addr": "s.a", "resource_type": "s"}}
+    summary = {"operation": "plan", "add": 0, "change": 1, "remove": 0, "import": 1}
+    lines = [
+        {"@message": "x", "type": "planned_change", "change": change | {"importing": importing}},
+        {"@message": "x", "type": "change_summary", "changes": summary},
+    ]
+    said = [m for line in lines for m in parse_line(json.dumps(line)).messages]
+
+    assert adds_up(said, changed=True) == (importing == {"id": "i-1"})
+
+
+def test_a_plan_without_a_count_of_its_changes_is_read_from_its_file() -> None:
+    """
+    There is nothing that the stream could agree with, changed or not.
+    """
+    said = [m for m in stream(("create",), outputs=False) if isinstance(m, PlannedChange)]
+
+    assert not adds_up(said, changed=True)
+    assert not adds_up([], changed=False)
+
+
+def test_no_unknown_action_hides_the_other_outputs() -> None:
+    """
+    A newer engine's word for one of them is a change like any other.
+    """
+    actions = {"a": {"action": "frobnicate"}, "b": {"action": "update"}, "c": {"action": "noop"}}
+    line = json.dumps({"@message": "x", "type": "outputs", "outputs": actions})
+
+    assert Journal.of(parse_line(line).messages, whole=True).outputs == ("a", "b")
+
+
 def document(chosen: tuple[str, ...], *, outputs: bool) -> str:
     changes = [
         {"address": f"s.{word}", "mode": "managed", "change": {"actions": ACTIONS[word]}}

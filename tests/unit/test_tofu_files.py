@@ -37,6 +37,8 @@ def calls(case: str) -> list[dict[str, Any]]:
 
 RECORDED: dict[str, str] = calls("tofu-files")[0]["files"]
 VERSION = 'terraform {\n  required_version = ">= 99"\n}\n'
+FITS = VERSION.replace("99", "1")
+AS_JSON = {"language": {"compatible_with": {"opentofu": ">= 99"}}}
 LANGUAGE = 'language {\n  compatible_with {\n    opentofu = ">= 99"\n  }\n}\n'
 
 
@@ -114,6 +116,13 @@ def test_a_module_without_such_files_is_read_for_any_engine(tmp_path: Path) -> N
         ({"main.tf": "", "versions.tofu": VERSION}, "tofu", "1.12.6", False),
         ({"main.tf": "", "versions.tofu": VERSION}, "terraform", "1.12.6", True),
         ({"main.tofu": VERSION, "main.tf": ""}, "tofu", "1.12.6", False),
+        ({"main.tf.json": json.dumps(AS_JSON)}, "tofu", "1.12.6", False),
+        ({"main.tf": LANGUAGE}, "terraform", "1.12.6", True),
+        ({"main.tf": LANGUAGE, "x_override.tf": FITS}, "tofu", "1.12.6", False),
+        ({"main.tf": LANGUAGE, "x_override.tofu": FITS}, "tofu", "1.12.6", False),
+        ({"main.tofu": VERSION, "x_override.tf": FITS}, "tofu", "1.12.6", False),
+        ({"main.tofu": VERSION, "x_override.tofu": FITS}, "tofu", "1.12.6", True),
+        ({"main.tf": VERSION, "x_override.tf": FITS}, "terraform", "1.12.6", True),
     ],
 )
 def test_the_constraints_that_count_are_those_that_the_engine_heeds(

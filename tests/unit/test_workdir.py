@@ -22,6 +22,7 @@ from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.engine.workdir import snapshot as snapshots
+from orchestrator.engine.workdir.composed_root import not_composable
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
@@ -209,6 +210,26 @@ def test_cloud_block(tmp_path: Path) -> None:
     """
     with pytest.raises(Invalid, match="has a cloud block"):
         snapshots.pack(module(write(tmp_path / "main.tf").parent, backend="cloud"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("main.tf", "terraform {\n  encryption {\n  }\n}\n", "main.tf has an encryption block"),
+        ("e.tofu", "terraform {\n  encryption {\n  }\n}\n", "e.tofu has an encryption block"),
+        ("e.tofu.json", '{"terraform": {"encryption": {}}}', "e.tofu.json has an encryption block"),
+        ("i.tf.json", '{"import": [{"to": "a.b", "id": "1"}]}', "i.tf.json has an import block"),
+        ("main.tf", 'resource "a_b" "c" {\n  encryption = {}\n}\n', ""),
+    ],
+)
+def test_what_only_a_root_may_say_is_planned_alone(
+    tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    """
+    In whichever notation: a module that another one calls would be planned as something else.
+    """
+    write(tmp_path / name, text)
+    assert not_composable(snapshots.pack(module(tmp_path))) == reason
 
 
 def test_archive_comes_back(tmp_path: Path) -> None:

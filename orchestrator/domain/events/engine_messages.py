@@ -129,6 +129,7 @@ class ChangeSummary:
     remove: int
     forget: int = 0
     other: int = 0
+    imports: int = 0
 
 
 @dataclass(frozen=True, slots=True)

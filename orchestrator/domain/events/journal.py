@@ -58,14 +58,15 @@ def adds_up(messages: Iterable[Message], *, changed: bool) -> bool:
         counts["update"],
         counts["delete"] + counts["replace"],
         counts["forget"],
+        sum(item.importing is not None for item in planned),
     )
-    for item in said:
-        if not isinstance(item, ChangeSummary) or item.operation != "plan":
-            continue
-        if item.other or seen != (item.add, item.change, item.remove, item.forget):
+    summaries = [item for item in said if isinstance(item, ChangeSummary)]
+    for item in summaries:
+        counted = (item.add, item.change, item.remove, item.forget, item.imports)
+        if item.operation == "plan" and (item.other or seen != counted):
             return False
     outputs = any(isinstance(item, OutputChange) and item.action != "noop" for item in said)
-    return bool(planned or outputs) == changed
+    return bool(summaries) and bool(planned or outputs) == changed
 
 
 def lasting_warnings(

@@ -12,6 +12,7 @@ from typing import get_args
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import Fault, Phase
 from orchestrator.domain.target import HookKind
+from orchestrator.domain.transitions.faults import CRASHED
 from orchestrator.errors import Reason
 
 PHASE_HINTS: Mapping[Phase, str] = {
@@ -101,6 +102,10 @@ _KEY = (
     "former key, or `unencrypted`, as its fallback"
 )
 _CONFIGURATION = "fix the input or the configuration at the place named. Nothing was changed"
+_CRASHED = (
+    "the engine itself crashed: its first words say why. Change what they name, or use another "
+    "version of the engine (`--engine PATH`); then the same command goes on from here"
+)
 _KILLED = "the engine was killed, and nothing is in doubt: the same command goes on from here"
 _DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
 _OURS = "the provider has what is in doubt: adopt it; nothing is made again before"
@@ -133,6 +138,9 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
         return _KEY
     if _COLLISION.search(said):
         return _OTHER_NAME
+    crashed = CRASHED in said
+    if crashed and not doubts:
+        return _CRASHED
     if fault.phase in ("init", "plan"):
         if _UNREACHED.search(said):
             return _ROUTE
@@ -143,7 +151,9 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     killed = fault.code in ("killed", "interrupted")
     if doubts:
         asked = any(doubt.readback for doubt in doubts)
-        return _doubt_hint(doubts) if asked or not killed else f"the engine was killed: {_DOUBTS}"
+        if asked or not (killed or crashed):
+            return _doubt_hint(doubts)
+        return f"the engine {'crashed' if crashed else 'was killed'}: {_DOUBTS}"
     if killed:
         return _KILLED
     return _ROUTE if _UNREACHED.search(said) else PHASE_HINTS[fault.phase]

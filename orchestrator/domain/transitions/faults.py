@@ -26,6 +26,9 @@ STOPPED_CHECKS = Fault(
 #: What the engine says where a plan was made on an older provider state; nothing has begun then.
 _STALE = "Saved plan is stale"
 
+#: How a diagnostic begins that was made of an engine's crash.
+CRASHED = "the engine crashed"
+
 
 @dataclass(frozen=True, slots=True)
 class MutationEvidence:
@@ -141,7 +144,8 @@ def _reason(evidence: MutationEvidence, doubts: Sequence[Doubt]) -> tuple[str, s
         return "deadline", "its timeout passed; the engine was stopped"
     if evidence.stopped:
         return "stopped", "stopped by a signal"
-    if evidence.exit_code is None:
+    crashed = any(error.summary.startswith(CRASHED) for error in evidence.journal.errors)
+    if evidence.exit_code is None and not crashed:
         return "killed", "the engine ended without leaving its answer"
     if evidence.state is None:
         why = evidence.state_error or "no reason given"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +41,16 @@ class FencedCall:
     pid: int
 
 
+#: How engines end that crash by themselves.
+_CRASHED = 11
+_CRASH_SIGNALS = frozenset(
+    {
+        signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV,
+        signal.SIGSYS, signal.SIGTRAP,
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerFile:
     """
@@ -49,6 +60,13 @@ class AnswerFile:
     exit_code: int | None
     signal: int | None
     started: bool
+
+    @property
+    def crashed(self) -> bool:
+        """
+        Whether the engine ended itself: by the exit code for that, or a signal that nobody sends.
+        """
+        return self.exit_code == _CRASHED or self.signal in _CRASH_SIGNALS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.unsafe_text import escaped
 from orchestrator.engine.diagnostics import parse_crash, parse_text
 from orchestrator.engine.messages import Mask, ParsedLine, parse_line, render
-from orchestrator.engine.process.call_files import CallFiles
+from orchestrator.engine.process.call_files import AnswerFile, CallFiles
 
+_READS = ("init", "plan", "show", "pull")  # the log of such a call may be gone after the command
 _LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
 
 
@@ -32,7 +33,7 @@ class Transcript:
     ) -> None:
         self.verb = verb
         self.stderr_text = ""
-        self._stdout, self._stderr = files.stdout, files.stderr
+        self._stdout, self._stderr, self._log_file = files.stdout, files.stderr, files.log
         self._mask = mask
         self._module = module
         self._messages: list[Message] = []
@@ -83,19 +84,30 @@ class Transcript:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         return self._take([self._parse(line.decode(errors="replace")) for line in lines])
 
-    def end(self) -> list[Message]:
+    def end(self, ending: AnswerFile | None) -> list[Message]:
         """
         The last messages, once nothing more is written: an unfinished line and what stderr says.
+        ``ending`` is how the engine ended, as far as that is known.
         """
         spoken: list[ParsedLine] = []
         if self._rest:
             spoken.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
-        crash = None if self.verb in ("exec", "program") else parse_crash(text)
+        found = parse_text(text)
+        if self.verb not in ("exec", "program"):
+            said = (m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage))
+            told = any(diagnostic.severity == "error" for diagnostic in (*said, *found))
+            unexplained = ending is not None and ending.crashed and not told
+            if crash := parse_crash(text, certain=unexplained):
+                crash = self._masked(crash)
+                if self.verb not in _READS:
+                    told_in = f"{crash.detail}\nall of it: {self._log_file}".strip()
+                    crash = crash.model_copy(update={"detail": told_in})
+                spoken.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
         spoken += [
             ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
-            for diagnostic in map(self._masked, [*([crash] if crash else []), *parse_text(text)])
+            for diagnostic in map(self._masked, found)
         ]
         if not any(item.messages for item in spoken) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()

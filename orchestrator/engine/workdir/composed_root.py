@@ -18,7 +18,11 @@ _READS = re.compile(
     r'|filebase64sha(?:256|512))\(\s*"?(?:\$\{)?\s*path\.module\b'
 )
 _LOCAL_MODULE = re.compile(r'\bsource\s*=\s*"\$\{path\.module\}')
-_ONLY_AT_ROOT = re.compile(r"^\s*(import|encryption|ephemeral)\b[^\n{=]*\{", re.MULTILINE)
+_ONLY_AT_ROOT = re.compile(
+    r"^\s*(import|encryption|ephemeral)\b[^\n{=]*\{"  # or as JSON has it
+    r'|"(import|encryption|ephemeral)"\s*:\s*[\[{]',
+    re.MULTILINE,
+)
 _PROVIDER = re.compile(r'^provider "([^"]+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
 _VERSION = re.compile(r'^\s*version\s*=\s*"([^"]+)"', re.MULTILINE)
 _HEADER = "# Made of the lock files of the steps.\n\n"
@@ -39,9 +43,7 @@ def not_composable(snapshot: Snapshot) -> str:
             return f"{entry.path} uses {place[0]}"
         block = _ONLY_AT_ROOT.search(text)
         if block:
-            return f"{entry.path} has an {block[1]} block"
-        if entry.path.endswith(".json") and '"import"' in text:
-            return f"{entry.path} may have an import block"
+            return f"{entry.path} has an {block[1] or block[2]} block"
     return ""
 
 
