@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+import click
+
 if TYPE_CHECKING:
     from orchestrator.ports.system import Sink
     from orchestrator.project import ProjectContext
@@ -100,7 +102,23 @@ def paper(stream: TextIO, *, verbose: bool = False) -> Paper:
         width=max(60, min(width, 160)),
         color=stream.isatty() and not os.environ.get("NO_COLOR"),
         verbose=verbose,
+        called_in=_called_in(),
     ).on(stream)
+
+
+def _called_in() -> str:
+    """
+    The directory of ``-C`` as the current command has it; "" where it has none.
+    """
+    context = click.get_current_context(silent=True)
+    directory = context.find_root().params.get("directory") if context is not None else None
+    if directory in (None, Path()):
+        return ""
+    try:
+        relative = os.path.relpath(directory)
+    except OSError:  # the current directory is gone
+        return str(directory)
+    return "" if relative == "." else relative
 
 
 def is_interactive() -> bool:

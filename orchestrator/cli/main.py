@@ -177,7 +177,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             _show(Usage(exc.format_message()), exc.show, json=as_json)
             code = Usage.exit_code
         except OrchestratorError as exc:
-            _show(exc, partial(_explain, exc), json=as_json)
+            _show(exc, partial(_explain, exc, words), json=as_json)
             code = exc.exit_code
         stdout.flush()
     if stdout.lost is not None:
@@ -230,8 +230,10 @@ def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) ->
         click.echo(error_document(exc).to_json(indent=None))
 
 
-def _explain(exc: OrchestratorError) -> None:
+def _explain(exc: OrchestratorError, words: Sequence[str] = ()) -> None:
     from orchestrator.cli.invocation import paper
     from orchestrator.views.errors import error_text
 
-    click.echo(error_text(exc, paper(sys.stderr)), err=True)
+    with cli.make_context("orchestrator", list(words), resilient_parsing=True):
+        shown = paper(sys.stderr)
+    click.echo(error_text(exc, shown), err=True)

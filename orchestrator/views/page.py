@@ -7,6 +7,7 @@ Addresses, ids, paths and commands are words: they are what a reader copies.
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ _TOKENS = re.compile(
     r"|\d+ (?:s|min|h|days?)\b(?: ago)?\S*"
     r"|\s+|\S+"
 )
+# A command of ours: after a backtick or a colon, or alone.
+_COMMAND = re.compile(r"(^|`|: )orchestrator (?=[a-z])")
 
 
 def clean(text: str) -> str:
@@ -70,6 +73,7 @@ def cells(text: str) -> int:
 class Paper:
     """
     What is written on: width in columns, whether it takes colour and more than ASCII, the time.
+    ``called_in`` is the directory in which commands of ours must be called by ``-C``.
     """
 
     now: datetime
@@ -77,6 +81,7 @@ class Paper:
     color: bool = False
     unicode: bool = True
     verbose: bool = False
+    called_in: str = ""
 
     def on(self, stream: TextIO) -> Paper:
         """
@@ -125,7 +130,7 @@ class Page:
         row: list[tuple[str, str]] = [(" " * indent, "")]
         used, empty = indent, True
         for text, style in map(_styled, parts):
-            for number, segment in enumerate(clean(text).split("\n")):
+            for number, segment in enumerate(self._callable(clean(text)).split("\n")):
                 if number:
                     self._put(row)
                     row, used, empty = [(" " * hang, "")], hang, True
@@ -138,6 +143,15 @@ class Page:
                     used += cells(token)
                     empty = empty and token.isspace()
         self._put(row)
+
+    def _callable(self, text: str) -> str:
+        """
+        The text, its commands of ours such that they can be called from where the reader is.
+        """
+        if not self.paper.called_in:
+            return text
+        program = f"orchestrator -C {shlex.quote(self.paper.called_in)} "
+        return _COMMAND.sub(lambda found: f"{found[1]}{program}", text)
 
     def next(self, hint: str, *, indent: int = 0) -> None:
         """

@@ -87,6 +87,20 @@ def test_a_command_in_backticks_is_not_broken() -> None:
     assert "`orchestrator recover web -e prod`" in sheet.render()
 
 
+def test_a_command_can_be_called_from_where_the_reader_is() -> None:
+    """
+    Wherever a text names a command of ours it names the directory to call it in, once.
+    """
+    sheet = Page(Paper(now=START, called_in="../my shop"))
+    sheet.next("`orchestrator runs` lists them: orchestrator -C x recover web; orchestrator has one")
+    sheet.next("orchestrator recover web")
+    assert sheet.render().splitlines() == [
+        "next: `orchestrator -C '../my shop' runs` lists them: orchestrator -C x recover",
+        "      web; orchestrator has one",
+        "next: orchestrator -C '../my shop' recover web",
+    ]
+
+
 def test_a_value_that_is_cut_says_so_and_fits() -> None:
     """
     A cut value ends with dots and takes no more columns than given.
