@@ -279,18 +279,18 @@ def failures(
 
 def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
     """
-    The hint without the parts that name a command with options which is ``offered`` anyway, maybe
-    with more of them.
+    The hint without the parts that name a command which is ``offered`` anyway, maybe with more
+    options.
     """
     commands = [set(shlex.split(item.command)) for item in offered]
 
     def is_offered(part: str) -> bool:
         named = [set("".join(found).split()) for found in _NAMED.findall(part)]
         known = [{word for word in words if not word.isupper()} for words in named]
-        return any(
-            any(word.startswith("--") for word in words) and words <= command
-            for words in known
-            for command in commands
+        exact = any(word.startswith("--") for words in known for word in words)
+        whole = any("orchestrator" in words for words in known)
+        return (exact or whole) and all(
+            any(words <= command for command in commands) for words in known
         )
 
     return "; ".join(part for part in hint.split("; ") if not is_offered(part))
@@ -405,12 +405,12 @@ def _told(fault: Fault | None) -> str:
 
 def doubt_text(item: Doubt, *, told: str = "") -> str:
     """
-    An object in doubt: symbol, address, id, since when, and why nothing is known of it; without the
-    provider's words where the screen has ``told`` them.
+    An object in doubt: symbol, address, id, since when, and why nothing is known of it; without
+    what the screen has ``told``.
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
-    return f"{SYMBOLS[item.action]} {name}{since}: {shortened_why(item.why, told)}"
+    return f"{SYMBOLS[item.action]} {name}{since}{shortened_why(item.why, told)}"
 
 
 def heartbeat_rows(
@@ -443,11 +443,15 @@ def _object(item: InFlight, id_: str | None = None) -> str:
 
 def shortened_why(why: str, told: str) -> str:
     """
-    Why something is in doubt, without the error that ends it where that is ``told`` already.
+    ": " and why something is in doubt, without the error that ends it where that is ``told``
+    already; empty where all of it is.
     """
+    known = " ".join(told.split())
     head, _, error = why.partition(": ")
-    repeated = bool(error) and " ".join(error.split()) in " ".join(told.split())
-    return head if repeated else why
+    if why in known:
+        return ""
+    repeated = bool(error) and " ".join(error.split()) in known
+    return f": {head if repeated else why}"
 
 
 def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[str]:

@@ -157,8 +157,9 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Par
         yield "cause", "bad", step.last_error
     last = found.last_run
     if last is not None and last.error not in (None, found.error):
-        said = f"{fault_text(last.error)}: {last.error.summary} ({last.command} {last.run_id})"
-        yield "last run", "bad", said
+        told = last.error.code == "in_doubt" and found.in_doubt  # each of them below
+        said = fault_text(last.error) + ("" if told else f": {last.error.summary}")
+        yield "last run", "bad", f"{said} ({last.command} {last.run_id})"
     elif tried is not None and tried.error is not None:
         yield "last try", "warn", attempt_text(tried)
     for doubt in found.in_doubt:
@@ -214,7 +215,7 @@ def _doubt(item: ObjectInDoubt, *, told: str) -> str:
             if same
             else f"between {utc(item.after)} and {utc(item.before)}"
         )
-    return f"{SYMBOLS[item.action]} {name}, {when}: {shortened_why(item.why, told)}"
+    return f"{SYMBOLS[item.action]} {name}, {when}{shortened_why(item.why, told)}"
 
 
 def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:

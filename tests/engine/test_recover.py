@@ -6,6 +6,7 @@ The commands that it prints are run as they are printed, until nothing is left t
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from collections.abc import Mapping
@@ -170,6 +171,29 @@ def test_without_a_way_to_ask_a_person_is_told_where_to_look(
     take(project, row, "manual")
     follow(project)
     assert project.status("web")["verdict"] == "ok"
+    assert [server.name for server in cloud.servers()] == ["web"]
+
+
+def test_a_doubt_is_settled_in_three_commands_where_the_step_said_no_way_to_ask(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    Reconcile shows the lines to add and offers itself once more with them, and that the adoption:
+    each command is the one that the screen before it offers. Nothing is settled by waiting.
+    """
+    project.write("orchestrator.yaml", "settle_seconds: 600\n")
+    blueprint(project)
+    cloud.arm("create", "web", "lost_answer:reset")
+    ended = project.run("apply", "web", "--yes")
+    for number, said in enumerate(("", "lines like those above", "proven ours")):
+        offered = re.findall(r"^  orchestrator (.+)\n      (.+)$", ended.out, re.MULTILINE)
+        command = next(line for line, why in offered if "reconcile" in line and said in why)
+        ended = project.run(*shlex.split(command), *(("--yes",) if number == 2 else ()))
+        if number == 0:
+            assert "search:\n" in ended.out and "data: fakecloud_servers" in ended.out
+            blueprint(project, SEARCH)
+    assert ended.code == 0, ended.said
+    assert project.record("server")["resources"].get("in_doubt", []) == []
     assert [server.name for server in cloud.servers()] == ["web"]
 
 

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orchestrator.domain.record.objects import Doubt, Readback
+from orchestrator.domain.record.objects import Doubt, ManualSearch, Readback
 from orchestrator.domain.record.record import Fault
 from orchestrator.domain.recovery.advice import advise
-from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, StepFacts
+from orchestrator.domain.recovery.commands import command_of
+from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.next_commands import EndedCommand, StepAdvice, after_run
 from orchestrator.domain.text import Json
 from tests.fakes.entries import entry
@@ -152,6 +153,38 @@ def test_while_a_request_may_be_under_way_nothing_is_said_to_be_missing(
     assert [x.why for x in found if "ask again in 40 s" in x.why] == (
         [] if offered else ["ask again in 40 s, when no request can be under way any more"]
     )
+
+
+@pytest.mark.parametrize("settling", [0, 40])
+def test_what_nobody_can_ask_for_is_offered_with_the_lines_to_add(settling: float) -> None:
+    """
+    No evidence comes from asking once more as before: the step says how first, or a person looks.
+    No destroy is offered that could not end.
+    """
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    look = ManualSearch(until=at, inputs={}, file="web.yaml", declare=("identity: {s.a: ID}",))
+    readback = Readback(verdict="unknown", method="none", why="no way", at=at, look=look)
+    doubts = (Doubt(address="s.a", action="create", why="its answer was lost", readback=readback),)
+    resources = entry().resources.model_copy(
+        update={"in_doubt": doubts, "inventory": refs("aws_vpc.this vpc-1")}
+    )
+    facts = StepFacts(settling=settling, unanswerable=frozenset(("s.a",)))
+    item = failed(facts, resources=resources)
+
+    found = after_run(ended(), [item], alive=[item])
+
+    asked = "orchestrator -C ../infra reconcile web -e prod --step server"
+    forget = [] if settling else [f"{asked} --forget s.a --reason WHY"]
+    assert [x.command for x in found[1:]] == [
+        f"{asked} --engine tofu",
+        f"{asked} --adopt s.a=ID --reason WHY",
+        *forget,
+    ]
+    assert "lines like those above" in found[1].why
+    assert item.recommended == "manual"
+    command = command_of(item.context, item.advice, Remedy.MANUAL)
+    said = "--adopt s.a=ID" if settling else "--forget s.a"
+    assert command == f"{asked} --at {entry().sequence} {said} --reason WHY"
 
 
 def test_nothing_is_said_of_a_doubt_before_its_lock_is_released() -> None:

@@ -546,7 +546,7 @@ def test_lines_that_would_have_the_provider_asked_are_yaml_of_a_step(
     lines = declaration(step({}, {}), parse_address(address), inputs)
     read = yaml.safe_load("\n".join(lines))
 
-    assert lines[0].startswith(f"identity: {identity}")
+    assert lines[0].endswith(f"\nidentity: {identity}")
     assert set(read) == {"identity", "search"}
     assert set(read["search"][parse_address(address).resource]) == {"data", "arguments", "ids"}
 

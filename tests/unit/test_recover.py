@@ -17,7 +17,7 @@ from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, St
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep
-from orchestrator.domain.record.objects import Doubt, Readback, Resources
+from orchestrator.domain.record.objects import Doubt, Readback, ReadbackMethod, Resources
 from orchestrator.domain.record.record import Attempt, Fault, Retention, Source, Verification
 from orchestrator.domain.record.run_record import (
     InFlight,
@@ -405,6 +405,7 @@ def test_an_unsaved_state_that_is_encrypted_is_not_offered_to_be_put_aside(desk:
         (90, 0.0, None, "in_doubt"),
         (90, 0.0, 10, "in_doubt"),
         (90, 0.0, 70, "unanswerable"),
+        (20, 40.0, 10, "no way"),
     ],
 )
 def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
@@ -412,16 +413,18 @@ def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
 ) -> None:
     """
     What was asked for in the settling time may still appear; what was asked for after it
-    in vain is a person's.
+    in vain, or cannot be asked for, is a person's.
     """
     readback = None
     if asked is not None:
         at = START + timedelta(seconds=asked)
-        readback = Readback(verdict="unknown", method="search", why="none found", at=at)
+        method: ReadbackMethod = "none" if situation == "no way" else "search"
+        readback = Readback(verdict="unknown", method=method, why="none found", at=at)
     doubt = LOST.model_copy(update={"readback": readback})
     error(desk, resources=Resources(in_doubt=(doubt,)))
     found = row(desk, now=START + timedelta(seconds=seconds))
-    assert (found.evidence.settling, found.situation) == (left, situation)
+    assert found.evidence.settling == left
+    assert found.situation == situation.replace("no way", "unanswerable")
 
 
 def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:

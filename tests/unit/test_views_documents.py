@@ -179,6 +179,8 @@ def test_a_move_is_no_absence_of_changes() -> None:
         ("restore it; if it is lost, `reconcile --rebuild-state` imports each", "restore it"),
         ("orchestrator reconcile shop --step web --rebuild-state", ""),
         ("if it is lost: --rebuild-state --reason WHY", ""),
+        ("settle it first: orchestrator reconcile shop", ""),
+        ("settle it first: orchestrator reconcile other", None),
         ("wait for it; orchestrator reconcile shop --step db --rebuild-state", None),
         (
             "look at it with `orchestrator reconcile`, then `destroy --skip-before-destroy WHY`",

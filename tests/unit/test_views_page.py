@@ -92,7 +92,9 @@ def test_a_command_can_be_called_from_where_the_reader_is() -> None:
     Wherever a text names a command of ours it names the directory to call it in, once.
     """
     sheet = Page(Paper(now=START, called_in="../my shop"))
-    sheet.next("`orchestrator runs` lists them: orchestrator -C x recover web; orchestrator has one")
+    sheet.next(
+        "`orchestrator runs` lists them: orchestrator -C x recover web; orchestrator has one"
+    )
     sheet.next("orchestrator recover web")
     assert sheet.render().splitlines() == [
         "next: `orchestrator -C '../my shop' runs` lists them: orchestrator -C x recover",

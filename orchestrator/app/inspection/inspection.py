@@ -279,13 +279,13 @@ class Inspection:
     def _unanswered(self, record: OperationRecord | None) -> frozenset[str]:
         """
         The addresses of which the provider was asked when nothing could be under way any more, and
-        could not tell.
+        could not tell, and those that there was no way to ask for.
         """
         found = set()
         for doubt in record.resources.in_doubt if record else ():
             asked, since = doubt.readback, doubt.at or (record.updated_at if record else self.now)
             late = asked is not None and (asked.at - since).total_seconds() >= self.settle
-            if asked is not None and late and asked.adopts is None:
+            if asked is not None and (late or asked.method == "none") and asked.adopts is None:
                 found.add(doubt.address)
         return frozenset(found)
 

@@ -185,8 +185,8 @@ def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[
         told = "${each.key}"
     listed = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     return (
-        f'identity: {{{resource}: "{told}"}}  # its import id',
-        f"search:  # or the data source that lists ids\n  {resource}:\n    data: {listed}",
+        f'# its import id:\nidentity: {{{resource}: "{told}"}}',
+        f"# or the data source that lists ids:\nsearch:\n  {resource}:\n    data: {listed}",
         '    arguments: {tags: {orchestrator: "${target.id}"}}\n    ids: ids',
     )
 

@@ -383,7 +383,8 @@ def _may_be_under_way(context: RecoveryContext) -> bool:
     Whether the manual remedy would be to forget objects that a request may still be making.
     """
     facts = context.facts
-    other = facts.condition is not None or facts.errored_state is not None or context.is_unproven
+    adopting = context.is_unproven or context.can_be_adopted_by_hand
+    other = facts.condition is not None or facts.errored_state is not None or adopting
     return bool(facts.settling and context.doubts) and not other and not _is_hook_cut_short(context)
 
 

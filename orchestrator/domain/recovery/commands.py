@@ -158,6 +158,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
         case _:
             names = dict.fromkeys(doubt.address for doubt in context.doubts)
             said = [word for name in names for word in ("--forget", name)]
+            if context.facts.settling and context.can_be_adopted_by_hand:  # no forgetting yet
+                said = [word for name in names for word in ("--adopt", f"{name}=ID")]
             if situation is Situation.STATE_REPLACED:
                 return _command(context, "reconcile", *at, "--rebuild-state")
             if situation is Situation.UNPROVEN:
@@ -299,6 +301,11 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "adopts": ", takes over what the provider has" if adoption_options(context.doubts) else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
+        "if_declared": ", once the step says how" if context.can_be_asked_otherwise else "",
+        "settle_by_hand": "the command adopts what exists; for another "
+        f"{facts.settling:.0f} s a request may be under way, and nothing is forgotten"
+        if facts.settling and context.can_be_adopted_by_hand
+        else "adopt what exists (`--adopt ADDRESS=ID`); the command forgets what does not",
         "goes_on": "destroys it" if _is_destroying(context) else "makes them again",
         "window": _window(record) if record and doubts else "",
         "where": f"in the account and region of {facts.scope or 'its provider configuration'}",

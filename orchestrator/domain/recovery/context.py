@@ -215,6 +215,29 @@ class RecoveryContext:
         )
 
     @property
+    def can_be_adopted_by_hand(self) -> bool:
+        """
+        Whether all that is in doubt are creates that evidence cannot settle any more: who has found
+        one can have it taken over.
+        """
+        return not self.is_answerable and all(
+            doubt.action == "create" and doubt.readback is not None and doubt.readback.adoptable
+            for doubt in self.doubts
+        )
+
+    @property
+    def can_be_asked_otherwise(self) -> bool:
+        """
+        Whether an ``identity`` or a ``search`` that the step has not yet might settle a doubt.
+        """
+        return any(
+            doubt.readback is not None
+            and doubt.readback.look is not None
+            and bool(doubt.readback.look.declare)
+            for doubt in self.doubts
+        )
+
+    @property
     def is_answerable(self) -> bool:
         """
         Whether evidence can still settle one of its doubts: not what left the provider state (but

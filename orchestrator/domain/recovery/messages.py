@@ -32,8 +32,7 @@ DESCRIPTIONS: Mapping[Remedy, str] = {
     Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
     Remedy.DESTROY: "takes down what the provider state holds: {objects}",
     Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
-    "{window}, with the inputs in {inputs}. Once you know, adopt what exists (`--adopt "
-    "ADDRESS=ID`); the command forgets what does not",
+    "{window}, with the inputs in {inputs}. Once you know, {settle_by_hand}",
 }
 SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
@@ -81,8 +80,10 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         (Remedy.RECONCILE, situation): "asks once more; only the record changes"
         for situation in (Situation.UNPROVEN, Situation.FOREIGN)
     },
-    (Remedy.RECONCILE, Situation.UNANSWERABLE): "asks once more what became of {doubts}; only the "
-    "record changes",
+    (
+        Remedy.RECONCILE,
+        Situation.UNANSWERABLE,
+    ): "asks once more what became of {doubts}{if_declared}; only the record changes",
     (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
     **{
         (Remedy.REDEPLOY, situation): "applies it; where its provider state holds objects already, "

@@ -255,6 +255,11 @@ def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
         asked = ended.verb == "reconcile" and _has_been_asked(item)
         if item.recommended is Remedy.MANUAL:
             by_command = not item.context.doubts or item.advice.situation is Situation.SILENT
+            if item.context.can_be_asked_otherwise:
+                yield NextCommand(
+                    command=ended.other("reconcile", [item.step]),
+                    why="once lines like those above in the blueprint say how to ask for it",
+                )
             yield from [_recommended(item)] if by_command else _answers(item)
         elif item.advice.situation in _NAMED_BY_COMMAND:
             continue  # a person's word is refused until that is out of the way
@@ -352,6 +357,8 @@ def _taking_down(
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
     if ended.verb not in APPLYING or not alive or offered:
         return
+    if any(item.context.doubts for item in unfinished):
+        return  # it would not end `destroyed`
     inside = {item.step for item in (*alive, *unfinished)}
     for item in (*alive, *unfinished):
         if not item.allows(Remedy.DESTROY) or item.context.facts.vanished:
