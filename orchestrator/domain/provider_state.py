@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from orchestrator.domain.record.objects import object_name
 from orchestrator.domain.secret_leaves import (
     NO_SHAPE,
     LeafPath,
@@ -32,6 +33,13 @@ class StateObject:
     tainted: bool = False
     deposed: str | None = None
     configuration: str = ""
+
+    @property
+    def label(self) -> str:
+        """
+        The object among those at its address, with its id.
+        """
+        return f"{object_name(self.address, self.deposed)} ({self.id})"
 
 
 @dataclass(frozen=True, slots=True)

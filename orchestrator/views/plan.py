@@ -215,6 +215,8 @@ def step_plan(page: Page, step: PlannedStep) -> None:
                 diagnostic(page, Diagnostic(summary=step.error.summary), indent=4)
             if step.error and step.reason:
                 page.line(("next", "dim"), f": {step.reason}", indent=4, hang=6)
+            if step.actions:  # its plan was made, and is refused
+                planned_actions(page, step, indent=4)
         case _:
             assert_never(step.status)
 

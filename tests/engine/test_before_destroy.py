@@ -366,7 +366,7 @@ def copies(project: Project) -> list[str]:
 def test_what_was_made_for_an_earlier_life_is_not_replaced_unasked(project: Project) -> None:
     """
     The second destroy would replace the snapshot of the first: it is refused before anything is
-    done, and the plan of the destroy counts it; a reason lets it go.
+    done, and so is the plan of the destroy, which counts it; a reason lets it go.
     """
     project.write("modules/copy/main.tf", SNAPSHOT)
     action = BY_MODULE.replace("RUN", "${run.id}")
@@ -376,10 +376,13 @@ def test_what_was_made_for_an_earlier_life_is_not_replaced_unasked(project: Proj
     project.ok("apply", "kept", "--yes")
     before = {step: project.entries(step) for step in ("base", "db", 'db["@before_destroy"]')}
 
-    planned = project.ok("plan", "kept", "--destroy")
+    planned = project.run("plan", "kept", "--destroy")
+    accepted = project.run("plan", "kept", "--destroy", "--accept-replaced", "one is enough")
     refused = project.run("destroy", "kept", "--yes")
 
-    assert 'db["@before_destroy"]' in planned.out and "1 to replace" in planned.out, planned.out
+    assert (planned.code, accepted.code) == (4, 0), planned.out + accepted.out
+    for told in (planned, accepted):
+        assert 'db["@before_destroy"]' in told.out and "1 to replace" in told.out, told.out
     assert refused.code == 4
     assert first[0] in refused.said and "--accept-replaced" in refused.said, refused.said
     assert {step: project.entries(step) for step in before} == before

@@ -114,7 +114,8 @@ def test_a_deposed_object_whose_delete_lost_its_answer_leaves_the_state(
 ) -> None:
     """
     The next apply changes nothing but the provider state, which keeps what its refresh dropped
-    until then: it is applied under a marker, and the object is told as vanished, with its id.
+    until then: it is applied under a marker. Our delete is why the object is gone: it is told with
+    its key and its id, and is not among what was let go.
     """
     project.write("modules/things/main.tf", REQUIRED + MAIN)
     project.write("orchestrator.yaml", "settle_seconds: 0\n")
@@ -122,13 +123,16 @@ def test_a_deposed_object_whose_delete_lost_its_answer_leaves_the_state(
     (one,) = cloud.servers()
     cloud.arm("delete", "one", "lost_answer")
     apply(project, "two")
-    assert len(resources(project)["inventory"]) == 2
+    name = deposed(resources(project))
 
-    assert apply(project, "two") == 0
+    ended = project.ok("apply", "swap", "--yes", "--json")
 
     found = resources(project)
     assert [item["deposed"] for item in found["inventory"]] == [None]
-    assert [(item["id"], item["how"]) for item in found["released"]] == [(one.id, "vanished")]
+    assert f"gone by an earlier delete: {name} ({one.id})" in ended.out
+    (settled,) = project.record("things")["settled"]
+    assert (settled["doubt"]["id"], settled["how"]) == (one.id, "gone")
+    assert found["released"] == []
     assert project.history("things")[-2]["status"] == "running"
     assert apply(project, "two") == 0
     assert project.history("things")[-2]["status"] == "ok"

@@ -76,3 +76,22 @@ def test_a_name_that_somebody_took_since_is_not_ours(place: Place) -> None:
 
     assert look(place).code == 11
     assert place.readbacks["fakecloud_bucket.this[0]"]["ownership"] == "found"
+
+
+def test_what_an_earlier_delete_removed_is_not_called_alive(place: Place) -> None:
+    """
+    A delete lost its answer, and the provider state still holds the object: once a reconcile has
+    found it gone, no screen counts it as alive, and the next destroy ends the work.
+    """
+    place.cloud.arm("delete", "web", "lost_answer")
+    assert place.destroy().code == 10
+
+    told = place.reconcile()
+    recovered = place.project.ok("recover", "asked", "--json").document["steps"][0]
+
+    assert told.code == 0
+    assert told.events[-1]["alive"] == []
+    assert recovered["evidence"]["objects"] == 0
+    assert place.settled == {SERVER: "gone"}
+    assert place.destroy().code == 0
+    assert place.record["status"] == "destroyed"

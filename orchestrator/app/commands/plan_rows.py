@@ -55,10 +55,12 @@ class PlanRows:
         known = {"method": "deferred", "reason": reason, "waits_for": waits_for}
         self.add(name, "deferred", **{**fields, **known})
 
-    def fail(self, name: str, exc: OrchestratorError, unapplied: tuple[str, ...]) -> None:
+    def fail(
+        self, name: str, exc: OrchestratorError, unapplied: tuple[str, ...], **fields: object
+    ) -> None:
         """
-        Add the row of a root that could not be planned. What it could not read may be what an
-        ``unapplied`` upstream makes: only then can that be told.
+        Add the row of a root that could not be planned, or whose plan would be refused. What it
+        could not read may be what an ``unapplied`` upstream makes: only then can that be told.
         """
         if unapplied and _is_unread(exc):
             said = self._services.masker.mask(exc.message)
@@ -66,7 +68,7 @@ class PlanRows:
             self.defer(name, reason, unapplied)
             return
         self.codes.append(exc.exit_code)
-        self.add(name, "failed", **failure_fields(self._services, exc))
+        self.add(name, "failed", **{**fields, **failure_fields(self._services, exc)})
 
     def forget(self, name: str, parent: str) -> None:
         """

@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.app.commands.plan_rows import PlanRows
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
+from orchestrator.app.run.hooks import check_earlier_work
 from orchestrator.app.run.prepared_steps import (
     PreparedSteps,
     SourceOf,
@@ -292,18 +293,26 @@ class Planner:
         if self.steps.values.needs_outputs_first(root):
             self.rows.defer(root, "its provider needs outputs of steps")
             return
-        self._guarded(root, partial(self._planned_hook, root))
+        self._guarded(root, partial(self._planned_hook, step.name, root))
 
-    def _planned_hook(self, root: str) -> None:
+    def _planned_hook(self, name: str, root: str) -> None:
         self.steps.prepare(root, current_module)
-        self._ask(root, verb="apply")
+        accepted = self.request.options.plan.accept_replaced
+        check = partial(check_earlier_work, self.steps, name, "before_destroy", accepted=accepted)
+        self._ask(root, verb="apply", check=check)
 
     def _unapplied_upstreams(self, name: str) -> tuple[str, ...]:
         return () if self.request.verb == "destroy" else self.rows.unapplied_upstreams(name)
 
-    def _ask(self, name: str, verb: Direction | None = None) -> None:
+    def _ask(
+        self,
+        name: str,
+        verb: Direction | None = None,
+        check: Callable[[CheckedPlan], None] = lambda _: None,
+    ) -> None:
         """
-        Plan a prepared root, in the direction of the request unless another is given.
+        Plan a prepared root, in the direction of the request unless another is given; ``check``
+        raises where its plan is refused.
         """
         verb = verb or self.request.verb
         composed = self.composed.get(name)
@@ -331,6 +340,11 @@ class Planner:
             "method": "separate" if separate else "composed",
             **planned_fields(proposal.shown),
         }
+        try:
+            check(proposal)
+        except Refused as exc:
+            self.rows.fail(name, exc, (), **known)
+            return
         if proposal.empty and first:
             # What those will be changed to may change it, too: that it is not, nobody can say yet.
             self.rows.defer(name, "upstream changes: planned when it is applied", first, **known)

@@ -268,6 +268,7 @@ def _evidence(
         refreshed=proposal is not None,
         forgotten=request.forget,
         reason=runner.options.reason,
+        deleted=proposal.deleted if proposal is not None else (),
     )
     doubts = open_doubts(record, look)
     if doubts and inputs is not None and not vanished:

@@ -137,7 +137,7 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
         error=record.error if record else None,
         in_doubt=tuple(_uncertain(record)) if record else (),
         journal=found.journal if found else None,
-        objects=len(found.inventory) if found else 0,
+        objects=len(record.live_objects) if record else 0,
         tainted=found.tainted if found else (),
         failed=found.failed if found else (),
         not_attempted=found.not_attempted if found else (),

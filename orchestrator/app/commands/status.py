@@ -72,7 +72,7 @@ def status_of(
                 "blocked_by": _waits_for_parent(newest, records),
             }
             if step not in summary.graph:
-                changes["objects"] = tuple(ref.name for ref in newest.resources.inventory)
+                changes["objects"] = tuple(ref.name for ref in newest.live_objects)
             if tried is not None:
                 changes["last_attempt"] = tried
             shown.append(state.model_copy(update=changes))

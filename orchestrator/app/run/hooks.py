@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from orchestrator.app.run.prepared_steps import current_module
+from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import stopped
@@ -246,7 +246,7 @@ class HookRun:
             unchanged = pipeline.record_unchanged(plan) if plan.empty else None
             if unchanged is not None:
                 self._check_new(known)
-            self._check_earlier_work(plan)
+            self._check_earlier(plan)
 
             def call() -> StepResult:
                 result = unchanged or pipeline.mutate(plan)
@@ -274,7 +274,7 @@ class HookRun:
         steps.prepare(root, current_module)
         self.runner.check_certain(root)
         inputs = steps.values.inputs(action.root)
-        if self._earlier_objects():
+        if earlier_objects(self.runner.steps, self.name, self.kind):
             with self.services.files.scratch() as scratch:
                 plan = plan_step(
                     self.services,
@@ -285,55 +285,15 @@ class HookRun:
                     direction="apply",
                     evidence=scratch,
                 )
-            self._check_earlier_work(plan)
+            self._check_earlier(plan)
 
     @property
     def _options(self) -> PlanOptions:
         return replace(self.runner.options.plan, targets=(), replace=())
 
-    def _check_earlier_work(self, plan: CheckedPlan) -> None:
-        """
-        Refused where the plan of a module would replace or delete what it made for an earlier apply
-        of its step: a snapshot from then is not the same as one of today.
-        """
-        earlier = self._earlier_objects()
-        doomed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
-        hit = [ref for ref in earlier if ref.name in doomed]
-        if hit and self.runner.options.plan.accept_replaced is None:
-            named = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in hit)
-            root = hook_step_name(self.name, self.kind)
-            take_down = command_line(self.runner.deployment, "destroy", "--step", root)
-            raise Refused(
-                "replaces_earlier",
-                f"{self.name}: {self.kind} would replace or delete what it made before the last "
-                f"apply: {named}",
-                hint="if that may go, say so with --accept-replaced REASON, or take it down first: "
-                f"`{take_down}`; to keep it, give the objects of each run an address of their own",
-                accepted_by=("--accept-replaced", "WHY"),
-            )
-
-    def _earlier_objects(self) -> list[ObjectRef]:
-        """
-        The objects of the module's root that are there since before the last apply of the step.
-        """
-        root = self.runner.deployment.target(hook_step_name(self.name, self.kind))
-        known = self.runner.steps.records.get(root.step)
-        if known is None or not known.resources.inventory:
-            return []
-        history = self.services.store.history
-        applied = next(
-            (entry for entry in history(self.before.target.target) if _begins_apply(entry)), None
-        )
-        then = next(
-            (
-                entry
-                for entry in history(root)
-                if applied is not None and entry.updated_at < applied.updated_at
-            ),
-            None,
-        )
-        held = {(ref.type, ref.id) for ref in then.resources.inventory} if then else set()
-        return [ref for ref in known.resources.inventory if (ref.type, ref.id) in held]
+    def _check_earlier(self, plan: CheckedPlan) -> None:
+        accepted = self.runner.options.plan.accept_replaced
+        check_earlier_work(self.runner.steps, self.name, self.kind, plan, accepted=accepted)
 
     def _conclude_module(self, marker: OperationRecord, result: StepResult) -> OperationRecord:
         stamp, how = self.services.stamp(), module_outcome(self.kind, result.record, result.fault)
@@ -382,6 +342,51 @@ class HookRun:
 
 def _begins_apply(entry: OperationRecord) -> bool:
     return entry.status is Status.RUNNING and entry.active_command == "apply"
+
+
+def check_earlier_work(
+    steps: PreparedSteps, name: str, kind: HookKind, plan: CheckedPlan, *, accepted: str | None
+) -> None:
+    """
+    Refused where the plan of a hook's module would replace or delete what it made for an earlier
+    apply of its step, unless a reason accepts it: a snapshot from then is not the same as one of
+    today.
+    """
+    doomed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
+    hit = [ref for ref in earlier_objects(steps, name, kind) if ref.name in doomed]
+    if hit and accepted is None:
+        named = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in hit)
+        take_down = command_line(steps.deployment, "destroy", "--step", hook_step_name(name, kind))
+        raise Refused(
+            "replaces_earlier",
+            f"{name}: {kind} would replace or delete what it made before the last apply: {named}",
+            hint="if that may go, say so with --accept-replaced REASON, or take it down first: "
+            f"`{take_down}`; to keep it, give the objects of each run an address of their own",
+            accepted_by=("--accept-replaced", "WHY"),
+        )
+
+
+def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[ObjectRef]:
+    """
+    The objects of a hook's module that are there since before the last apply of the step.
+    """
+    root = steps.deployment.target(hook_step_name(name, kind))
+    known = steps.records.get(root.step)
+    if known is None or not known.resources.inventory:
+        return []
+    history = steps.services.store.history
+    step = steps.deployment.target(name)
+    applied = next((entry for entry in history(step) if _begins_apply(entry)), None)
+    then = next(
+        (
+            entry
+            for entry in history(root)
+            if applied is not None and entry.updated_at < applied.updated_at
+        ),
+        None,
+    )
+    held = {(ref.type, ref.id) for ref in then.resources.inventory} if then else set()
+    return [ref for ref in known.resources.inventory if (ref.type, ref.id) in held]
 
 
 def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:

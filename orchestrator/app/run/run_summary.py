@@ -30,7 +30,6 @@ from orchestrator.domain.recovery.next_commands import (
 )
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.text import Json
-from orchestrator.domain.transitions.doubts import deleted_in_state
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -249,20 +248,18 @@ def _not_found(fault: Fault) -> bool:
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
-    What exists, by step; what is in doubt, was reported deleted by a destroy whose state could not
-    be saved, or was not found by this run, is not called alive.
+    What exists, by step; what is in doubt, was deleted although provider state still holds it, or
+    was not found by this run, is not called alive.
     """
     vanished = {row.step for row in rows if row.error and _not_found(row.error)}
     found = []
     for record in records:
         doubts = record.resources.in_doubt
         uncertain = {doubt.address for doubt in doubts} | {(d.address, d.id) for d in doubts}
-        deleted = deleted_in_state(record)
         certain = tuple(
             ref.name
-            for ref in record.resources.inventory
+            for ref in record.live_objects
             if (ref.address, ref.id) not in uncertain
-            and ref not in deleted
             and (ref.deposed or ref.address not in uncertain)
         )
         is_vanished = record.target.step in vanished

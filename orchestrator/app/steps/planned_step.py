@@ -5,7 +5,7 @@ A plan on disk and what it says: made the same way by ``plan``, ``apply`` and ``
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.provider_query.query import ObjectKey
 from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
 from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
 from orchestrator.domain.provider_state import PulledState, StateObject
@@ -116,7 +117,8 @@ class CheckedPlan:
     """
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
     open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
-    engine says that it changes something; ``dropped`` are objects that its refresh did not find;
+    engine says that it changes something; ``dropped`` are objects that its refresh did not find,
+    ``deleted`` those of them that an earlier delete has removed;
     ``rewrites_state``: the stored state is encrypted in another way than it will be. ``content`` is
     what the plan holds, where it was read.
     """
@@ -128,6 +130,7 @@ class CheckedPlan:
     shown: PlanReady
     doubts: tuple[Doubt, ...] = ()
     settled: tuple[SettledDoubt, ...] = ()
+    deleted: Collection[ObjectKey] = ()
     changed: bool = False
     dropped: tuple[StateObject, ...] = ()
     rewrites_state: bool = False
@@ -258,7 +261,7 @@ def plan_step(
         # or left out of a destroy, it is read a second time. If all is lost nothing goes on anyway.
         lost = _dropped(services, made)
         if lost and len(lost) < len(made.before.objects) and options.accept_vanished is None:
-            named = ", ".join(f"{item.address} ({item.id})" for item in lost)
+            named = ", ".join(item.label for item in lost)
             services.note(f"not found, read a second time: {named}", level="warning", step=step)
             made = make("plan-again")
         return check_plan(services, prepared, inputs, options, made, check, missing_objects)
@@ -308,7 +311,7 @@ def check_plan(
     seen = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
     deleted = _deleted_earlier(services, prepared, seen)
     if deleted:
-        named = ", ".join(f"{item.address} ({item.id})" for item in deleted)
+        named = ", ".join(item.label for item in deleted)
         services.note(f"gone by an earlier delete: {named}", step=step)
     if destroying:
         journal = journal.with_deletes(item.address for item in deleted)
@@ -324,6 +327,7 @@ def check_plan(
         refreshed=options.refreshes_all,
         accepted=accepted is not None,
         reason=accepted,
+        deleted=tuple((item.address, item.id) for item in deleted),
     )
     doubts = open_doubts(record, look)
     if destroying:
@@ -356,6 +360,7 @@ def check_plan(
         shown=shown,
         doubts=doubts,
         settled=settle_doubts(record, look),
+        deleted=look.deleted,
         changed=made.changed,
         dropped=_dropped(services, made),
         rewrites_state=rewrites,

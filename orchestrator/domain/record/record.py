@@ -18,6 +18,7 @@ from orchestrator.domain.record.objects import (
     Absence,
     AbsenceMethod,
     AdoptedObject,
+    ObjectRef,
     Resources,
     SavedState,
     SettledDoubt,
@@ -286,6 +287,35 @@ class OperationRecord(RecordModel):
     unavailable_secrets: tuple[Word, ...] = ()  # what a destroy went without, as it was told to
     previous_checksum: Word | None = None  # of the entry before, see `checksum_of`
     targets: tuple[Word, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
+
+    @property
+    def deleted_in_state(self) -> tuple[ObjectRef, ...]:
+        """
+        What the last mutation has deleted and provider state still holds: reported by a destroy
+        whose state could not be saved, or found to be gone since.
+        """
+        unsaved = self.error is not None and self.error.code in ("errored_state", "state_put_aside")
+        by_destroy = unsaved and self.failed_command == "destroy"
+        reported = self.resources.deleted if by_destroy else ()
+        since = self.started_at
+        gone = {
+            (item.doubt.address, item.doubt.id)
+            for item in self.settled
+            if item.how == "gone" and since is not None and item.at >= since
+        }
+        return tuple(
+            ref
+            for ref in self.resources.inventory
+            if ref.name in reported or (ref.address, ref.id) in gone
+        )
+
+    @property
+    def live_objects(self) -> tuple[ObjectRef, ...]:
+        """
+        What of the inventory may be alive.
+        """
+        deleted = self.deleted_in_state
+        return tuple(ref for ref in self.resources.inventory if ref not in deleted)
 
     def to_json(self) -> str:
         """

@@ -279,7 +279,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     record, facts, position = context.record, context.facts, context.neighbours
     doubts = context.doubts
     run = record.run_id if record else ""
-    objects = _counted(len(record.resources.inventory) if record else 0)
+    objects = _counted(len(record.live_objects) if record else 0)
     doing = record.active_command if record else None
     working = f"{doing or 'a command'} of run {run} is going on"
     return {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from orchestrator.domain.events.journal import ENGINE_ACTIONS
+from orchestrator.domain.provider_query.query import ObjectKey
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ObjectRef, SettledDoubt, Settlement
 from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
@@ -26,6 +27,8 @@ class StateObservation:
     ``ids`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
     person says for ``reason``: these objects do not matter, or what the provider was asked for and
     did not find is gone. A provider state that lacks an object is never accepted as evidence.
+    ``deleted`` are the objects, by address and id, that the refresh did not find because an earlier
+    delete has removed them.
     """
 
     at: datetime
@@ -36,6 +39,7 @@ class StateObservation:
     forgotten: Collection[str] = ()
     accepted: bool = False
     reason: str | None = None
+    deleted: Collection[ObjectKey] = ()
 
 
 def open_doubts(record: OperationRecord | None, look: StateObservation) -> tuple[Doubt, ...]:
@@ -55,11 +59,20 @@ def settle_doubts(
     A create is answered by a state that holds an object at its address which it did not hold
     before, and by a readback that proves it absent; one that left the state by the same object; an
     update or delete by a refresh of what the state holds, once nothing can be under way any more.
+    What an earlier delete has removed counts as a doubt about that delete, also where it had ended
+    in an error.
     """
     if record is None:
         return ()
     found = []
-    for doubt in record.resources.in_doubt:
+    doubts = record.resources.in_doubt
+    known = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
+    failed = (
+        Doubt(address=address, action="delete", id=id_, why="its delete had ended in an error")
+        for address, id_ in look.deleted
+        if (address, id_) not in known
+    )
+    for doubt in (*doubts, *failed):
         how = _settlement(doubt, record, look)
         if how is None:
             continue
@@ -76,6 +89,8 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
     """
     if doubt.address in look.forgotten:
         return "forgotten"
+    if doubt.action == "delete" and (doubt.address, doubt.id) in look.deleted:
+        return "gone"
     if doubt.action == "forget" and doubt.saved is not None and look.accepted:
         return "accepted"
     held = look.ids.get(doubt.address)
@@ -147,27 +162,20 @@ def unanswered_deletes(
     doubts = (*resources.in_doubt, *(refreshed if destroying else ()))
     cut = {(doubt.address, doubt.id) for doubt in doubts if doubt.of_a_delete}
     said = record.error.diagnostics if record.error else ()
-    tried = [item for item in resources.planned if item.address in resources.failed]
-    deletes = {item.address for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
+    tried = [item for item in resources.planned if item.name in resources.failed]
+    deletes = {item.name for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
+    # What a replacement was to delete is deposed where its successor was made first.
+    replaced = {item.address for item in tried if item.action == "replace"}
+    displaced = [ref for ref in resources.inventory if ref.deposed and ref.address in replaced]
+    deletes -= {ref.address for ref in displaced}
     failed = {
         (ref.address, ref.id)
         for ref in resources.inventory
-        if ref.address in deletes
+        if (ref.name in deletes or ref in displaced)
         and not is_refusal([item for item in said if item.address in (ref.address, None)], refusals)
     }
-    reported = {(ref.address, ref.id) for ref in deleted_in_state(record)}
+    reported = {(ref.address, ref.id) for ref in record.deleted_in_state}
     return frozenset(cut | failed | reported)
-
-
-def deleted_in_state(record: OperationRecord) -> tuple[ObjectRef, ...]:
-    """
-    What a destroy reported deleted and provider state still holds, because it could not be saved.
-    """
-    unsaved = record.error is not None and record.error.code in ("errored_state", "state_put_aside")
-    if not unsaved or record.failed_command != "destroy":
-        return ()
-    resources = record.resources
-    return tuple(ref for ref in resources.inventory if ref.name in resources.deleted)
 
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:

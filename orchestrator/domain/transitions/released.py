@@ -30,18 +30,23 @@ def released_objects(
 ) -> tuple[ReleasedObject, ...]:
     """
     What the mutation of ``marker`` let go: objects of its inventory that ``state`` no longer holds
-    and that it neither deleted nor left in doubt.
+    and that neither it nor an earlier delete has removed, and that is not in doubt.
     """
     if state is None:
         return ()
     ids = {(item.type, item.id) for item in state.objects}
     doubted = {(doubt.address, doubt.id) for doubt in resources.in_doubt}
     forgotten = {(ref.address, ref.id) for ref in forgotten_refs(marker)}
+    deleted = {
+        (item.doubt.address, item.doubt.id)
+        for item in marker.settled
+        if item.how == "gone" and item.run_id == marker.run_id
+    }
     removed = {item.name for item in marker.resources.planned if item.action in _REMOVING}
     found = []
     for ref in marker.resources.inventory:
         key = (ref.address, ref.id)
-        if (ref.type, ref.id) in ids or key in doubted:
+        if (ref.type, ref.id) in ids or key in doubted or key in deleted:
             continue
         if ref.id is None and ref.address in state.addresses:
             continue
