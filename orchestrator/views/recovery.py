@@ -116,12 +116,17 @@ def _may_roll_back(step: RecoveryStep) -> bool:
 
 
 def _quiet(step: RecoveryStep) -> bool:
-    return step.recommended is None and step.situation in (
-        Situation.OK,
-        Situation.RETAINED,
-        Situation.GONE,
-        Situation.UNRECORDED,
-        Situation.NEVER,
+    return (
+        step.recommended is None
+        and step.hint is None
+        and step.situation
+        in (
+            Situation.OK,
+            Situation.RETAINED,
+            Situation.GONE,
+            Situation.UNRECORDED,
+            Situation.NEVER,
+        )
     )
 
 

@@ -52,16 +52,22 @@ def test_what_exists_is_refused_before_anything_is_made(
 
 def test_recover_does_not_send_into_the_same_refusal(place: Place) -> None:
     """
-    The same apply would be refused for ever: none is recommended, and the ways out are told.
+    The same apply would be refused for ever: none is recommended, and the ways out are told, also
+    after a command that did not come far enough to meet the object.
     """
     place.wants("with: [this]")
     place.cloud.create_out_of_band("fakecloud_bucket", "acme")
     assert place.apply().code == 4
+    mistaken = place.apply("--target", "nope.x")
+    assert mistaken.code == 3
 
     row = place.project.run("recover", "asked", "--json").row
+    shown = place.project.ok("recover", "asked").out
 
     assert row["recommended"] is None
     assert "import it; else choose another name" in row["hint"]
+    assert "acme exists already" in shown and "import it" in shown
+    assert not any("nope.x" in item["command"] for item in mistaken.events[-1]["next"])
 
 
 def test_what_exists_can_be_imported_and_is_not_taken_for_ours(place: Place) -> None:

@@ -85,7 +85,7 @@ def test_a_destroy_over_a_lost_state_leaves_every_recorded_object_in_doubt(
 ) -> None:
     """
     That the state holds nothing says nothing of objects: `error`, exit 11, each of them in doubt
-    with its id, and no flag makes it `absent`.
+    with its id, and no flag makes it `absent`. Another destroy has nothing to do: none is offered.
     """
     known = ids(project.record("objects"))
     lose_state(project, how)
@@ -97,6 +97,7 @@ def test_a_destroy_over_a_lost_state_leaves_every_recorded_object_in_doubt(
     assert record["status"] == "error"
     assert {(a, i) for a, _, i in doubts(record)} == set(known.items())
     assert ids(record) == known
+    assert "--rebuild-state" in ended.out and "orchestrator destroy" not in ended.out
 
 
 @pytest.mark.parametrize("how", ["missing", "zero bytes", "emptied"])

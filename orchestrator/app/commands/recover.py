@@ -193,7 +193,7 @@ def _uncertain(record: OperationRecord) -> Iterator[ObjectInDoubt]:
 
 
 def _last_run(inspection: Inspection, step: str) -> LastRun | None:
-    found = inspection.history.last_run(step)
+    found = inspection.history.finding(step)
     if found is None:
         return None
     run, row = found

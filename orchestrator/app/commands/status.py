@@ -33,7 +33,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
     parent_of,
 )
-from orchestrator.domain.recovery.rerun_rules import failed_attempt
+from orchestrator.domain.recovery.rerun_rules import failed_attempt, newest_finding
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.retention import is_overdue
 from orchestrator.errors import StoreUnavailable
@@ -294,7 +294,7 @@ class _LocalAttempts:
             return None
         runs = (run for run in self._runs if run.run_id > since)
         rows = ((run, row) for run in runs for row in run.steps if row.step == step)
-        return failed_attempt(next(rows, None))
+        return failed_attempt(newest_finding(rows))
 
 
 def _pending(

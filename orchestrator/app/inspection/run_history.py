@@ -5,6 +5,7 @@ done again. Reads only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     deployment_blob,
     failed_attempt,
     failed_run,
+    newest_finding,
     retry_blocker,
     rollback_blocker,
     run_blocker,
@@ -64,14 +66,22 @@ class RunHistory:
         """
         The newest run that had the step, and what became of it there.
         """
-        rows = ((run, row) for run in self.runs for row in run.steps if row.step == step)
-        return next(rows, None)
+        return next(self._rows(step), None)
+
+    def _rows(self, step: str) -> Iterator[tuple[RunRecord, StepRun]]:
+        return ((run, row) for run in self.runs for row in run.steps if row.step == step)
+
+    def finding(self, step: str) -> tuple[RunRecord, StepRun] | None:
+        """
+        The newest run that tells what became of the step, or what is there of it.
+        """
+        return newest_finding(self._rows(step))
 
     def failed_attempt(self, step: str) -> Attempt | None:
         """
-        The newest run that had the step, where it failed in a way that is told beside the status.
+        That run, where it failed in a way that is told beside the status.
         """
-        return failed_attempt(self.last_run(step))
+        return failed_attempt(self.finding(step))
 
     def is_destroying(self, step: str) -> bool:
         """
@@ -164,7 +174,7 @@ class RunHistory:
         The newest fault: of a run that left no entry, of the record, or of an attempt that changed
         nothing.
         """
-        last = self.last_run(step)
+        last = self.finding(step)
         if last is not None and last[1].error is not None:
             return last[1].error
         if record is None:

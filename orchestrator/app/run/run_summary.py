@@ -371,7 +371,12 @@ def _ended_command(
         own += ("--from-run", lineage.from_run)
     if lineage is not None and request.verb == "rollback":
         own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
-    refused = any(row.error and _is_refusal(row.error) for row in session.run.steps)
+    named_objects = bool(options.plan.targets or options.plan.replace)
+    refused = any(
+        _is_refusal(row.error) or (named_objects and row.error.code == Invalid.code)
+        for row in session.run.steps
+        if row.error
+    )
     named = () if set(options.steps) == set(session.deployment.steps) else options.steps
     return EndedCommand(
         blueprint=session.deployment,

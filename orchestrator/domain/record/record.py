@@ -39,7 +39,9 @@ Command = Literal[
     "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
 ]  # fmt: skip
 #: The codes by which a refusal says that what is there is not what is recorded.
-CONTRADICTIONS = frozenset({"unrecorded_state", "vanished", "in_doubt", "lineage", "serial_back"})
+CONTRADICTIONS = frozenset(
+    {"unrecorded_state", "exists_already", "vanished", "in_doubt", "lineage", "serial_back"}
+)
 #: Stands for a value that nobody is shown.
 SENSITIVE = "(sensitive)"
 #: Commands that change provider state and no remote object.

@@ -132,8 +132,7 @@ def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
     """
     What a destroy of the step must be told beside the step, so that it is not refused.
     """
-    left = any(d.action == "forget" and d.saved is None for d in context.doubts)
-    accept = ("--accept-vanished", "WHY") if left or context.facts.vanished else ()
+    accept = ("--accept-vanished", "WHY") if context.facts.vanished else ()
     cut = context.record is not None and is_before_destroy_unknown(context.record)
     repeat = ("--repeat-before-destroy", "WHY") if cut else ()
     return (*accept, *repeat)

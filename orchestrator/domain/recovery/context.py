@@ -198,6 +198,17 @@ class RecoveryContext:
         )
 
     @property
+    def has_more_to_destroy(self) -> bool:
+        """
+        Whether a destroy has anything to do: not about what has left the provider state alone.
+        """
+        if self.record is None or self.facts.condition is not None:
+            return True
+        left = {(d.address, d.id) for d in self.doubts if d.action == "forget" and d.saved is None}
+        objects = self.record.resources.inventory
+        return not left or any((ref.address, ref.id) not in left for ref in objects)
+
+    @property
     def is_unproven(self) -> bool:
         """
         Whether the provider has an object in doubt that nothing proves to be ours: no further

@@ -343,6 +343,8 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         return  # its command is there already
     options: tuple[str, ...] = ()
     if remedy is Remedy.DESTROY:
+        if not any(item.context.has_more_to_destroy for item in steps):
+            return
         options = _once(word for item in steps for word in destroy_options(item.context))
     doing = "go on with what is left" if ended.verb == "destroy" else "go on from here"
     yield NextCommand(command=ended.again(*options), why=f"{doing}, once the cause is fixed")

@@ -7,10 +7,10 @@ the same. A `Blocker` forbids it. Nothing here reads or writes anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.record.record import Attempt, OperationRecord
+from orchestrator.domain.record.record import CONTRADICTIONS, Attempt, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.errors import Reason
@@ -84,6 +84,28 @@ def failed_run(record: OperationRecord) -> str | None:
     attempt = record.last_attempt
     failed = attempt is not None and attempt.command == "apply" and attempt.error is not None
     return attempt.run_id if attempt is not None and failed else None
+
+
+#: Phases in which a run ends before it has learned anything of what is there.
+_EARLY = ("settings", "blueprint", "module", "engine", "init", "plan", "lock")
+
+
+def newest_finding(
+    runs: Iterable[tuple[RunRecord, StepRun]],
+) -> tuple[RunRecord, StepRun] | None:
+    """
+    The newest of the runs of a step, or an earlier one that found something else there than is
+    recorded, where no later one has come far enough to learn better. ``runs`` come newest first.
+    """
+    newest = None
+    for run, row in runs:
+        newest = newest or (run, row)
+        if row.error is not None and row.error.code in CONTRADICTIONS:
+            return run, row
+        blocked = row.error is None and row.status is StepStatus.PENDING
+        if not blocked and (row.error is None or row.error.phase not in _EARLY):
+            break
+    return newest
 
 
 def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
