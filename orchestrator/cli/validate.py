@@ -18,6 +18,7 @@ from orchestrator.cli.reports import annotate_problems
 @click.argument("blueprints", metavar="[BLUEPRINT]...", nargs=-1)
 @options.environment
 @options.inputs
+@options.engine
 @options.json_document
 @click.pass_obj
 def command(
@@ -26,6 +27,7 @@ def command(
     environment: str | None,
     variables: tuple[str, ...],
     input_files: tuple[Path, ...],
+    engine: str | None,
     as_json: bool,
 ) -> int:
     """
@@ -58,7 +60,9 @@ def command(
         try:
             names = (environment,) if environment else environment_names(project, name)
             for each in names:
-                selection = BlueprintSelection(name, each, variables, input_files)
+                selection = BlueprintSelection(
+                    name, each, variables, input_files, engine_option=engine
+                )
                 found = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
                 unread += unread_files(found, files)
                 unread += unread_variables(project.environ, found.inputs)

@@ -70,6 +70,10 @@ def choose(
     return finder.any()
 
 
+def _how_to_get(kind: str) -> str:
+    return NO_ENGINE if kind == "terraform" else f"install {kind}, or give its path with --engine"
+
+
 class _Finder:
     def __init__(
         self,
@@ -89,7 +93,7 @@ class _Finder:
             return self._embedded("option", why)
         path = option if os.sep in option else self._which(option)
         if path is None:
-            hint = NO_ENGINE if option in ("terraform", "tofu") else "give its path"
+            hint = _how_to_get(option) if option in ("terraform", "tofu") else "give its path"
             raise EngineFailed("engine", f"--engine {option}: not found on PATH", hint=hint)
         return self._program(path, "option", why)
 
@@ -99,7 +103,7 @@ class _Finder:
             return self._program(path, source, f"{why}; found on PATH")
         if kind == "terraform" and self._library() is not None:
             return self._embedded(source, f"{why}; none on PATH, so the embedded one")
-        raise EngineFailed("engine", f"no {kind} on PATH, and {why}", hint=NO_ENGINE)
+        raise EngineFailed("engine", f"no {kind} on PATH, and {why}", hint=_how_to_get(kind))
 
     def any(self) -> EngineInfo:
         for kind in ("terraform", "tofu"):

@@ -49,6 +49,9 @@ def test_the_engine_is_the_one_in_the_steps_directory(managed: Project) -> None:
     refused = managed.run("apply", "b", "--yes", "--engine", str(managed.root.parent / "bin/tofu"))
     assert refused.code == 4
     assert "last written by terraform" in refused.said
+    offered = refused.said.partition("\nNext\n")[2]
+    assert "orchestrator apply b\n" in offered
+    assert "--engine" not in offered, "what was refused for the engine is not offered with it"
 
 
 def test_constraints_are_held_against_that_engine(managed: Project) -> None:

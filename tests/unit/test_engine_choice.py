@@ -178,8 +178,9 @@ def test_another_kind_is_never_taken_instead(tmp_path: Path, arguments: dict[str
     """
     machine = Installed(tmp_path, terraform="Terraform v1.11.4")
 
-    with pytest.raises(EngineFailed, match="tofu"):
+    with pytest.raises(EngineFailed, match="tofu") as caught:
         machine.choose(**arguments)
+    assert "terraform" not in caught.value.hint, "what does not help is not advised"
 
 
 @pytest.mark.parametrize("script", ["echo 'GNU coreutils 9'", "exit 3", "echo 'Terraformer v1'"])

@@ -38,10 +38,10 @@ class Ended:
     output: str
 
 
-def validate(place: Path) -> Ended:
+def validate(place: Path, *options: str) -> Ended:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = main(["-C", str(place), "validate"])
+        code = main(["-C", str(place), "validate", *options])
     return Ended(code, out.getvalue() + err.getvalue())
 
 
@@ -50,6 +50,16 @@ def test_the_project_is_valid(place: Path) -> None:
     The one that is damaged below.
     """
     assert validate(place).exit_code == 0
+
+
+def test_a_module_is_checked_as_the_engine_asked_for_reads_it(place: Path) -> None:
+    """
+    With the option that `apply` takes; what Terraform does not read is named for it.
+    """
+    (place / "modules/m/main.tf").rename(place / "modules/m/main.tofu")
+    refused = validate(place, "--engine", "terraform")
+    assert (refused.exit_code, "which Terraform does not read" in refused.output) == (3, True)
+    assert validate(place, "--engine", "tofu").exit_code == 0
 
 
 def test_links_out_of_a_module_are_refused(place: Path) -> None:

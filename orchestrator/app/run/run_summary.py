@@ -372,11 +372,11 @@ def _ended_command(
     if lineage is not None and request.verb == "rollback":
         own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
     named_objects = bool(options.plan.targets or options.plan.replace)
-    refused = any(
-        _is_refusal(row.error) or (named_objects and row.error.code == Invalid.code)
-        for row in session.run.steps
-        if row.error
-    )
+    faults = [row.error for row in session.run.steps if row.error]
+    refused = any(_is_refusal(f) or (named_objects and f.code == Invalid.code) for f in faults)
+    engine = options.engine
+    if engine and any(fault.code == "engine_change" for fault in faults):
+        engine, refused = None, False  # without the option it is the engine of the record
     named = () if set(options.steps) == set(session.deployment.steps) else options.steps
     return EndedCommand(
         blueprint=session.deployment,
@@ -386,7 +386,7 @@ def _ended_command(
             *(word for name in named for word in ("--step", name)),
             *(word for name in options.exclude for word in ("--exclude", name)),
         ),
-        engine=("--engine", options.engine) if options.engine else (),
+        engine=("--engine", engine) if engine else (),
         inputs=inputs if request.verb in ("apply", "redeploy") else (),
         own=own,
         accepting=error.accepted_by if isinstance(error, Refused) else (),
