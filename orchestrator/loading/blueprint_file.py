@@ -4,7 +4,7 @@ A blueprint file read in one environment: what a summary and a deployment have i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,14 @@ from orchestrator.loading.environments import (
     effective_blueprint,
 )
 from orchestrator.loading.files import read_text
-from orchestrator.loading.inputs import CommandInputs, InputPolicy, InputResolver, strongest_sources
+from orchestrator.loading.inputs import (
+    InputPolicy,
+    InputResolver,
+    InputSource,
+    environment_sources,
+    file_sources,
+    option_sources,
+)
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
 from orchestrator.loading.policy import parse_drift_rules, parse_policy
 from orchestrator.loading.project import ProjectFiles, project_files
@@ -37,7 +44,6 @@ from orchestrator.loading.raw_steps import (
 )
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
 from orchestrator.project import BlueprintSelection, ProjectContext
-from orchestrator.trust import Trust
 
 _URL_RULES = ReferenceRules("operations.url", step_names=False)
 
@@ -45,11 +51,15 @@ _URL_RULES = ReferenceRules("operations.url", step_names=False)
 @dataclass(frozen=True, slots=True)
 class ReadBlueprint:
     """
-    A blueprint file that was read, in one environment, before names are followed.
+    A blueprint file that was read, in one environment, before names are followed, and what the
+    command line selects and gives.
 
-    ``chosen`` is False where the environment is a problem: then nothing is asked of its inputs.
+    ``environment_is_valid`` is False where the environment is a problem: then nothing is asked of
+    its inputs.
     """
 
+    context: ProjectContext
+    selection: BlueprintSelection
     project: ProjectFiles
     path: Path
     blueprint: RawBlueprint
@@ -60,7 +70,6 @@ class ReadBlueprint:
     drift_rules: tuple[DriftRule, ...]
     problems: Problems
     environment_is_valid: bool
-    trust: Trust
 
 
 def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> ReadBlueprint:
@@ -102,6 +111,8 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
         parse(effective_blueprint(blueprint, item.name).settings.policy)
     backend = parse_backend(seen.settings.backend, problems)
     return ReadBlueprint(
+        project,
+        selection,
         files,
         path,
         blueprint,
@@ -112,7 +123,6 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
         parse_drift_rules(blueprint.drift, problems),
         problems,
         chosen,
-        project.settings.trust,
     )
 
 
@@ -127,7 +137,6 @@ def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:
 
 def resolve_inputs(
     reading: ReadBlueprint,
-    given_values: CommandInputs,
     *,
     need: InputPolicy,
     used: frozenset[str],
@@ -137,34 +146,49 @@ def resolve_inputs(
     unavailable: dict[str, str] | None = None,
 ) -> dict[str, InputValue]:
     """
-    The inputs that have a value; ``unavailable`` is filled as that of `Resolver`.
+    The inputs that have a value; ``unavailable`` is filled as that of `InputResolver`.
     """
-    project, problems, base = reading.project, reading.problems, reading.path.parent
-    found = strongest_sources(
-        reading.blueprint,
-        reading.effective,
-        given_values,
-        base=base,
-        project_dir=project.project_dir,
-        confine=lambda name, at: project.confined(
-            name, at, base=base, problems=problems, what="the file"
-        ),
-        show=project.show,
-        problems=problems,
-    )
     resolver = InputResolver(
         blueprint=reading.blueprint.name,
         environment=reading.effective.name,
-        environ=given_values.environ,
+        environ=reading.context.environ,
         run_command=run_command,
         policy=need,
         used=used,
-        problems=problems,
+        problems=reading.problems,
         sensitive_variables=secret,
         secrets=secrets,
         unavailable={} if unavailable is None else unavailable,
     )
-    return resolver.resolve(reading.blueprint.inputs.values(), found)
+    # Of several sources of an input the last is the strongest.
+    return resolver.resolve(reading.blueprint.inputs.values(), dict(_input_sources(reading)))
+
+
+def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
+    """
+    Each value that somebody gave an input, weakest first.
+    """
+    project, problems, base = reading.project, reading.problems, reading.path.parent
+    declared, directory = reading.blueprint.inputs, reading.context.directory
+    inside = project.project_dir
+    for name, item in declared.items():
+        if item.default is not None:
+            at, origin = item.default.at, "blueprint default"
+            yield name, InputSource(item.default, at, origin, "blueprint", base, inside)
+    for environment in reading.effective.chain:
+        origin = f"environment {environment.name}"
+        for name, node in environment.inputs.fields.items() if environment.inputs else ():
+            if name in declared:
+                yield name, InputSource(node, node.at, origin, "blueprint", base, inside)
+        for file, node in environment.inputs_from:
+            path = project.confined(file, node.at, base=base, problems=problems, what="the file")
+            if path is not None:
+                shown = project.show(path)
+                yield from file_sources(declared, path, problems, shown=shown, inside=inside)
+    for path in (directory / file for file in reading.selection.input_files):
+        yield from file_sources(declared, path, problems, shown=project.show(path))
+    yield from environment_sources(declared, reading.context.environ, directory, problems)
+    yield from option_sources(declared, reading.selection.variables, directory, problems)
 
 
 def environment_variables(
@@ -195,9 +219,7 @@ def environment_variables(
     return found
 
 
-def operations_url(
-    reading: ReadBlueprint, environ: Mapping[str, str], *, need: InputPolicy
-) -> str | None:
+def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     """
     The address of the operation store that the blueprint gives; None where it gives none.
     """
@@ -210,7 +232,7 @@ def operations_url(
     value = locate(fields["url"], problems)
     before = len(list(problems))
     _URL_RULES.check(value, problems)
-    env = environment_variables([value], environ, need=need, problems=problems)
+    env = environment_variables([value], reading.context.environ, need=need, problems=problems)
     if len(list(problems)) > before or len(env) < len(_env_names(value)):
         return None
 
@@ -226,7 +248,8 @@ def operations_url(
     url = value.template.resolve(look_up).value
     if not isinstance(url, str):
         return None
-    reading.trust.check_store(url, reading.project.project_dir, fields["url"].at, problems)
+    trust = reading.context.settings.trust
+    trust.check_store(url, reading.project.project_dir, fields["url"].at, problems)
     return url
 
 

@@ -29,7 +29,7 @@ from orchestrator.loading.blueprint_file import (
 )
 from orchestrator.loading.environments import merge_step
 from orchestrator.loading.hooks import parse_hooks
-from orchestrator.loading.inputs import CommandInputs, InputPolicy, check_written
+from orchestrator.loading.inputs import InputPolicy, check_written
 from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
@@ -98,9 +98,6 @@ def load_deployment(
     unavailable: dict[str, str] = {}
     inputs = resolve_inputs(
         reading,
-        CommandInputs(
-            selection.variables, selection.input_files, project.environ, project.directory
-        ),
         need=input_policy,
         used=used_inputs(values),
         run_command=run_command,
@@ -109,7 +106,7 @@ def load_deployment(
         unavailable=unavailable,
     )
     linked.check_values(inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems)
-    url = operations_url(reading, project.environ, need=input_policy)
+    url = operations_url(reading, need=input_policy)
     if reading.environment_is_valid:
         check_state_locations(reading, inputs)
     problems.check()

@@ -7,7 +7,7 @@ input files, ``ORCHESTRATOR_INPUT_<name>``, ``-i``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,6 @@ from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, nod
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location
-from orchestrator.loading.environments import EffectiveBlueprint
 from orchestrator.loading.files import read_values
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
 from orchestrator.loading.schema import Declaration, RawBlueprint
@@ -42,90 +41,34 @@ class InputSource:
     inside: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandInputs:
-    """
-    What the command line and the process environment say about inputs.
-    """
-
-    variables: Sequence[str]
-    files: Sequence[Path]
-    environ: Mapping[str, str]
-    directory: Path
-
-
-def strongest_sources(
-    blueprint: RawBlueprint,
-    effective: EffectiveBlueprint,
-    given: CommandInputs,
-    *,
-    base: Path,
-    project_dir: Path,
-    confine: Callable[[str, Location], Path | None],
-    show: Callable[[Path], str],
-    problems: Problems,
-) -> Mapping[str, InputSource]:
-    """
-    For each input the strongest value that somebody gave.
-
-    ``base`` is the blueprint's directory; ``confine`` gives the path of an ``inputs_from`` file, or
-    None where it may not be read.
-    """
-    found: dict[str, InputSource] = {}
-    declared = blueprint.inputs
-
-    def take_file(path: Path, inside: Path | None = None) -> None:
-        shown = show(path)
-        try:
-            values, places = read_values(path, shown=shown)
-        except Invalid as exc:
-            problems.extend(exc.problems)
-            return
-        for name, node in values.items():
-            if name not in declared:
-                problems.add(
-                    f"there is no input {name!r}", places[name], did_you_mean(name, declared)
-                )
-            else:
-                found[name] = InputSource(node, places[name], shown, "file", path.parent, inside)
-
-    for name, item in declared.items():
-        if item.default is not None:
-            at = item.default.at
-            origin = "blueprint default"
-            found[name] = InputSource(item.default, at, origin, "blueprint", base, project_dir)
-    for environment in effective.chain:
-        origin = f"environment {environment.name}"
-        for name, node in environment.inputs.fields.items() if environment.inputs else ():
-            if name in declared:
-                found[name] = InputSource(node, node.at, origin, "blueprint", base, project_dir)
-        for file, node in environment.inputs_from:
-            path = confine(file, node.at)
-            if path is not None:
-                take_file(path, project_dir)
-    for path in given.files:
-        take_file(given.directory / path)
-    add_text_sources(declared, given, found, problems)
-    return found
-
-
-def add_text_sources(
+def environment_sources(
     declared: Mapping[str, Declaration],
-    given: CommandInputs,
-    found: dict[str, InputSource],
+    environ: Mapping[str, str],
+    directory: Path,
     problems: Problems,
-) -> None:
+) -> Iterator[tuple[str, InputSource]]:
     """
-    Put what environment variables and ``-i`` say over what was found so far.
+    What environment variables give the inputs.
     """
     for name, item in declared.items():
-        variable = next((v for v in _variables(name) if v in given.environ), None)
+        variable = next((v for v in _variables(name) if v in environ), None)
         if variable is not None:
             at = Location(variable)
-            node = from_text(item, given.environ[variable], at, problems)
+            node = from_text(item, environ[variable], at, problems)
             origin = f"environment variable {variable}"
-            found[name] = InputSource(node, at, origin, "environ", given.directory)
-    for text in given.variables:
+            yield name, InputSource(node, at, origin, "environ", directory)
+
+
+def option_sources(
+    declared: Mapping[str, Declaration],
+    variables: Iterable[str],
+    directory: Path,
+    problems: Problems,
+) -> Iterator[tuple[str, InputSource]]:
+    """
+    What ``-i`` gives the inputs.
+    """
+    for text in variables:
         name, equals, value = text.partition("=")
         at = Location(f"-i {name}" if equals else "-i")
         if not equals:
@@ -134,7 +77,31 @@ def add_text_sources(
             problems.add(f"there is no input {name!r}", at, did_you_mean(name, declared))
         else:
             node = from_text(declared[name], value, at, problems)
-            found[name] = InputSource(node, at, "command line", "option", given.directory)
+            yield name, InputSource(node, at, "command line", "option", directory)
+
+
+def file_sources(
+    declared: Mapping[str, Declaration],
+    path: Path,
+    problems: Problems,
+    *,
+    shown: str,
+    inside: Path | None = None,
+) -> Iterator[tuple[str, InputSource]]:
+    """
+    What an input file gives the inputs.
+    """
+    try:
+        values, places = read_values(path, shown=shown)
+    except Invalid as exc:
+        problems.extend(exc.problems)
+        return
+    for name, node in values.items():
+        if name in declared:
+            yield name, InputSource(node, places[name], shown, "file", path.parent, inside)
+        else:
+            hint = did_you_mean(name, declared)
+            problems.add(f"there is no input {name!r}", places[name], hint)
 
 
 def _variables(name: str) -> tuple[str, str]:

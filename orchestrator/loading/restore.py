@@ -35,11 +35,10 @@ from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.catalog import store_locations
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import (
-    CommandInputs,
     InputPolicy,
     InputResolver,
     InputSource,
-    add_text_sources,
+    environment_sources,
 )
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import project_files
@@ -162,9 +161,7 @@ def _inputs(
         )
         for name in secrets
     }
-    add_text_sources(
-        secrets, CommandInputs((), (), current.environ, current.project_dir), found, problems
-    )
+    found |= environment_sources(secrets, current.environ, current.project_dir, problems)
     resolver = InputResolver(
         blueprint=stored.blueprint,
         environment=stored.environment,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.backend_location import location
@@ -19,9 +19,10 @@ from orchestrator.loading.blueprint_file import ReadBlueprint, resolve_inputs, u
 from orchestrator.loading.environments import DEFAULT, effective_blueprint
 from orchestrator.loading.files import read_text
 from orchestrator.loading.hooks import parse_hooks
-from orchestrator.loading.inputs import CommandInputs, InputPolicy
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.raw_steps import RawStep, parse_backend, parse_step
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint
+from orchestrator.project import BlueprintSelection
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ def _environments(
     for name in tuple(blueprint.environments) or (DEFAULT,):
         effective, ignored = effective_blueprint(blueprint, name), Problems()
         yield ReadBlueprint(
+            context=replace(reading.context, environ={}),
+            selection=BlueprintSelection(blueprint.name),
             project=reading.project,
             path=path,
             blueprint=blueprint,
@@ -104,7 +107,6 @@ def _environments(
             backend=parse_backend(effective.settings.backend, ignored),
             problems=ignored,
             environment_is_valid=True,
-            trust=reading.trust,
         )
 
 
@@ -115,10 +117,7 @@ def _written_inputs(reading: ReadBlueprint) -> Mapping[str, InputValue]:
     used = used_inputs(step.backend.config for step in reading.raw_steps.values())
     if not used:
         return {}
-    given = CommandInputs((), (), {}, reading.path.parent)
-    return resolve_inputs(
-        reading, given, need=InputPolicy.CHECK_ONLY, used=used, run_command=lambda _: ""
-    )
+    return resolve_inputs(reading, need=InputPolicy.CHECK_ONLY, used=used, run_command=lambda _: "")
 
 
 def _places(

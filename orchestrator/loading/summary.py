@@ -11,7 +11,7 @@ from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.loading.blueprint_file import operations_url, read_blueprint, resolve_inputs
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
-from orchestrator.loading.inputs import CommandInputs, InputPolicy
+from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.project import project_files
 from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import parse_blueprint, without_nulls
@@ -37,19 +37,13 @@ def load_summary(
     graph = step_graph(reading.raw_steps, problems)
     backend = store_backend(reading)
     backend_rules(blueprint, {}).check(backend.config, problems)
-    url = (
-        operations_url(reading, project.environ, need=InputPolicy.REQUIRED)
-        or project.settings.operations_url
-    )
+    url = operations_url(reading, need=InputPolicy.REQUIRED) or project.settings.operations_url
     problems.check()
     inputs: dict[str, InputValue] = {}
     used = inputs_of_location(reading, url)
     if used:
         inputs = resolve_inputs(
             reading,
-            CommandInputs(
-                selection.variables, selection.input_files, project.environ, project.directory
-            ),
             need=InputPolicy.AVAILABLE,
             used=used,
             run_command=run_command or commands_of(project),
