@@ -219,7 +219,7 @@ def plan(**values: object) -> PlanDocument:
     A plan in which every status occurs.
     """
     shown = {name: getattr(CHANGES, name) for name in PlanChanges.model_fields}
-    return PlanDocument.of_steps(
+    document = PlanDocument.of_steps(
         (
             PlannedStep.model_validate({**_NETWORK, **shown, **values}),
             PlannedStep(step="assets", target="web/prod/assets", status="unchanged"),
@@ -250,13 +250,11 @@ def plan(**values: object) -> PlanDocument:
         project="acme",
         blueprint="web",
         environment="prod",
-        out="approval.json",
-        next=(
-            NextCommand(
-                command="orchestrator apply web -e prod --plan approval.json", why="does it"
-            ),
-        ),
+        command="apply",
     )
+    command = "orchestrator apply web -e prod --plan approval.json"
+    offered = NextCommand(command=command, why="does it")
+    return document.model_copy(update={"out": "approval.json", "next": (offered,)})
 
 
 def without_values() -> PlanDocument:

@@ -45,7 +45,9 @@ def planned(number: int, text: str, *, objects: int = 1) -> PlannedStep:
 
 
 def document(*steps: PlannedStep) -> PlanDocument:
-    return PlanDocument.of_steps(steps, project="p", blueprint="web", environment="prod")
+    return PlanDocument.of_steps(
+        steps, project="p", blueprint="web", environment="prod", command="apply"
+    )
 
 
 def markdown(*steps: PlannedStep) -> str:

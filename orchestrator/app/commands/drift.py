@@ -19,7 +19,7 @@ from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.plan_changes import failure_fields
+from orchestrator.app.steps.plan_changes import diagnostics_of, plan_fault
 from orchestrator.app.steps.planned_step import CheckedPlan, check_plan, plan_step
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.drift import DriftDocument, DriftedStep
@@ -114,8 +114,14 @@ class _Looker:
             plan = self._refreshed(name)
         except OrchestratorError as exc:
             self.codes.append(exc.exit_code)
-            failed = {"status": "failed", **failure_fields(services, exc)}
-            return row.model_copy(update=failed)
+            return row.model_copy(
+                update={
+                    "status": "failed",
+                    "error": plan_fault(services, exc),
+                    "reason": exc.hint or None,
+                    "diagnostics": diagnostics_of(exc),
+                }
+            )
         changed = (plan.shown.changes or PlanChanges()).drift
         left = remaining_drift(changed, self.deployment.drift_rules, services.clock.now().date())
         known = {item.address for item in left}

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Literal
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.plan_changes import diagnostics_of, failure_fields
+from orchestrator.app.steps.plan_changes import diagnostics_of, plan_fault
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Step
-from orchestrator.domain.documents.plan import PlannedStep
-from orchestrator.domain.events.events import StepDeferred
+from orchestrator.domain.documents.plan import PlanMethod, PlannedStep
+from orchestrator.domain.events.events import PlanReady, StepDeferred
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.states import READY
 from orchestrator.errors import EngineFailed, OrchestratorError
@@ -33,17 +33,26 @@ class PlanRows:
     def add(
         self,
         name: str,
-        status: Literal["planned", "unchanged", "deferred", "failed"],
-        **fields: object,
+        status: Literal["planned", "unchanged"],
+        *,
+        reason: str | None = None,
+        method: PlanMethod = "separate",
+        plan: PlanReady | None = None,
+        before_destroy: str | None = None,
     ) -> None:
         """
-        Add the row of a root.
+        Add the row of a root; ``plan`` is what was planned of it.
         """
-        known = {"step": name, "target": str(self._deployment.target(name)), "status": status}
-        self.rows[name] = PlannedStep.of_fields(**{**known, **fields})
+        row = self._row(name, status, reason=reason, method=method, before_destroy=before_destroy)
+        self._put(row.with_plan(plan) if plan else row)
 
     def defer(
-        self, name: str, reason: str, waits_for: tuple[str, ...] = (), **fields: object
+        self,
+        name: str,
+        reason: str,
+        waits_for: tuple[str, ...] = (),
+        *,
+        plan: PlanReady | None = None,
     ) -> None:
         """
         Add the row of a root that cannot be planned before others are applied.
@@ -52,11 +61,17 @@ class PlanRows:
         self._services.sink.emit(
             StepDeferred(at=now, step=name, reason=reason, waits_for=waits_for)
         )
-        known = {"method": "deferred", "reason": reason, "waits_for": waits_for}
-        self.add(name, "deferred", **{**fields, **known})
+        row = self._row(name, "deferred", reason=reason, method="deferred", waits_for=waits_for)
+        self._put(row.with_plan(plan) if plan else row)
 
     def fail(
-        self, name: str, exc: OrchestratorError, unapplied: tuple[str, ...], **fields: object
+        self,
+        name: str,
+        exc: OrchestratorError,
+        unapplied: tuple[str, ...] = (),
+        *,
+        method: PlanMethod = "separate",
+        plan: PlanReady | None = None,
     ) -> None:
         """
         Add the row of a root that could not be planned, or whose plan would be refused. What it
@@ -68,7 +83,10 @@ class PlanRows:
             self.defer(name, reason, unapplied)
             return
         self.codes.append(exc.exit_code)
-        self.add(name, "failed", **{**fields, **failure_fields(self._services, exc)})
+        row = self._row(name, "failed", method=method)
+        error = plan_fault(self._services, exc)
+        found = {"error": error, "reason": exc.hint or None, "diagnostics": diagnostics_of(exc)}
+        self._put((row.with_plan(plan) if plan else row).model_copy(update=found))
 
     def forget(self, name: str, parent: str) -> None:
         """
@@ -76,12 +94,32 @@ class PlanRows:
         """
         record = self._steps.records[name]
         objects = record.resources.inventory if record else ()
-        self.add(
-            name,
-            "planned",
-            actions=tuple(PlannedAction(address=o.address, action="forget") for o in objects),
-            reason=f"goes with {parent}, which owns it: its provider state is emptied",
+        actions = tuple(PlannedAction(address=o.address, action="forget") for o in objects)
+        reason = f"goes with {parent}, which owns it: its provider state is emptied"
+        self._put(self._row(name, "planned", reason=reason).model_copy(update={"actions": actions}))
+
+    def _row(
+        self,
+        name: str,
+        status: Literal["planned", "unchanged", "deferred", "failed"],
+        *,
+        reason: str | None = None,
+        method: PlanMethod = "separate",
+        waits_for: tuple[str, ...] = (),
+        before_destroy: str | None = None,
+    ) -> PlannedStep:
+        return PlannedStep(
+            step=name,
+            target=str(self._deployment.target(name)),
+            status=status,
+            method=method,
+            reason=reason,
+            waits_for=waits_for,
+            before_destroy=before_destroy,
         )
+
+    def _put(self, row: PlannedStep) -> None:
+        self.rows[row.step] = row.counted()
 
     def unknown_upstreams(self, step: Step) -> tuple[str, ...]:
         """

@@ -32,13 +32,13 @@ from orchestrator.app.steps.planned_step import (
     check_plan,
     plan_step,
 )
-from orchestrator.app.steps.policy import planned_fields, rego_violations
+from orchestrator.app.steps.policy import rego_violations
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.destroy.order import Teardown, teardown
-from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlannedStep
+from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
 from orchestrator.domain.plan.content import PlanContent
@@ -336,18 +336,16 @@ class Planner:
         separate = composed is None
         moving = self._unapplied_upstreams if separate else self.rows.moving_needs
         first = moving(name) if verb == "apply" else ()
-        known = {
-            "method": "separate" if separate else "composed",
-            **planned_fields(proposal.shown),
-        }
+        method: PlanMethod = "separate" if separate else "composed"
         try:
             check(proposal)
         except Refused as exc:
-            self.rows.fail(name, exc, (), **known)
+            self.rows.fail(name, exc, method=method, plan=proposal.shown)
             return
         if proposal.empty and first:
             # What those will be changed to may change it, too: that it is not, nobody can say yet.
-            self.rows.defer(name, "upstream changes: planned when it is applied", first, **known)
+            why = "upstream changes: planned when it is applied"
+            self.rows.defer(name, why, first, plan=proposal.shown)
             return
         reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
         if verb == "destroy" and proposal.doubts:
@@ -366,9 +364,10 @@ class Planner:
         self.rows.add(
             name,
             "unchanged" if proposal.empty else "planned",
-            before_destroy=self._first(name) if verb == "destroy" else None,
             reason="; ".join(reasons) or None,
-            **known,
+            method=method,
+            plan=proposal.shown,
+            before_destroy=self._first(name) if verb == "destroy" else None,
         )
 
     def _step_plan(

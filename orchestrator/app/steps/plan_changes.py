@@ -79,16 +79,12 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
     return stored.decode()
 
 
-def failure_fields(services: Services, exc: OrchestratorError) -> dict[str, object]:
+def plan_fault(services: Services, exc: OrchestratorError) -> Fault:
     """
-    What the row of a step that could not be planned says of the error.
+    Why a step could not be planned.
     """
     code = exc.reason if isinstance(exc, Refused) else exc.code
-    return {
-        "error": Fault(code=code, phase="plan", summary=services.masker.mask(exc.message)),
-        "reason": exc.hint or None,
-        "diagnostics": diagnostics_of(exc),
-    }
+    return Fault(code=code, phase="plan", summary=services.masker.mask(exc.message))
 
 
 def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:

@@ -13,8 +13,7 @@ from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
-from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
+from orchestrator.domain.plan.changes import ResourceChange
 from orchestrator.domain.plan.content import PlannedObject
 from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.plan.violations import destroys, violations, violations_of_steps
@@ -36,7 +35,7 @@ def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: st
     objects = plan.content.objects
     before = session.count_destroys(destroys(objects))
     found = [*violations(policy, step, objects, regions=plan.content.regions, destroyed=before)]
-    row = _row(session, step, **planned_fields(plan.shown))
+    row = _row(session, step).with_plan(plan.shown).counted()
     found += _rego_violations(session, [row], "apply")
     _refuse(session, found, override=override)
 
@@ -63,24 +62,11 @@ def check_policy_of_destroy(
             for item in inventory
         )
         actions = tuple(PlannedAction(address=o.address, action="delete") for o in inventory)
-        rows.append(_row(session, step, resources=resources, actions=actions))
+        held = {"resources": resources, "actions": actions}
+        rows.append(_row(session, step).model_copy(update=held).counted())
     found = [*violations_of_steps(session.deployment.policy, steps)]
     found += _rego_violations(session, rows, "destroy")
     _refuse(session, found, override=override)
-
-
-def planned_fields(shown: PlanReady) -> dict[str, object]:
-    """
-    What a row of a plan document has of the plan of a step.
-    """
-    changes = shown.changes or PlanChanges()
-    return {
-        "actions": shown.actions,
-        "outputs": shown.outputs,
-        "drifted": shown.drifted,
-        "inputs": shown.inputs,
-        **{name: getattr(changes, name) for name in PlanChanges.model_fields},
-    }
 
 
 def rego_violations(
@@ -112,9 +98,8 @@ def _rego_violations(
         yield item.model_copy(update={"step": item.step or one})
 
 
-def _row(session: Session, step: str, **fields: object) -> PlannedStep:
-    target = str(session.deployment.target(step))
-    return PlannedStep.of_fields(step=step, target=target, status="planned", **fields)
+def _row(session: Session, step: str) -> PlannedStep:
+    return PlannedStep(step=step, target=str(session.deployment.target(step)), status="planned")
 
 
 def describe_violations(found: Sequence[Violation]) -> str:

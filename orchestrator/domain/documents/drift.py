@@ -47,11 +47,26 @@ class DriftDocument(JsonDocument):
     expired: tuple[Word, ...] = ()
 
     @classmethod
-    def of_steps(cls, steps: Sequence[DriftedStep], **fields: object) -> DriftDocument:
+    def of_steps(
+        cls,
+        steps: Sequence[DriftedStep],
+        *,
+        project: str,
+        blueprint: str,
+        environment: str,
+        expired: tuple[str, ...],
+    ) -> DriftDocument:
         """
         The document of these steps: the verdict follows from them.
         """
         statuses = {step.status for step in steps}
         found: tuple[tuple[str, DriftVerdict], ...] = (("failed", "failed"), ("drifted", "drift"))
         verdict = next((word for status, word in found if status in statuses), "no_drift")
-        return cls.model_validate({"verdict": verdict, "steps": tuple(steps), **fields})
+        return cls(
+            project=project,
+            blueprint=blueprint,
+            environment=environment,
+            verdict=verdict,
+            steps=tuple(steps),
+            expired=expired,
+        )

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.violation import Violation
@@ -76,15 +77,22 @@ class PlannedStep(PlanChanges, StepPlan):
     What the plan of a step holds: the names, and the same with values.
     """
 
-    @classmethod
-    def of_fields(cls, **fields: object) -> PlannedStep:
+    def with_plan(self, shown: PlanReady) -> PlannedStep:
+        """
+        The row with what the plan of its step holds.
+        """
+        changes = shown.changes or PlanChanges()
+        held = {name: getattr(changes, name) for name in PlanChanges.model_fields}
+        names = ("actions", "outputs", "drifted", "inputs")
+        return self.model_copy(update=held | {name: getattr(shown, name) for name in names})
+
+    def counted(self) -> PlannedStep:
         """
         The row with its counts.
         """
-        row = cls.model_validate(fields)
-        did = row.resources or row.actions  # without values: what goes with its parent
+        did = self.resources or self.actions  # without values: what goes with its parent
         counts = PlanCounts.of_actions(item.action for item in did)
-        return row.model_copy(update={"counts": counts})
+        return self.model_copy(update={"counts": counts})
 
 
 class AffectedStep(JsonModel):
@@ -122,7 +130,17 @@ class PlanDocument(JsonDocument):
     next: tuple[NextCommand, ...] = ()
 
     @classmethod
-    def of_steps(cls, steps: Sequence[PlannedStep], **fields: object) -> PlanDocument:
+    def of_steps(
+        cls,
+        steps: Sequence[PlannedStep],
+        *,
+        project: str,
+        blueprint: str,
+        environment: str,
+        command: Literal["apply", "destroy"],
+        affected: tuple[AffectedStep, ...] = (),
+        orphaned: tuple[str, ...] = (),
+    ) -> PlanDocument:
         """
         The document of these steps: verdict and counts follow from them.
         """
@@ -135,12 +153,15 @@ class PlanDocument(JsonDocument):
         counts = Counter[str]()
         for step in steps:
             counts.update(step.counts.model_dump())
-        return cls.model_validate(
-            {
-                "verdict": next((word for s, word in verdicts if s in statuses), "no_changes"),
-                "counts": PlanCounts.model_validate(counts),
-                "changes": "planned" in statuses,
-                "steps": tuple(steps),
-                **fields,
-            }
+        return cls(
+            project=project,
+            blueprint=blueprint,
+            environment=environment,
+            command=command,
+            verdict=next((word for s, word in verdicts if s in statuses), "no_changes"),
+            counts=PlanCounts.model_validate(counts),
+            changes="planned" in statuses,
+            steps=tuple(steps),
+            affected=affected,
+            orphaned=orphaned,
         )
