@@ -8,10 +8,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.domain.blueprint.affected_steps import Change, ChangedParts, changed_parts
+from orchestrator.domain.blueprint.affected_steps import (
+    Change,
+    ChangedParts,
+    changed_parts,
+    module_places,
+)
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.yaml_tree import parse_document
 from orchestrator.errors import Invalid, Usage
+from orchestrator.settings import FILE
 
 _PATIENCE = 60.0  # seconds for one question to git
 
@@ -28,31 +34,45 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
     diff = _git(top, "diff", "--name-only", "--no-renames", "-z", commit, "--")
     new = _git(top, "ls-files", "--others", "--exclude-standard", "-z")
     names = sorted({name for text in (diff, new) for name in text.split("\0") if name})
-    blueprint = (project / deployment.path).resolve()
-    files = tuple(_as_named(top / name, project) for name in names)
-    others = tuple(file for file in files if Path(file).resolve() != blueprint)
+    changed = [(top / name).resolve() for name in names]
+    blueprint = _blueprint(deployment)
     parts = ChangedParts()
-    if len(others) != len(files):
+    if blueprint in changed:
         parts = _blueprint_parts(top, commit, blueprint, deployment.environment)
-    return Change(others, parts)
+    return _change(deployment, changed, parts)
 
 
 def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
     """
     The change of these files; of a blueprint file nobody knows which part of it.
     """
-    blueprint = (Path(deployment.project_dir) / deployment.path).resolve()
-    project = Path(deployment.project_dir)
-    others = tuple(_as_named(file, project) for file in files if file.resolve() != blueprint)
-    return Change(others, ChangedParts(everything=len(others) != len(files)))
+    changed = [file.resolve() for file in files]
+    return _change(deployment, changed, ChangedParts(everything=_blueprint(deployment) in changed))
 
 
-def _as_named(file: Path, project: Path) -> str:
+def _change(deployment: Deployment, changed: Sequence[Path], parts: ChangedParts) -> Change:
     """
-    A file as it is named from the project, which may be reached through a link.
+    The change of these files, by all names that the deployment has for them: the project, and each
+    of its modules, may lie behind a link.
     """
-    real, root = file.resolve(), project.resolve()
-    return str(project / real.relative_to(root) if real.is_relative_to(root) else real)
+    project, blueprint = Path(deployment.project_dir), _blueprint(deployment)
+    places = {place for step in deployment.steps.values() for place in module_places(step)}
+    targets = {place: Path(place).resolve() for place in sorted({*places, str(project)})}
+    files: dict[str, None] = {}
+    for file in changed:
+        named = [
+            str(Path(place) / file.relative_to(target))
+            for place, target in targets.items()
+            if file.is_relative_to(target)
+        ]
+        files.update(dict.fromkeys(named if file != blueprint else ()))
+        files.update(dict.fromkeys(() if named else [str(file)]))
+    settings = (FILE,) if (project / FILE).resolve() in changed else ()
+    return Change(tuple(files), parts, settings)
+
+
+def _blueprint(deployment: Deployment) -> Path:
+    return (Path(deployment.project_dir) / deployment.path).resolve()
 
 
 def _blueprint_parts(top: Path, commit: str, blueprint: Path, environment: str) -> ChangedParts:

@@ -4,7 +4,9 @@ Only what a change touches is planned: by git revision or by file, with what nee
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +92,63 @@ def test_the_blueprint_counts_by_its_parts(project: Project) -> None:
     assert touched(project, *since) == {"alone": ["its part of the blueprint changed"]}
     project.write("blueprints/web.yaml", BLUEPRINT + "    policy: {max_destroys: 1}\n")
     assert set(touched(project, *since)) == {"net", "app", "alone"}
+
+
+def test_a_module_may_lie_elsewhere(project: Project, tmp_path: Path) -> None:
+    """
+    Behind a link, or in a submodule, of which git tells only that it is another one.
+    """
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.write("net/main.tf", MODULE)
+    git(elsewhere, "init", "-q")
+    git(elsewhere, "add", "-A")
+    git(elsewhere, "commit", "-qm", "first")
+    git(project, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(elsewhere.root))
+    (project.root / "modules/linked").symlink_to("app")
+    linked = BLUEPRINT.replace("../modules/net", "../elsewhere/net")
+    project.write("blueprints/web.yaml", linked.replace("../modules/app", "../modules/linked"))
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "moved")
+    since = ("--changed-since", "HEAD")
+    assert touched(project, *since) == {}
+
+    (project.root / "modules/app/new.tf").write_text("locals { x = 1 }\n")
+    assert touched(project, *since) == {"app": ["modules/linked/new.tf changed"]}
+    (project.root / "modules/app/new.tf").unlink()
+    project.write("elsewhere/net/main.tf", MODULE + "locals { x = 1 }\n")
+    git(Project(project.root / "elsewhere"), "commit", "-qam", "second")
+    assert touched(project, *since) == {"net": ["elsewhere changed"], "app": ["needs net"]}
+
+
+def test_what_the_project_sets_touches_every_step(project: Project) -> None:
+    """
+    Such as another engine.
+    """
+    project.write("orchestrator.yaml", "project: acme\n")
+    every = {step: why[0] for step, why in touched(project, "--changed-since", "HEAD").items()}
+    assert every == dict.fromkeys(("net", "app", "alone"), "orchestrator.yaml changed")
+    assert set(touched(project, "--affected-by", "orchestrator.yaml")) == set(every)
+
+
+def test_without_history_nothing_is_guessed(project: Project, tmp_path: Path) -> None:
+    """
+    A shallow clone does not know the revision, and a copy of the files no revision at all: an error
+    of usage, never "nothing changed". Without a branch it is as with one.
+    """
+    git(project, "commit", "-q", "--allow-empty", "-m", "second")
+    git(project, "checkout", "-q", "--detach")
+    project.write("modules/net/new.tf", "")
+    assert set(touched(project, "--changed-since", "HEAD~1")) == {"net", "app"}
+    shallow = tmp_path / "shallow"
+    git(project, "clone", "-q", "--depth", "1", f"file://{project.root}", str(shallow))
+    clone = Project(shallow, engine=project.environ["ORCHESTRATOR_ENGINE"])
+    ended = clone.run("plan", "web", "--changed-since", "HEAD~1")
+    assert ended.code == 64
+    assert "in a shallow clone, fetch the revision first" in " ".join(ended.said.split())
+    shutil.rmtree(shallow / ".git")
+    ended = clone.run("plan", "web", "--changed-since", "HEAD")
+    assert ended.code == 64
+    assert "not a git repository" in " ".join(ended.said.split())
 
 
 def test_files_can_be_named_instead(project: Project) -> None:

@@ -27,11 +27,13 @@ class ChangedParts:
 @dataclass(frozen=True, slots=True)
 class Change:
     """
-    Absolute paths of files that changed, and what of the blueprint did.
+    Absolute paths of what changed: files, and directories that git takes for one thing; what of the
+    blueprint did; and the files that touch every step, as they are named to people.
     """
 
     files: tuple[str, ...]
     blueprint: ChangedParts = field(default_factory=ChangedParts)
+    of_all: tuple[str, ...] = ()
 
 
 def changed_parts(before: object, after: object, environment: str) -> ChangedParts:
@@ -77,15 +79,16 @@ def _reasons(deployment: Deployment, step: Step, change: Change) -> Iterator[str
     Why a step is touched itself.
     """
     root = deployment.project_dir
-    places = list(_places(step))
+    places = list(module_places(step))
     for file in change.files:
         shown = file.removeprefix(f"{root}/")
-        if any(_is_within(file, place) for place in places):
+        if any(_is_within(file, place) or _is_within(place, file) for place in places):
             yield f"{shown} changed"
         for name in sorted(_inputs(step)):
             value = deployment.inputs.get(name)
             if value is not None and value.origin in (shown, file):
                 yield f"{shown} changed, which input {name} comes from"
+    yield from (f"{file} changed" for file in change.of_all)
     parts = change.blueprint
     if parts.everything:
         yield "the blueprint changed"
@@ -99,7 +102,7 @@ def _is_within(file: str, directory: str) -> bool:
     return file == directory or file.startswith(f"{directory}/")
 
 
-def _places(step: Step) -> Iterator[str]:
+def module_places(step: Step) -> Iterator[str]:
     """
     The directories that a step's modules are made from, those of its actions among them.
     """
