@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.fakecloud import Cloud
 from tests.project import Project
 
 pytestmark = pytest.mark.engine
@@ -135,6 +136,59 @@ def test_another_value_is_stopped_before_its_step_is_touched(project: Project) -
     assert "input.token is not what was approved" in " ".join(changed.said.split())
     assert "other-77aa" not in changed.said
     assert SECRET not in changed.said
+
+
+def test_another_input_is_another_plan(project: Project) -> None:
+    """
+    Also where no value of the plan tells it, as with the command of a provisioner.
+    """
+    project.write(
+        "modules/m/more.tf",
+        """
+        variable "command" { default = "true" }
+        resource "terraform_data" "does" {
+          provisioner "local-exec" { command = var.command }
+        }
+        """,
+    )
+    text = (project.root / "blueprints/pair.yaml").read_text()
+    assert text.count('token: "${inputs.token}"}') == 1
+    given = text.replace(
+        'token: "${inputs.token}"}', 'token: "${inputs.token}", command: "COMMAND"}'
+    )
+    project.write("blueprints/pair.yaml", given.replace("COMMAND", "true"))
+    plan(project)
+    project.write("blueprints/pair.yaml", given.replace("COMMAND", "touch was-here"))
+
+    ended = project.run("apply", "pair", "--plan", "approval.json", "--json")
+
+    assert ended.code == 6
+    assert "input command is another one" in ended.rows["first"]["reason"]
+    assert not list(project.own.rglob("was-here"))
+
+
+def test_another_region_is_another_plan(project: Project, cloud: Cloud) -> None:
+    """
+    No value of what is to be created tells where.
+    """
+    project.write(
+        "blueprints/pair.yaml",
+        """
+        version: 1
+        name: pair
+        inputs: {region: {type: string, default: eu}}
+        providers: {fakecloud: {region: "${inputs.region}"}}
+        steps: {web: {module: ../modules/server}}
+        """,
+    )
+    plan(project)
+
+    ended = project.run("apply", "pair", "--plan", "approval.json", "-i", "region=us", "--json")
+
+    assert ended.code == 6
+    assert "providers.fakecloud is another one" in ended.row["reason"]
+    assert not cloud.servers()
+    project.ok("apply", "pair", "--plan", "approval.json")
 
 
 def test_an_edited_module_is_another_plan(project: Project) -> None:

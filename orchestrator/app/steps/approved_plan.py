@@ -4,16 +4,25 @@ The plan of a step as an approval, and held against one.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.inputs import StepInputs, digest
+from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
+from orchestrator.domain.provider_query.scope import scope
 from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.secret_leaves import LeafPath, without_leaves
 from orchestrator.domain.target import hook_of
 from orchestrator.errors import PlanChanged
+
+#: References to what a run makes: of other values by the time it is applied.
+_OF_OTHERS = ("step_output", "own_output", "run_id")
 
 
 def approved_step(
@@ -31,7 +40,7 @@ def approved_step(
         objects=approved_objects(plan.content.objects, services.key) if plan.content else (),
         module=prepared.snapshot.digest,
         lock_file=_lock_digest(services, prepared),
-        inputs=inputs.digest(services.key),
+        given=_given(services, prepared, inputs),
         lineage=plan.before.lineage or None,
     )
 
@@ -41,6 +50,7 @@ def check_approved(
     deployment: Deployment,
     approval: Approval,
     prepared: PreparedStep,
+    inputs: StepInputs,
     plan: CheckedPlan,
 ) -> None:
     """
@@ -57,7 +67,7 @@ def check_approved(
     else:
         planned = plan.content.objects if plan.content else ()
         differences = [
-            *_other_sources(services, approved, prepared, plan),
+            *_other_sources(services, approved, prepared, inputs, plan),
             *not_covered(approved, planned, services.key),
         ]
     if differences:
@@ -70,7 +80,11 @@ def check_approved(
 
 
 def _other_sources(
-    services: Services, approved: ApprovedStep, prepared: PreparedStep, plan: CheckedPlan
+    services: Services,
+    approved: ApprovedStep,
+    prepared: PreparedStep,
+    inputs: StepInputs,
+    plan: CheckedPlan,
 ) -> list[str]:
     """
     What else it would be made from than what was reviewed. A serial that moved alone is none, nor
@@ -82,7 +96,40 @@ def _other_sources(
     ]
     if approved.lineage is not None:
         compared.append(("the provider state", approved.lineage, plan.before.lineage))
+    given = _given(services, prepared, inputs)
+    compared += [
+        (name, approved.given.get(name), given.get(name)) for name in {**approved.given, **given}
+    ]
     return [f"{what} is another one" for what, shown, now in compared if shown != now]
+
+
+def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> dict[str, str]:
+    """
+    Digests of what the blueprint gives a step: inputs of its module and the configuration of its
+    providers, of which no value of the plan need tell. Without credentials, which are renewed, and
+    without what comes from other steps: that is held against their own plans.
+    """
+
+    def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:
+        return [
+            name
+            for name in values
+            if name not in templates
+            or all(found.kind not in _OF_OTHERS for found in templates[name].references)
+        ]
+
+    hidden: dict[str, set[LeafPath]] = defaultdict(set)
+    for name, *path in inputs.secrets:
+        hidden[str(name)].add(tuple(path))
+    found = {
+        f"input {name}": digest(without_leaves(inputs.values[name], hidden[name]), services.key)
+        for name in own(inputs.values, prepared.step.inputs)
+    }
+    configured = {
+        name: prepared.configured[name]
+        for name in own(prepared.configured, prepared.step.providers)
+    }
+    return found | dict(scope((), {}, configured, lambda value: digest(value, services.key)))
 
 
 def _lock_digest(services: Services, prepared: PreparedStep) -> str | None:

@@ -277,7 +277,12 @@ class StepPipeline:
             return self.options.approved
         try:
             check_approved(
-                self.services, self.session.deployment, self.options.approval, self.prepared, plan
+                self.services,
+                self.session.deployment,
+                self.options.approval,
+                self.prepared,
+                self.inputs,
+                plan,
             )
         except PlanChanged as exc:
             if not self.options.reviewed:

@@ -41,7 +41,8 @@ class ApprovedObject(JsonModel):
 
 class ApprovedStep(JsonModel):
     """
-    What was shown of a step. ``lock_file`` and ``module`` are digests of what it was planned from.
+    What was shown of a step. ``lock_file`` and ``module`` are digests of what it was planned from;
+    ``given`` are those of what the blueprint gives it, by name.
     """
 
     step: Word
@@ -49,7 +50,7 @@ class ApprovedStep(JsonModel):
     objects: tuple[ApprovedObject, ...] = ()
     module: Word | None = None
     lock_file: Word | None = None
-    inputs: Word | None = None
+    given: dict[Word, Word] = Field(default_factory=dict)
     lineage: Word | None = None
 
 
