@@ -256,11 +256,13 @@ def failures(
     for step in failed:
         fault = step.error
         head = fault_text(fault) if fault else step.last_error or "no reason known"
+        if fault is not None and fault.code in UNFINISHED:
+            head = fault.summary
         page.line((step.step, "bold"), ": ", (head, "bad"), indent=2)
         if fault is None:
             continue
         errors = [item for item in fault.diagnostics if item.severity == "error"]
-        if not errors:
+        if not errors and head != fault.summary:
             page.text(fault.summary, indent=4)
         fresh = [item for item in dict.fromkeys(errors) if item not in told]
         for item in fresh:

@@ -20,6 +20,7 @@ from orchestrator.views.formats import (
     utc,
 )
 from orchestrator.views.outcome import (
+    UNFINISHED,
     attempt_text,
     fault_text,
     heartbeat_rows,
@@ -148,7 +149,9 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
             return f"{step.evidence.command or 'a command'} began {when}"
         case StepStatus.ERROR:
             waits = f"; first: {', '.join(step.blocked_by)}" if step.blocked_by else ""
-            return f"{step.evidence.command or 'a command'} failed {when}{waits}"
+            code = step.evidence.error.code if step.evidence.error else ""
+            said = UNFINISHED.get(code, f"{step.evidence.command or 'a command'} failed")
+            return f"{said} {when}{waits}"
         case _:
             return f"since {when}"
 

@@ -100,7 +100,7 @@ def _ending(event: RunFinished) -> str:
         case 0 if failed and all(step.error and step.error.code in AS_ASKED for step in failed):
             return "done; what was not asked for is still to be applied"
         case 0 if failed:
-            return "done; what failed before is still to be applied"
+            return "done; it is still to be applied"
         case 0:
             return "done"
         case ApprovalMissing.exit_code:

@@ -7,6 +7,7 @@ Each guard is a question about values; none of them reads or writes anything.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -300,10 +301,11 @@ def check_adopted_records(
             raise adopted_refusal(str(record.target.target), hit)
 
 
-def adopted_refusal(target: str, adopted: Iterable[AdoptedObject]) -> Refused:
+def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
     """
     The error that names what would be destroyed although nobody has proven it to be ours.
     """
+    out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
     named = "; ".join(
         f"{item.address} ({item.id}): {item.why}" if item.id else f"{item.address}: {item.why}"
         for item in adopted
@@ -312,7 +314,7 @@ def adopted_refusal(target: str, adopted: Iterable[AdoptedObject]) -> Refused:
         "adopted",
         f"{target}: it would destroy what was adopted and is not proven to be made here: {named}",
         hint="if it may be destroyed, say so with --accept-adopted REASON; to leave it alone take "
-        "it out of the provider state first: `orchestrator exec TARGET -- state rm ADDRESS`",
+        f"it out of the provider state first: `orchestrator {out}`",
         accepted_by=("--accept-adopted", "WHY"),
     )
 

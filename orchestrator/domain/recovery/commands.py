@@ -300,7 +300,6 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "adopts": ", takes over what the provider has" if adoption_options(context.doubts) else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
-        "if_declared": ", once the step says how" if context.can_be_asked_otherwise else "",
         "settle_by_hand": "the command adopts what exists; for another "
         f"{facts.settling:.0f} s a request may be under way, and nothing is forgotten"
         if facts.settling and context.can_be_adopted_by_hand

@@ -83,7 +83,7 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (
         Remedy.RECONCILE,
         Situation.UNANSWERABLE,
-    ): "asks once more what became of {doubts}{if_declared}; only the record changes",
+    ): "asks once more what became of {doubts}; only the record changes",
     (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
     **{
         (Remedy.REDEPLOY, situation): "applies it; where its provider state holds objects already, "

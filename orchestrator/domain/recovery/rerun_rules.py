@@ -188,7 +188,7 @@ def run_blocker(
         return Blocker(
             "other_command",
             f"run {run_id} was `{run.command}`: only what applied can be done again",
-            f"run `orchestrator {run.command}` again",
+            "`orchestrator runs` lists the others",
         )
     if run.deployment is None or deployment_blob(run.deployment) not in stored:
         return Blocker(
