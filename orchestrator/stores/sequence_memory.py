@@ -134,6 +134,12 @@ def _is_known(known: SeenEntry | None, item: SeenEntry) -> bool:
     return known is not None and known.sequence >= item.sequence
 
 
+_WAY_ON = (
+    "restore its newest copy; if this one is to be believed: `orchestrator store accept-restored "
+    "REASON`, then `reconcile`"
+)
+
+
 class WatchedStore:
     """
     A store of which every newest entry is held against what this machine saw of it, and its place
@@ -157,7 +163,7 @@ class WatchedStore:
         self._tell = tell
         self._lock = threading.Lock()
         self._gone_back: dict[str, str] = {}
-        self._told_placement = False
+        self._told_placement = self._told_gone_back = False
         self._known_identity: str | None = None
         self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
 
@@ -191,6 +197,7 @@ class WatchedStore:
     def newest(self, target: Target) -> OperationRecord | None:
         record = self._store.newest(target)
         self._check({target: record})
+        self._tell_gone_back()
         return record
 
     def newest_known(self, target: Target) -> OperationRecord | None:
@@ -199,6 +206,7 @@ class WatchedStore:
     def history(self, target: Target) -> list[OperationRecord]:
         entries = self._store.history(target)
         self._check({target: entries[0] if entries else None})
+        self._tell_gone_back()
         return entries
 
     def records(
@@ -206,6 +214,7 @@ class WatchedStore:
     ) -> list[OperationRecord]:
         claimed = self._claimed.pop((blueprint, environment), None)
         records = self._read(blueprint, environment) if claimed is None else claimed
+        self._tell_gone_back()
         misplaced = self._misplaced(blueprint, environment, records)
         if misplaced is not None and not self._told_placement:
             self._told_placement = True
@@ -263,11 +272,8 @@ class WatchedStore:
             raise misplaced
         self._check_histories(records)
         if self._gone_back:
-            raise StoreUnavailable(
-                f"{self.url}: the operation store has gone back: {'; '.join(self.gone_back())}",
-                hint="restore its newest copy; if this one is to be believed: `orchestrator store "
-                "accept-restored REASON`, then `reconcile`",
-            )
+            self._told_gone_back = True  # by this
+            raise StoreUnavailable(self._gone_back_text(), hint=_WAY_ON)
 
     def _identity(self) -> str | None:
         """
@@ -325,10 +331,17 @@ class WatchedStore:
 
     def _note_gone_back(self, target: Target | str, message: str) -> None:
         with self._lock:
-            is_first = not self._gone_back
             self._gone_back[str(target)] = message
-        if is_first:
-            self._tell(f"the operation store {self.url} has gone back: {message}")
+
+    def _tell_gone_back(self) -> None:
+        with self._lock:
+            is_news = bool(self._gone_back) and not self._told_gone_back
+            self._told_gone_back = self._told_gone_back or is_news
+        if is_news:
+            self._tell(f"{self._gone_back_text()}; {_WAY_ON}")
+
+    def _gone_back_text(self) -> str:
+        return f"the operation store {self.url} has gone back: {'; '.join(self.gone_back())}"
 
     def probe(self) -> None:
         self._store.probe()

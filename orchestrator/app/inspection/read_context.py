@@ -50,10 +50,9 @@ class ReadContext:
         """
         StoreUnavailable where what has been read is older than what this machine saw before.
         """
-        older = self.gone_back()
-        if older:
+        if self.gone_back():  # what speaks against it has been told
             raise StoreUnavailable(
-                f"{self.store.url}: the operation store has gone back: {'; '.join(older)}",
+                f"{self.store.url}: what is recorded there is older than this machine has seen it",
                 hint="nothing is expected of an old record: restore the newest copy of the store",
             )
 
