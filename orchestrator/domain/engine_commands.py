@@ -58,12 +58,16 @@ _WITHOUT_VALUES = frozenset(
 
 _FAMILIES = ("metadata", "providers", "state", "workspace")
 
-#: The commands that accept ``-var-file``, by kind of engine. OpenTofu's (from 1.8 on) are all that
-#: load the configuration: without the variables that it depends on they fail.
-_WITH_TERRAFORM = frozenset({"apply", "import", "plan", "refresh"})
+#: Commands that work with the values of a module's variables, whichever the engine.
+_WITH_VALUES = frozenset({"apply", "import", "plan", "refresh"})
+#: The commands that accept ``-var-file``, by kind of engine: OpenTofu's from 1.8 on, Terraform's
+#: from 1.15 on. Without the variables that the configuration depends on they fail.
 TAKE_VARIABLES: Mapping[EngineKind, frozenset[str]] = {
-    "terraform": _WITH_TERRAFORM,
-    "tofu": _WITH_TERRAFORM | {
+    "terraform": _WITH_VALUES | {
+        "get", "graph", "init", "providers", "providers schema", "show", "state mv", "state pull",
+        "state push", "state rm", "validate",
+    },
+    "tofu": _WITH_VALUES | {
         "console", "destroy", "force-unlock", "get", "graph", "init", "output", "providers",
         "providers lock", "providers mirror", "providers schema", "show", "state list", "state mv",
         "state pull", "state push", "state replace-provider", "state rm", "state show", "taint",
@@ -137,7 +141,7 @@ class EngineCommand:
         """
         Whether it works with the values of a module's variables, whichever the engine.
         """
-        return self.name in _WITH_TERRAFORM
+        return self.name in _WITH_VALUES
 
     @property
     def prints_values(self) -> bool:

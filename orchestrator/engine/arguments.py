@@ -62,8 +62,8 @@ def verb(request: Request) -> str:
 
 def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) -> list[str]:
     """
-    The vector of an engine call with the file of those variables without which OpenTofu cannot load
-    the configuration; as it is where the command does not load it, or has a variable file.
+    The vector of an engine call with the file of those variables without which the engine cannot
+    load the configuration; as it is where the command does not load it, or has a variable file.
 
     >>> from orchestrator.ports.engine import EngineInfo
     >>> tofu = EngineInfo("tofu", "1.12.6", ("tofu",), "path", "")
@@ -73,7 +73,7 @@ def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) ->
     at = len(info.program)
     verb = verb_of(vector[at:])
     given = any(word.startswith("-var-file=") for word in vector)
-    if info.kind != "tofu" or given or " ".join(verb) not in TAKE_VARIABLES["tofu"]:
+    if not info.evaluates_early or given or " ".join(verb) not in TAKE_VARIABLES[info.kind]:
         return list(vector)
     at += len(verb)
     return [*vector[:at], f"-var-file={file}", *vector[at:]]

@@ -305,7 +305,7 @@ class TerraformEngine:
     def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child | ReadingChild:
         environment = self._environment | dict(spec.environment)
         info = self._info
-        if info.kind == "tofu" and (isinstance(request, Apply) or spec.early_values):
+        if spec.early_values or (info.kind == "tofu" and isinstance(request, Apply)):
             info = self.info_in(spec.directory)
         vector = argument_vector(info, request)
         if isinstance(request, Program):

@@ -209,7 +209,7 @@ class _ModuleTree:
 
     def early_variables(self, directory: Path) -> frozenset[str]:
         """
-        The variables of the module in ``directory`` that OpenTofu needs to load the configuration.
+        The variables of the module in ``directory`` that an engine needs to load the configuration.
         """
         configuration = self.found[directory].configuration
         expressions = [*configuration.evaluated_early]
@@ -218,7 +218,9 @@ class _ModuleTree:
             child = _child(directory, call)
             needed = self.early_variables(child) if child in self.found else ()
             expressions.append(_only(call, {"source", "version", *needed}))
-        return _Walk(configuration).through(expressions).variables
+        declared = configuration.variables.items()
+        constant = {name for name, block in declared if _flag(block.attributes.get("const"))}
+        return _Walk(configuration).through(expressions).variables | constant
 
     def passed_elsewhere(self, directory: Path) -> frozenset[str]:
         """
@@ -354,10 +356,16 @@ def _only(block: Block, attributes: Collection[str]) -> Block:
 
 def _encryption(configuration: Configuration) -> str | None:
     """
-    A digest of how the module has its state encrypted; the same wherever the blocks stand.
+    A digest of how the module has its state encrypted, with the locals that this is made from; the
+    same wherever the blocks stand.
     """
     blocks = [b for b in configuration.evaluated_early if b.type == "encryption"]
-    text = json.dumps([_content(block) for block in blocks])
+    walk = _Walk(configuration)
+    walk.through(blocks)
+    content: list[Json] = [_content(block) for block in blocks]
+    if named := walk.local_texts:
+        content.append(named)
+    text = json.dumps(content)
     return hashlib.sha256(text.encode()).hexdigest() if blocks else None
 
 
@@ -405,6 +413,17 @@ class _Walk:
         for block in blocks:
             self._block(block)
         return ProviderDependencies(frozenset(self._variables), self._objects)
+
+    @property
+    def local_texts(self) -> dict[str, str]:
+        """
+        The expressions of the locals that the walk came through.
+        """
+        return {
+            name: text
+            for name, text in sorted(self._locals.items())
+            if f"local.{name}" in self._seen
+        }
 
     def _block(self, block: Block) -> None:
         for attribute in block.attributes.values():

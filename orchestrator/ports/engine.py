@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from orchestrator.domain.transitions.last_writer import is_newer
+
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.events.engine_messages import Message
     from orchestrator.domain.plan.content import PlanContent
@@ -34,6 +36,14 @@ class EngineInfo:
     program: tuple[str, ...]
     source: Literal["option", "blueprint", "record", "path", "embedded"]
     why: str
+
+    @property
+    def evaluates_early(self) -> bool:
+        """
+        Whether module sources may depend on variables, so that nothing is loaded without them:
+        with OpenTofu, and with Terraform from 1.15 on.
+        """
+        return self.kind == "tofu" or not is_newer("1.15.0", self.version)
 
 
 @dataclass(frozen=True, slots=True)

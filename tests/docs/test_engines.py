@@ -12,6 +12,7 @@ import pytest
 
 from docs.generate import engine_facts
 from orchestrator.domain.engine_commands import TAKE_VARIABLES
+from orchestrator.ports.engine import EngineInfo
 from tests.project import REPOSITORY
 
 FACTS: list[dict[str, Any]] = engine_facts()["fact"]
@@ -50,10 +51,15 @@ def test_each_recording_is_replayed() -> None:
     assert [name for name in sorted(names) if f'"{name}' not in tests] == []
 
 
-def test_what_only_one_engine_has_is_so_in_the_code() -> None:
+def test_from_which_version_on_variables_are_needed_is_so_in_the_code() -> None:
     """
-    The commands that take variables are more with the engine of which the facts say so.
+    What the facts say of each engine is what its calls are made by.
     """
-    early = next(fact for fact in FACTS if "from variables" in fact["what"])
-    assert early["terraform"] == "no"
+    early = next(fact for fact in FACTS if "depends on variables" in fact["what"])
+    since = early["terraform"].removeprefix("from ").partition(":")[0]
+    before = f"1.{int(since.partition('.')[2]) - 1}.9"
+    for version, expected in ((before, False), (f"{since}.0", True)):
+        info = EngineInfo("terraform", version, ("x",), "path", "")
+        assert info.evaluates_early == expected
+    assert early["tofu"].startswith("from 1.8")
     assert TAKE_VARIABLES["terraform"] < TAKE_VARIABLES["tofu"]

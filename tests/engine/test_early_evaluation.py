@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Project
+from tests.project import Project, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -178,3 +178,26 @@ def test_what_a_module_from_elsewhere_is_given_waits_for_nothing(tofu: str, tmp_
     assert rows["a"]["created"] == ["terraform_data.b"]
     given = [call["given"] for call in calls(project) if call["argv"][0] == "init"]
     assert given == [None, None], "what a will give was not asked for before a was ready"
+
+
+def test_terraform_evaluates_sources_early_from_1_15_on(tmp_path: Path) -> None:
+    """
+    Those that are made of its variables with `const`: every command goes on with them.
+    """
+    project = Project(tmp_path / "project", engine=require_engine("embedded"))
+    project.write("orchestrator.yaml", "project: early\n")
+    constant = MODULE.replace("sensitive = true", "const     = true")
+    project.write("modules/m/main.tf", constant)
+    project.write("modules/m/sub/first-kind/main.tf", 'output "o" {\n  value = "x"\n}\n')
+    steps = "steps:\n  s: {module: ../modules/m, inputs: {which: first-kind}}\n"
+    project.write("blueprints/b.yaml", "version: 1\nname: b\n" + steps)
+    for command in ("validate", "plan"):
+        project.ok(command, "b")
+    for command in ("apply", "apply", "reconcile"):
+        project.ok(command, "b", "--yes")
+    project.ok("exec", "b/default/s", "--", "show")
+    (project.own / "state/b/default/s.tfstate").unlink()
+    assert project.run("apply", "b", "--yes").code == 11
+    project.ok("reconcile", "b", "--rebuild-state", "--yes")
+    project.ok("apply", "b", "--yes")
+    assert project.ok("destroy", "b", "--yes", "--json").statuses == {"s": "destroyed"}

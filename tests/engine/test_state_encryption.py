@@ -242,6 +242,26 @@ def test_encryption_is_switched_on_and_off_by_an_apply_without_changes(tmp_path:
     assert "encrypted_data" in project.stored
 
 
+def test_steps_that_are_planned_together_are_written_anew_one_by_one(tmp_path: Path) -> None:
+    """
+    Without TF_ENCRYPTION unchanged steps are proven so by one plan, which nobody can apply: those
+    whose states were encrypted are planned on their own.
+    """
+    project = Encrypted(tmp_path)
+    project.by_environment()
+    project.environ["TF_ENCRYPTION"] = 'method "unencrypted" "none" {}'
+    project.write("blueprints/b.yaml", PLAIN + "  t: {module: ../modules/m}\n")
+    project.ok("apply", "b", "--yes")
+    serial = project.stored["serial"]
+    project.environ["TF_ENCRYPTION"] = ""
+    done = project.ok("apply", "b", "--yes", "--json")
+    assert done.statuses == {"s": "ok", "t": "ok"}
+    assert project.stored["serial"] != serial
+    serial = project.stored["serial"]
+    project.ok("apply", "b", "--yes")
+    assert project.stored["serial"] == serial
+
+
 def test_a_state_that_could_not_be_saved_is_pushed_although_it_is_encrypted(
     project: Encrypted,
 ) -> None:

@@ -55,6 +55,7 @@ def early(root: Path, text: str, engine: EngineKind = "tofu") -> tuple[str, ...]
     ("text", "names"),
     [
         ('module "k" {\n  source = "./sub/${var.which}"\n}\n', ("which",)),
+        ('variable "which" {\n  const = true\n}\n', ("which",)),
         ('locals {\n  w = var.which\n}\nmodule "k" {\n  source = "./${local.w}"\n}\n', ("which",)),
         (
             'module "k" {\n  source = "a/b/c"\n  version = var.v\n  size = var.size\n}\n',
@@ -72,7 +73,16 @@ def early(root: Path, text: str, engine: EngineKind = "tofu") -> tuple[str, ...]
         ),
         ('resource "x_y" "z" {\n  size = var.size\n}\n', ()),
     ],
-    ids=["source", "local", "elsewhere", "backend", "encryption", "provider", "resource"],
+    ids=[
+        "source",
+        "constant",
+        "local",
+        "elsewhere",
+        "backend",
+        "encryption",
+        "provider",
+        "resource",
+    ],
 )
 def test_what_is_evaluated_early_is_known_from_the_module(
     tmp_path: Path, text: str, names: tuple[str, ...]
@@ -124,6 +134,25 @@ def test_json_syntax_counts_alike(tmp_path: Path) -> None:
     assert module.early_variables == ("pass", "which")
 
 
+def test_encryption_is_made_of_the_locals_that_it_names(tmp_path: Path) -> None:
+    """
+    Another key there is another encryption, also where a module's block reads as before.
+    """
+    block = 'terraform {\n  encryption {\n    key_provider "aws_kms" "k" {\n' + (
+        "      kms_key_id = local.key\n    }\n  }\n}\n"
+    )
+    given = [
+        'locals {\n  key = local.own\n  own = "a"\n  x = 1\n}\n',
+        'locals {\n  key = local.own\n  own = "b"\n  x = 1\n}\n',
+        'locals {\n  key = local.own\n  own = "b"\n  x = 2\n}\n',
+    ]
+    put(tmp_path, {f"{n}/main.tf": block + text for n, text in enumerate(given)})
+    first, second, third = (
+        read_module(tmp_path / str(n), shown="m", engine="tofu").encryption for n in range(3)
+    )
+    assert first != second == third
+
+
 def test_a_variable_source_takes_along_what_it_may_choose(tmp_path: Path) -> None:
     """
     The directory in which the variable chooses is copied whole, and the stored snapshot knows the
@@ -156,6 +185,7 @@ def test_every_command_that_loads_the_configuration_gets_them(request_: Request)
     """
     OpenTofu in a file, after the verb; Terraform's arguments stay as they are.
     """
+    assert not INFO["terraform"].evaluates_early
     for kind, info in INFO.items():
         plain = argument_vector(info, request_)
         given = with_early_variables(info, plain, FILE)
@@ -181,6 +211,18 @@ def test_a_call_that_has_them_or_needs_none_stays_as_it_is(request_: Request) ->
     """
     plain = argument_vector(INFO["tofu"], request_)
     assert with_early_variables(INFO["tofu"], plain, FILE) == plain
+
+
+@pytest.mark.parametrize("request_", [Init(), ShowPlan(FILE), Pull(), Push(Path("s"))])
+def test_terraform_gets_them_from_the_version_on_that_needs_them(request_: Request) -> None:
+    """
+    Where its own commands take a file of variables.
+    """
+    info = EngineInfo("terraform", "1.15.0", ("/bin/terraform",), "path", "")
+    given = with_early_variables(info, argument_vector(info, request_), FILE)
+    assert f"-var-file={FILE}" in given
+    untaint = argument_vector(info, Untaint("a.b"))
+    assert with_early_variables(info, untaint, FILE) == untaint
 
 
 def test_the_table_of_commands_is_what_was_recorded() -> None:

@@ -25,7 +25,7 @@ from orchestrator.app.steps.planned_step import (
     plan_content,
     write_variables,
 )
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.composed_plan import (
     ComposedRoot,
@@ -300,12 +300,15 @@ def unchanged_plans(
 
 def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
     """
-    Whether a prepared step has the module and the inputs that it was applied with.
+    Whether a prepared step has the module, the inputs and the encryption of its provider state that
+    it was applied with.
     """
     record, prepared = steps.records.get(name), steps.prepared.get(name)
     if record is None or prepared is None or record.status is not Status.OK:
         return False
     if record.module_digest != prepared.snapshot.digest:
+        return False
+    if record.state_encryption != state_encryption(steps.services, prepared):
         return False
     try:
         inputs = steps.values.inputs(prepared.step)

@@ -91,11 +91,11 @@ class StepValues:
     def needs_outputs_first(self, name: str) -> bool:
         """
         Whether even its working directory waits for outputs: its providers refer to some, or what
-        OpenTofu needs to load its module does.
+        the engine needs to load its module does.
         """
         step = self.deployment.steps_and_hooks()[name]
         early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
-        waits = _steps_in(early) if self.services.engine.info.kind == "tofu" else set()
+        waits = _steps_in(early) if self.services.engine.info.evaluates_early else set()
         return bool(waits | _steps_in(step.providers.values()))
 
     def inputs(self, step: Step) -> StepInputs:
@@ -279,11 +279,11 @@ class StepValues:
         engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
-        What OpenTofu needs to load the step's module. A value that cannot be had is left out: the
+        What the engine needs to load the step's module. A value that cannot be had is left out: the
         engine says so where it misses it.
         """
         wanted = frozenset(taken.snapshot.early_variables)
-        if not wanted or engine.kind != "tofu":
+        if not wanted or not engine.evaluates_early:
             return {}
         text = self.recorded_text(record) if taken.inputs == "recorded" else None
         if text is None:
