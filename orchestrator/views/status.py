@@ -211,7 +211,9 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
     if step.lineage:
         rows.append((("by", "dim"), lineage_text(step.lineage)))
     if step.objects:
-        rows.append((("alive", "dim"), shortened_list(step.objects)))
+        # While a mutation is under way, or was cut short, its record tells what was there before.
+        label = "recorded" if step.status is StepStatus.RUNNING else "alive"
+        rows.append(((label, "dim"), shortened_list(step.objects)))
     rows += _actions(step, page)
     if page.paper.verbose or step.status is not StepStatus.OK:  # else `outputs` has them
         rows += _outputs(step, page)

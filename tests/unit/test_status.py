@@ -9,6 +9,7 @@ import pytest
 from orchestrator.app.commands.history import history_of
 from orchestrator.app.commands.status import outputs_of, status_of
 from orchestrator.app.inspection.expectation import check_expectation
+from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.record import Attempt, Fault, Source
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
@@ -73,6 +74,23 @@ def test_a_step_that_left_the_blueprint_is_orphaned_until_it_is_gone(desk: Desk)
     desk.has("cache", status="ok")
     desk.has("queue", status="destroyed")
     assert status_of(desk.reader, outline()).orphaned == ("web/prod/cache",)
+
+
+@pytest.mark.parametrize(("status", "word"), [("error", "alive"), ("running", "recorded")])
+def test_while_an_orphan_is_destroyed_nobody_calls_its_objects_alive(
+    desk: Desk, status: str, word: str
+) -> None:
+    """
+    Of a destroy that is under way, or was cut short, the record tells what was there before.
+    """
+    held = ObjectRef(address="v.a", type="v", provider="p", id="v-1")
+    command = {"running": "active_command", "error": "failed_command"}[status]
+    resources = Resources(inventory=(held,))
+    desk.has("cache", status=status, resources=resources, **{command: "destroy"})
+
+    shown = status_text(status_of(desk.reader, outline()), Paper(now=START)).split()
+
+    assert shown[shown.index("v.a") - 1] == word
 
 
 @pytest.mark.parametrize("deployment", ["sha256:1", None])

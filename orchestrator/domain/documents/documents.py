@@ -37,7 +37,8 @@ class StepState(JsonModel):
     outcome that still waits on disk to be recorded. ``outputs`` are those last known.
     ``in_flight``, ``completed`` and how many more were completed are told by the last heartbeat.
     ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
-    alive of the module of a hook, or of what left the blueprint; ``released`` those that it had and
+    alive of the module of a hook, or of what left the blueprint (while it is ``running``, those
+    that were before); ``released`` those that it had and
     no longer manages, and that nobody has proven gone.
     """
 

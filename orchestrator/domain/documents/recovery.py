@@ -80,7 +80,7 @@ class StepEvidence(JsonModel):
     """
     The facts about a step, as far as they are known here.
 
-    ``objects`` counts what the provider state held when it was last read. ``lock`` is what was last
+    ``objects`` counts what may be alive of what is recorded. ``lock`` is what was last
     said of a state lock. ``errored_state`` and ``inputs`` are files. ``settling`` are the seconds
     for which a request of a dead engine may still be under way. ``heartbeat_age`` is in seconds.
     ``scope`` is where the step's providers look, as the blueprint says it.
