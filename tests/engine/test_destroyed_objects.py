@@ -95,3 +95,25 @@ def test_what_an_earlier_delete_removed_is_not_called_alive(place: Place) -> Non
     assert place.settled == {SERVER: "gone"}
     assert place.destroy().code == 0
     assert place.record["status"] == "destroyed"
+
+
+def test_what_the_provider_says_of_a_destroyed_step_is_recorded_once(place: Place) -> None:
+    """
+    A destroy that believed the provider state: asked in another scope nobody confirms it; asked
+    where it was applied the provider does, from then on in every view.
+    """
+    assert place.project.run("destroy", "asked", "--verify", "state", "--yes").code == 0
+    assert place.record["absence"]["method"] == "state"
+
+    elsewhere = place.project.run(
+        "reconcile", "asked", "--verify", "provider", environ={"FAKECLOUD_REGION": "there-2"}
+    )
+    assert "FAKECLOUD_REGION differ" in elsewhere.said
+    assert place.record["absence"]["method"] == "state"
+
+    assert look(place).code == 0
+    confirmed = place.record
+    assert (confirmed["status"], confirmed["absence"]["method"]) == ("destroyed", "provider")
+    assert {item["state"] for item in confirmed["absence"]["checked"]} == {"gone"}
+    assert look(place).code == 0
+    assert place.record == confirmed

@@ -417,8 +417,9 @@ def test_an_import_comes_before_the_first_apply(project: Project, cloud: Cloud) 
 
 def test_an_import_that_fails_leaves_nothing(project: Project, cloud: Cloud) -> None:
     """
-    Into a step without a record: `absent`, as after an apply that began nothing (ADR 6); into one
-    that is ok: `ok`, with the attempt beside it. Exit 10 with the engine's own words.
+    Into a step without a record: `absent`, as after an apply that began nothing (ADR 6), which is
+    no success; into one that is ok: `ok`, with the attempt beside it. Exit 10 with the engine's own
+    words.
     """
     target = f"shop/default/{STEP}"
 
@@ -427,6 +428,8 @@ def test_an_import_that_fails_leaves_nothing(project: Project, cloud: Cloud) -> 
     assert first.code == 10
     assert "non-existent" in first.said
     assert project.record(STEP)["status"] == "absent"
+    assert project.status("shop")["verdict"] == "error"
+    assert project.run("status", "shop", "--expect", "destroyed").code == 4
     project.ok("apply", "shop", "--yes")
 
     second = project.run("import", target, 'fakecloud_server.more["new"]', "srv-none", "--yes")

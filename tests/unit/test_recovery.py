@@ -473,6 +473,22 @@ ROWS = (
         codes={"destroy": "nothing_there"},
     ),
     Row(
+        "what an import was to take over is not made a second time",
+        entry(
+            status="absent",
+            sequence=6,
+            last_attempt=Attempt(
+                command="import",
+                run_id="R1",
+                at=START,
+                error=Fault(code="engine_failed", phase="surgery", summary="403"),
+            ),
+        ),
+        S.UNMADE,
+        None,
+        "retry redeploy rollback",
+    ),
+    Row(
         "a lock that a dead run left is released before anything else",
         failed(resources=DOUBTFUL),
         S.LOCKED,

@@ -26,9 +26,10 @@ from orchestrator.domain.provider_query.query import (
     read_result,
     unanswered,
 )
-from orchestrator.domain.provider_query.scope import Scope, scope
+from orchestrator.domain.provider_query.scope import Scope, differing, fingerprint, scope
 from orchestrator.domain.provider_state import is_encrypted
 from orchestrator.domain.record.objects import ObjectRef
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.errors import EngineFailed, Invalid
 from orchestrator.ports.engine import CallResult, Plan
 
@@ -57,6 +58,21 @@ class QueryContext:
             self.prepared.configured,
             lambda value: digest(value, services.key),
         )
+
+    def scope_change(self, record: OperationRecord, provider: str) -> str | None:
+        """
+        Why a provider, by its local name, may be asked elsewhere than where it made the objects of
+        a record; None where nothing says so.
+        """
+        snapshot = self.prepared.snapshot
+        if snapshot.provider_may_depend_on_resources(provider):
+            return f"{provider} is configured from other objects of the module"
+        if record.scope is None:
+            return f"where {provider} created is not recorded"
+        source = snapshot.all_provider_sources.get(provider, provider)
+        now = scope({source}, self.services.environ, self.prepared.configured, fingerprint)
+        moved = ", ".join(differing(record.scope, now, {source}))
+        return f"this is not the scope it was applied in ({moved} differ)" if moved else None
 
     def announce(self) -> None:
         """

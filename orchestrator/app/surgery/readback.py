@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
@@ -30,12 +30,7 @@ from orchestrator.domain.provider_query.doubt_query import (
 from orchestrator.domain.provider_query.ownership import existed_before
 from orchestrator.domain.provider_query.query import QueryResult
 from orchestrator.domain.provider_query.readback import known_objects, read_back
-from orchestrator.domain.provider_query.scope import (
-    differing,
-    fingerprint,
-    scope,
-    without_credentials,
-)
+from orchestrator.domain.provider_query.scope import without_credentials
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ManualSearch
 from orchestrator.domain.record.record import OperationRecord
@@ -69,8 +64,7 @@ class DoubtReadback:
             return self.record
         result = QueryResult()
         if not query.is_empty:
-            context = QueryContext(services, self.prepared, self.inputs, self.evidence)
-            result = ask_provider(context, self.inputs, self.evidence, query)
+            result = ask_provider(self._context, self.inputs, self.evidence, query)
         at = services.clock.now()
         asked = read_back(
             queries,
@@ -85,10 +79,14 @@ class DoubtReadback:
             was_absent=lambda item, method: (
                 digest(question(item, query, method), services.key) in item.doubt.absent_before
             ),
-            scope_change=self._scope_change,
+            scope_change=partial(self._context.scope_change, self.record),
             where_to_look=self._manual_search,
         )
         return self._with(asked)
+
+    @cached_property
+    def _context(self) -> QueryContext:
+        return QueryContext(self.steps.services, self.prepared, self.inputs, self.evidence)
 
     @cached_property
     def _lookup(self) -> Lookup:
@@ -138,20 +136,6 @@ class DoubtReadback:
             return None
         found = read_recorded_inputs(text.decode(), lambda _path, _origin: None)
         return self._lookup_with(StepInputs(found.values, found.secrets))
-
-    def _scope_change(self, provider: str) -> str | None:
-        """
-        Why a provider may ask elsewhere than it created, None where nothing says so.
-        """
-        services, snapshot = self.steps.services, self.prepared.snapshot
-        if snapshot.provider_may_depend_on_resources(provider):
-            return f"{provider} is configured from other objects of the module"
-        if self.record.scope is None:
-            return f"where {provider} created is not recorded"
-        source = snapshot.all_provider_sources.get(provider, provider)
-        now = scope({source}, services.environ, self.prepared.configured, fingerprint)
-        moved = ", ".join(differing(self.record.scope, now, {source}))
-        return f"this is not the scope it was applied in ({moved} differ)" if moved else None
 
     def _manual_search(self, doubt: Doubt, provider: str) -> ManualSearch:
         return ManualSearch(

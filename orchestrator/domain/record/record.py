@@ -108,12 +108,12 @@ class Attempt(RecordModel):
     @property
     def stands_beside(self) -> bool:
         """
-        Whether it is told beside the status: an apply that failed, or whatever found that what is
-        there is not what is recorded.
+        Whether it is told beside the status: an apply or import that failed, or whatever found that
+        what is there is not what is recorded.
         """
         if self.error is None:
             return False
-        return self.command == "apply" or self.error.code in CONTRADICTIONS
+        return self.command in ("apply", "import") or self.error.code in CONTRADICTIONS
 
 
 class Actor(RecordModel):

@@ -19,7 +19,7 @@ from orchestrator.domain.record.states import (
 
 def is_unmade(record: OperationRecord | None) -> bool:
     """
-    Whether nothing of the target is there, and the newest apply of it failed before it made
+    Whether nothing of the target is there, and the newest apply or import failed before it made
     anything, or something else is there all the same: its record is that from before, with the
     failed attempt beside it.
     """

@@ -292,7 +292,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.UNMADE,
-        "nothing of it is there, and its newest apply failed before it made anything",
+        "nothing of it is there, and its newest apply or import failed before it made anything",
         lambda context: is_unmade(context.record),
         allowed=(_R.RETRY, _R.REDEPLOY, _R.ROLLBACK),
         prefers=(_R.RETRY, _R.REDEPLOY),
@@ -443,7 +443,12 @@ def advise(context: RecoveryContext) -> Advice:
     case = next(case for case in CASES if case.holds(context))
     choices = tuple(_remedy_advice(case, remedy, context) for remedy in Remedy)
     # What met another's object meets it again: a person gives a name, or takes the object over.
-    vain = _AGAIN if context.facts.taken else ()
+    # What was to be imported must not be made a second time.
+    attempt = context.record.last_attempt if context.record else None
+    importing = (
+        case.situation is Situation.UNMADE and attempt is not None and attempt.command == "import"
+    )
+    vain = _AGAIN if context.facts.taken or importing else ()
     available = {
         choice.remedy for choice in choices if choice.available and choice.remedy not in vain
     }

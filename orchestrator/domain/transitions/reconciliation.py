@@ -5,7 +5,7 @@ what reconcile gathered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from orchestrator.domain.provider_state import PulledState
@@ -173,6 +173,20 @@ def found_again(
     )
     base = before.model_copy(update={"resources": resources, "absence": None})
     return unconfirmed(base, fault, stamp, command="destroy")
+
+
+def confirmed_by_provider(
+    before: OperationRecord, objects: Iterable[ObjectRef], stamp: EntryStamp
+) -> OperationRecord | None:
+    """
+    The entry of a target that is recorded as gone, and of whose ``objects`` the provider has none;
+    None where it had confirmed that before.
+    """
+    if before.absence is not None and before.absence.method == "provider":
+        return None
+    findings = [AbsenceFinding(ref, "gone") for ref in objects]
+    confirmed_now = absence(findings, (), stamp.at, earlier=before.absence)
+    return observed(before, {"absence": confirmed_now}, stamp)
 
 
 def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
