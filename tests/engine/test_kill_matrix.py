@@ -43,14 +43,16 @@ BLUEPRINT = """
             ids: ids
         verify: {verify}
 """
-#: The programs in full, the telling cases on the embedded engine.
+#: The programs in full, the telling cases on the embedded engine. A provider that dies in an update
+#: or a delete is in the fault matrix.
 CASES = [
     *(
         (moment, victim, program)
         for program in PROGRAMS
         for moment in ("create", "update", "delete")
-        for victim in ("tool", "engine", "both", "provider")
+        for victim in ("tool", "engine", "both")
     ),
+    *(("create", "provider", program) for program in PROGRAMS),
     ("create", "both", "embedded"),
     ("update", "engine", "embedded"),
     ("delete", "tool", "embedded"),
@@ -140,16 +142,16 @@ class Scene:
 
     def check_sound(self) -> None:
         """
-        The next apply has nothing to create, there is one server, and a destroy leaves none.
+        The next apply has nothing to create, and the one server is the one that is recorded.
         """
         made = len(self.cloud.calls("create", "web"))
         last = self.project.run("apply", "one", "--yes")
+        (server,) = self.cloud.servers()
+        record = self.project.record("web")
         assert last.code == 0, last.said
-        assert len(self.cloud.servers()) == 1
         assert len(self.cloud.calls("create", "web")) == made
-        self.project.ok("destroy", "one", "--yes")
-        self.project.ok("status", "one", "--expect", "destroyed")
-        assert self.cloud.servers() == ()
+        assert (record["status"], record["resources"]["in_doubt"]) == ("ok", [])
+        assert [item["id"] for item in record["resources"]["inventory"]] == [server.id]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 from orchestrator.cli.main import COMMANDS, main
 
 #: Seconds in all; the number of calls follows from it.
-SECONDS = 25.0
+SECONDS = 8.0
 #: As documented; a bug would be a traceback, which is raised here.
 CODES = {0, 2, 3, 4, 5, 6, 10, 11, 12, 13, 20, 21, 22, 23, 64}
 
