@@ -118,7 +118,7 @@ def _verify(
     """
     Look at the provider states behind a document; Refused where they speak against it.
     """
-    from orchestrator.app.commands.status_verify import verify_gone
+    from orchestrator.app.run.gone_steps import verify_gone
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
-from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
+from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
@@ -36,12 +34,13 @@ def drift(
     The document and the exit code: what failed beats drift beats none.
     """
     selected = select_steps(deployment, request.options, request.verb)
-    with (
-        services.workdirs.lock(deployment.blueprint, deployment.environment),
-        services.files.scratch() as scratch,
-    ):
-        looker = _Looker(services, deployment, request, scratch)
-        rows, codes = looker.look(selected)
+    with steps_to_read(
+        services,
+        deployment,
+        jobs=request.options.jobs,
+        allow_engine_change=request.options.allow_engine_change,
+    ) as steps:
+        rows, codes = _Looker(steps, request).look(selected)
     today = services.clock.now().date().isoformat()
     document = DriftDocument.of_steps(
         rows,
@@ -56,26 +55,17 @@ def drift(
 
 
 class _Looker:
-    def __init__(
-        self, services: Services, deployment: Deployment, request: PlanRequest, scratch: Path
-    ) -> None:
-        self.services = services
-        self.deployment = deployment
+    def __init__(self, steps: PreparedSteps, request: PlanRequest) -> None:
+        self.steps = steps
+        self.services = steps.services
+        self.deployment = steps.deployment
         self.request = request
         self.rows: dict[str, DriftedStep] = {}
         self.codes: list[int] = []
         self.composed: Mapping[str, ComposedStep] = {}
         self.options = replace(request.options.plan, values=True, locking=False, only_refresh=True)
-        self.steps = PreparedSteps(
-            services,
-            deployment,
-            evidence=partial(services.files.inside, scratch),
-            jobs=request.options.jobs,
-            allow_engine_change=request.options.allow_engine_change,
-        )
 
     def look(self, selected: Sequence[str]) -> tuple[tuple[DriftedStep, ...], list[int]]:
-        self.steps.read_records(wait=False)
         applied = [name for name in selected if self._why_skipped(name) is None]
         place = self.steps.evidence("composed-drift")
         self.composed = composed_plan(

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module
+from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
 from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
@@ -60,18 +60,7 @@ def look(
         if isinstance(message, LogLine):
             say(message.line)
 
-    with (
-        services.workdirs.lock(deployment.blueprint, deployment.environment),
-        services.files.scratch() as scratch,
-    ):
-        steps = PreparedSteps(
-            services,
-            deployment,
-            evidence=lambda name: services.files.inside(scratch, name),
-            jobs=1,
-            allow_engine_change=False,
-        )
-        steps.read_records(wait=False)
+    with steps_to_read(services, deployment, jobs=1, allow_engine_change=False) as steps:
         steps.prepare(step, recorded_module)
         prepared, evidence = steps.prepared[step], steps.evidence(step)
         state = _state(services, prepared, evidence)

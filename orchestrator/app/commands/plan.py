@@ -7,13 +7,12 @@ invented values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from orchestrator.app.commands.planner import Planner, PlanResult
 from orchestrator.app.run.prepared_steps import (
-    PreparedSteps,
     SourceOf,
     current_module,
+    steps_to_read,
 )
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
@@ -38,20 +37,14 @@ def plan(
     affected = request.affected
     if affected is not None:
         selected = tuple(step for step in selected if step in affected)
-    with (
-        services.workdirs.lock(deployment.blueprint, deployment.environment),
-        services.files.scratch() as scratch,
-    ):
-        steps = PreparedSteps(
-            services,
-            deployment,
-            evidence=partial(services.files.inside, scratch),
-            jobs=request.options.jobs,
-            allow_engine_change=request.options.allow_engine_change,
-            # What `${run.id}` stands for differs from run to run: a plan has one of its own.
-            run_id=services.ids.run_id(services.clock.now()),
-        )
-        steps.read_records(wait=False)
+    with steps_to_read(
+        services,
+        deployment,
+        jobs=request.options.jobs,
+        allow_engine_change=request.options.allow_engine_change,
+        # What `${run.id}` stands for differs from run to run: a plan has one of its own.
+        run_id=services.ids.run_id(services.clock.now()),
+    ) as steps:
         return Planner(services, steps, request, source=source).plan(selected)
 
 

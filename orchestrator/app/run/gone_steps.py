@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only
+from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, steps_to_read
+from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
+from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, OrchestratorError, Refused
 
@@ -63,3 +65,18 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
             step=name,
         )
     return found.alive
+
+
+def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]) -> None:
+    """
+    Refused where the provider state of a step that is recorded as gone holds objects, or cannot be
+    looked at: then nobody may rely on the record.
+    """
+    with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
+        found = look_at_gone_steps(steps, names)
+    odd = {**found.alive, **found.unread}
+    if odd:
+        where = f"{deployment.blueprint}/{deployment.environment}"
+        said = "; ".join(exc.message.splitlines()[0] for exc in odd.values())
+        hint = next(iter(odd.values())).hint
+        raise Refused("expectation", f"{where} is not known to be destroyed: {said}", hint=hint)

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.app.inspection.ownership import check_owner
@@ -397,3 +398,32 @@ class PreparedSteps:
         """
         shapes = {**record.outputs, **record.masked_outputs} if record else {}
         return learn_secrets(self.services.masker, state, shapes)
+
+
+@contextmanager
+def steps_to_read(
+    services: Services,
+    deployment: Deployment,
+    *,
+    jobs: int,
+    allow_engine_change: bool,
+    run_id: str = "",
+) -> Iterator[PreparedSteps]:
+    """
+    The steps for a command that makes no run, with their records. Meanwhile nobody else works in
+    their directories; evidence is gone at the end.
+    """
+    with (
+        services.workdirs.lock(deployment.blueprint, deployment.environment),
+        services.files.scratch() as scratch,
+    ):
+        steps = PreparedSteps(
+            services,
+            deployment,
+            evidence=partial(services.files.inside, scratch),
+            jobs=jobs,
+            allow_engine_change=allow_engine_change,
+            run_id=run_id,
+        )
+        steps.read_records(wait=False)
+        yield steps
