@@ -15,6 +15,7 @@ from orchestrator.cli import options
 from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
+from orchestrator.cli.log_groups import folds, log_group
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, load, reading_services, run_command
 
@@ -93,7 +94,8 @@ def command(
     from orchestrator.app.run.request import PlanRequest
     from orchestrator.errors import Usage
     from orchestrator.loading.inputs import InputPolicy
-    from orchestrator.views.plan import plan_text
+    from orchestrator.views.formats import planned
+    from orchestrator.views.plan import plan_text, step_text
 
     if call.options.orphaned and not destroy:
         raise Usage("--orphaned goes with --destroy")
@@ -137,8 +139,17 @@ def command(
     shown = paper(sys.stdout, verbose=call.verbose)
     files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     Reports.take(files, call.project, deployment.path).write(document, shown)
-    text = plan_text(document, shown, extent="summary" if summary else "changes")
-    click.echo(document.to_json() if call.as_json else text)
+    if call.as_json:
+        click.echo(document.to_json())
+        return result.exit_code
+    folded = folds() and not summary
+    click.echo(plan_text(document, shown, extent="summary" if summary or folded else "changes"))
+    for number, step in enumerate(document.steps if folded else ()):
+        if step.status == "failed":  # nobody is to unfold that first
+            click.echo(step_text(step, shown), nl=False)
+        elif step.status == "planned" or step.drift or step.diagnostics:
+            with log_group(f"{step.step}: {planned(step.actions)}", number):
+                click.echo(step_text(step, shown), nl=False)
     return result.exit_code
 
 

@@ -103,17 +103,18 @@ class Reports:
             again = command_line(place, "plan", *(("--destroy",) * (plan.command == "destroy")))
             return plan_markdown(plan, paper, whole=f"the job's log, or `{again}`", head=head)
 
+        prefix = repository_prefix(self.root, self.environ)
         texts: Mapping[str, Callable[[], str]] = {
             "markdown": markdown,
             "junit": lambda: junit(plan, gate),
-            "sarif": lambda: sarif(found, version=__version__),
+            "sarif": lambda: sarif(found, version=__version__, prefix=prefix),
             "json_file": lambda: document.to_json() + "\n",
         }
         for name, path in self.files.items():
             _write(path, texts[name]())
         if self.environ.get("GITHUB_ACTIONS"):
             self._github(plan, markdown(), document.verdict)
-            _annotate(found, repository_prefix(self.root, self.environ))
+            _annotate(found, prefix)
         if plan is not None and self.environ.get("GITLAB_CI"):
             _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n")
 
@@ -135,9 +136,9 @@ class Reports:
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
     """
-    What stands before the path of a file of the project in the repository of a GitHub job.
+    What stands before the path of a file of the project in the repository of a CI job.
     """
-    workspace = environ.get("GITHUB_WORKSPACE")
+    workspace = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
     if not workspace:
         return ""
     inside = os.path.relpath(root, workspace)

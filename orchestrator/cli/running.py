@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from orchestrator.cli.invocation import MAKES_RUN, Invocation, is_interactive
+from orchestrator.cli.log_groups import GroupedView, folds
 from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
@@ -275,7 +276,9 @@ def run_use_case(
         ),
     )
     view = call.invocation.view(json=call.as_json, verbose=call.verbose)
-    hold = nullcontext if isinstance(view, JsonLinesView) else view.hold
+    human = None if isinstance(view, JsonLinesView) else view
+    hold = nullcontext if human is None else human.hold
+    sink = GroupedView(human) if human is not None and folds() else view
     where = f"{deployment.blueprint}/{deployment.environment}"
     with (
         StopSignals().installed() as stop,
@@ -283,7 +286,7 @@ def run_use_case(
             call.project,
             deployment,
             engine=call.engine,
-            sink=call.invocation.logged(view),
+            sink=call.invocation.logged(sink),
             stop=stop,
             approver=TerminalApprover(stop, where, hold=hold, verbose=call.verbose),
             current_modules=current_modules,

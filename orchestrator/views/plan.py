@@ -109,6 +109,15 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
     return page.render()
 
 
+def step_text(step: PlannedStep, paper: Paper) -> str:
+    """
+    The plan of one step.
+    """
+    page = Page(paper)
+    step_plan(page, step)
+    return page.render()
+
+
 def plan_summary(document: PlanDocument) -> str:
     """
     A plan in one line.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from orchestrator.views.formats import planned
@@ -117,7 +118,7 @@ def _plan_suite(document: PlanDocument) -> ElementTree.Element:
             refused.setdefault(item.step, []).append(item.text)
     failed = [s for s in document.steps if s.status == "failed" or s.step in refused]
     whole = refused.get("")
-    deferred = [step for step in document.steps if step.status == "deferred"]
+    deferred = [s for s in document.steps if s.status == "deferred" and s not in failed]
     suite = ElementTree.Element(
         "testsuite",
         name=f"plan of {document.command} {target}",
@@ -145,9 +146,9 @@ def _failed(case: ElementTree.Element, said: Iterable[str]) -> None:
     ElementTree.SubElement(case, "failure", message=text.partition("\n")[0]).text = text
 
 
-def sarif(found: Iterable[Finding], *, version: str) -> str:
+def sarif(found: Iterable[Finding], *, version: str, prefix: str = "") -> str:
     """
-    SARIF 2.1.0, by file and line.
+    SARIF 2.1.0, by file and line; ``prefix`` leads from the repository to the project.
     """
     results = [
         {
@@ -157,7 +158,7 @@ def sarif(found: Iterable[Finding], *, version: str) -> str:
             "locations": [
                 {
                     "physicalLocation": {
-                        "artifactLocation": {"uri": item.file},
+                        "artifactLocation": {"uri": quote(prefix + item.file)},
                         "region": {"startLine": item.line or 1},
                     }
                 }

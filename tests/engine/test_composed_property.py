@@ -208,6 +208,9 @@ def steps(draw: st.DrawFn) -> list[Step]:
             value = (draw(st.integers(0, number - 1)), draw(st.sampled_from(OUTPUTS)))
         needs = draw(st.sets(st.integers(0, number - 1), max_size=1)) if number else set()
         own, marked = draw(st.booleans()), draw(st.integers(0, 3)) == 0
+        # A secret is masked wherever it stands: its value is that of no other step.
+        marked = marked and isinstance(value, str)
+        value = f"hush {number}" if marked else value
         parts = draw(parts_of(own=own, marked=marked))
         n = draw(st.integers(0, 2))
         found.append(Step(parts, n, value, tuple(needs), own=own, marked=marked))

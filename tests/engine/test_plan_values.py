@@ -6,6 +6,7 @@ another one, and nothing of a secret.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -342,8 +343,10 @@ def test_a_runner_is_told_and_obeys_nobody_else(project: Project, tmp_path: Path
         if "condition" in text
     )
     assert commands == [
+        "::group::m: 1 to create",
+        "::endgroup::",
         f"::warning file={project.root.name}/modules/m/main.tf,line={line},title=m%3A "
-        "engine-warning::Check block assertion failed%0A: :error file=x::no, # #[error]y 100%25"
+        "engine-warning::Check block assertion failed%0A: :error file=x::no, # #[error]y 100%25",
     ]
     assert "##[" not in ended.said
     assert "### plan of apply `m/default`: 1 to create" in summary.read_text()
@@ -354,6 +357,47 @@ def test_a_runner_is_told_and_obeys_nobody_else(project: Project, tmp_path: Path
     project.run("plan", "m", environ={"GITLAB_CI": "true"})
     report = json.loads((project.root / "gl-terraform-report.json").read_text())
     assert report == {"create": 1, "update": 0, "delete": 0}
+
+
+RUNNERS = {
+    "GITHUB_ACTIONS": ("::group::{}", "::endgroup::"),
+    "TF_BUILD": ("##[group]{}", "##[endgroup]"),
+    "GITLAB_CI": (
+        "\x1b[0Ksection_start:N:orchestrator_0[collapsed=true]\x1b[0K{}",
+        "\x1b[0Ksection_end:N:orchestrator_0\x1b[0K",
+    ),
+}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_runner_folds_the_steps_and_not_what_they_come_to(project: Project, runner: str) -> None:
+    """
+    In a plan each step that changes is a group below the summary; in a run what happened on the way
+    is one above it. A step that could not be planned is not folded away, and JSON has no groups.
+    """
+    project.write("modules/m/main.tf", 'resource "terraform_data" "this" {}')
+    project.write("modules/bad/main.tf", 'resource "terraform_data" "this" { input = [][0] }')
+    steps = "m: {module: ../modules/m}, bad: {module: ../modules/bad}"
+    project.write("blueprints/m.yaml", f"version: 1\nname: m\nsteps: {{{steps}}}\n")
+    begin, end = RUNNERS[runner]
+
+    def lines(*arguments: str) -> list[str]:
+        said = project.run(*arguments, environ={runner: "true"}).out
+        # A title of GitLab's is written over its mark.
+        whole = re.sub(r"[\r\n](?=\x1b\[0K(?!section))", "", said)
+        return re.sub(r":\d{10}:", ":N:", whole).split("\n")
+
+    planned = lines("plan", "m")
+    applied = lines("apply", "m", "--yes", "--step", "m")
+
+    at = [planned.index(line) for line in (begin.format("m: 1 to create"), end)]
+    assert planned[0].startswith("plan of apply m/default: 1 to create")
+    assert any("terraform_data.this" in line for line in planned[at[0] : at[1]])
+    assert "Invalid index" in "".join(planned[at[1] :])
+    first, last = applied.index(begin.format("step by step")), applied.index(end)
+    assert "m │ applying ..." in applied[first:last]
+    assert any(line.startswith("verdict: ") for line in applied[last:])
+    assert json.loads("\n".join(lines("plan", "m", "--json")))["verdict"] == "failed"
 
 
 def test_a_report_that_cannot_be_written_fails_nothing(project: Project) -> None:

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
+from orchestrator.domain.plan.violation import Violation
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_summary
 from orchestrator.views.plan_markdown import LIMIT, plan_markdown
-from orchestrator.views.plan_reports import findings, junit, sarif
+from orchestrator.views.plan_reports import Finding, findings, junit, sarif
 from tests.golden.samples import NOW
 
 
@@ -118,6 +119,37 @@ def test_what_names_no_file_is_found_in_the_blueprint() -> None:
         ("a.tf", 3, "warning"),
         ("blueprints/web.yaml", None, "error"),
     ]
+
+
+def test_sarif_names_files_as_a_repository_does() -> None:
+    """
+    A URI reference from the repository, also where the project lies within it.
+    """
+    found = [Finding("r", "error", "s", "m", "modules/größer als/main.tf", 3)]
+    (run,) = json.loads(sarif(found, version="1", prefix="infra/"))["runs"]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "infra/modules/gr%C3%B6%C3%9Fer%20als/main.tf"
+    assert place["region"]["startLine"] == 3
+
+
+def test_what_junit_counts_is_what_it_holds() -> None:
+    """
+    Also of a step that is deferred, and forbidden by the policy.
+    """
+    steps = (
+        planned(1, "value"),
+        PlannedStep(step="later", target="web/prod/later", status="deferred", reason="no outputs"),
+        PlannedStep(step="f", target="web/prod/f", status="failed", reason="no"),
+    )
+    broken = [
+        Violation(rule="protected_steps", verdict="fail", step="later", message="is protected")
+    ]
+    whole = document(*steps).model_copy(update={"policy": tuple(broken)})
+    (suite,) = ElementTree.fromstring(junit(whole))
+    counted = {name: int(suite.get(name) or 0) for name in ("tests", "failures", "skipped")}
+    held = {name: len(suite.findall(f"testcase/{name}")) for name in ("failure", "skipped")}
+    assert counted == {"tests": 3, "failures": held["failure"], "skipped": held["skipped"]}
+    assert (held["failure"], held["skipped"]) == (2, 0)
 
 
 @pytest.mark.parametrize(
