@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.record.record import CRASHED, Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
-from orchestrator.domain.transitions.faults import CRASHED
 
 _HEAD = re.compile(r"(Error|Warning): (.*)")
 _PLACE = re.compile(r"  on (.+) line (\d+)")

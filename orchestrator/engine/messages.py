@@ -47,7 +47,7 @@ ACTIONS: Mapping[str, Action] = {
     "forget": "forget",
     "move": "noop",
 }
-_MUTATIONS = ("create", "update", "delete")
+_MUTATIONS = ("create", "update", "delete", "unknown")
 _UI_MAJOR = "1"
 _COUNTED = ("operation", "add", "change", "remove", "forget", "import")
 
@@ -209,7 +209,7 @@ def _said(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 def _hook(data: dict[str, Any]) -> tuple[str, Action, dict[str, Any]]:
     hook = data["hook"]
-    return hook["resource"]["addr"], ACTIONS.get(hook["action"], "noop"), hook
+    return hook["resource"]["addr"], ACTIONS.get(hook["action"], "unknown"), hook
 
 
 def _at(data: dict[str, Any]) -> datetime:

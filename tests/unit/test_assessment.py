@@ -71,6 +71,21 @@ CASES = [
         sorted_as={"failed": ["s.a"]},
     ),
     Case(
+        "an unknown action that was cut short may have done anything",
+        ["unknown s.a"], ["began unknown s.a"], state(["s.a id-1"]), before=["s.a id-1"],
+        whole=False, doubt=["s.a"],
+    ),
+    Case(
+        "an unknown action that ended has changed the object, as far as one knows",
+        ["unknown s.a"], ["began unknown s.a", "done unknown s.a"], state(["s.a id-1"]),
+        before=["s.a id-1"], sorted_as={"updated": ["s.a"]},
+    ),
+    Case(
+        "what an unknown action took out of the state is alive, for all we know",
+        ["unknown s.a"], ["began unknown s.a", "done unknown s.a"], state(), before=["s.a id-1"],
+        doubt=["s.a"], sorted_as={"updated": ["s.a"]},
+    ),
+    Case(
         "a create that began and never ended may exist",
         CREATE, [BEGAN], state(), whole=False, doubt=["s.a"],
     ),

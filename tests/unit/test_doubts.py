@@ -48,6 +48,8 @@ CASES = [
     ("update", {"refreshed": True}, "refreshed", "the refresh tells"),
     ("delete", {"refreshed": True}, "refreshed", "the refresh tells"),
     ("update", {}, None, "nobody asked the provider"),
+    ("unknown", {"refreshed": True}, None, "it may have made what no state holds"),
+    ("unknown", {"refreshed": True, "ids": {"s.a": "id-1"}}, "refreshed", "the refresh tells"),
     ("create", {"forgotten": ("s.a",), "reason": "r"}, "forgotten", "a person forgets it"),
 ]
 

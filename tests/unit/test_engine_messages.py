@@ -82,6 +82,7 @@ CASES: list[tuple[str, tuple[Message, ...]]] = [
         (ApplyComplete(ADDRESS, "create", AT, "i-1"),),
     ),
     (hook("apply_complete", "read"), ()),
+    (hook("apply_start", "frobnicate"), (ApplyStart(ADDRESS, "unknown", AT),)),
     (hook("apply_errored", "create"), (ApplyErrored(ADDRESS, "create", AT),)),
     (
         line(

@@ -355,7 +355,7 @@ def check_doubts(record: OperationRecord | None, look: StateObservation, reconci
     if record is None or not doubts:
         return
     wait = ""
-    if look.refreshed and all(doubt.action in ("update", "delete") for doubt in doubts):
+    if look.refreshed and all(doubt.action in ("update", "delete", "unknown") for doubt in doubts):
         ages = [(look.at - (d.at or record.updated_at)).total_seconds() for d in doubts]
         wait = f"; in {max(look.settling_time - min(ages), 0):.0f} s a refresh can tell"
     raise InDoubt(

@@ -27,8 +27,8 @@ from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.run_record import Lease
 
-#: The actions that change remote objects; everything else in a plan does not.
-MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace"})
+#: The actions that change remote objects, or may; everything else in a plan does not.
+MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace", "unknown"})
 
 #: What the engine does, in its journal, for one planned action.
 ENGINE_ACTIONS: Mapping[Action, tuple[Action, ...]] = {
@@ -36,6 +36,7 @@ ENGINE_ACTIONS: Mapping[Action, tuple[Action, ...]] = {
     "update": ("update",),
     "delete": ("delete",),
     "replace": ("delete", "create"),
+    "unknown": ("unknown",),
 }
 
 _FORGOT = "Destroy was successful but left behind forgotten instances"
@@ -131,7 +132,7 @@ class Journal:
         """
         The planned actions that change remote objects or what provider state knows of them.
         """
-        changing = MUTATIONS | {"forget", "import", "unknown"}
+        changing = MUTATIONS | {"forget", "import"}
         return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
     def with_heartbeat(self, lease: Lease) -> Journal:

@@ -58,6 +58,10 @@ class TargetRef(RecordModel):
         return Target(self.blueprint, self.environment, self.step)
 
 
+#: How a diagnostic begins that was made of an engine's crash.
+CRASHED = "the engine crashed"
+
+
 class Diagnostic(RecordModel):
     """
     One diagnostic of the engine, masked. ``address`` is None where the engine names none.

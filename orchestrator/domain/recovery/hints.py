@@ -10,9 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import get_args
 
 from orchestrator.domain.record.objects import Doubt
-from orchestrator.domain.record.record import Fault, Phase
+from orchestrator.domain.record.record import CRASHED, Fault, Phase
 from orchestrator.domain.target import HookKind
-from orchestrator.domain.transitions.faults import CRASHED
 from orchestrator.errors import Reason
 
 PHASE_HINTS: Mapping[Phase, str] = {

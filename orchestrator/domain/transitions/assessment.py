@@ -6,7 +6,7 @@ The same function judges a call that we lived through and one that is found on d
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.domain.events.journal import ENGINE_ACTIONS, Journal, ObjectAction
 from orchestrator.domain.provider_state import PulledState
@@ -78,6 +78,13 @@ def assess(
 
 #: What the engine says where it did not wait for what was under way.
 _CANCELED = "operation canceled"
+#: What becomes of an object by each part; an unknown one has changed it, as far as one knows.
+_FATES: Mapping[Action, str] = {
+    "create": "created",
+    "update": "updated",
+    "delete": "deleted",
+    "unknown": "updated",
+}
 _RESULTS = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
 
 
@@ -125,7 +132,7 @@ class _Assessment:
                 fates["replaced"][name] = None
             else:
                 for part in done:
-                    fates[f"{part}d"][name] = None
+                    fates[_FATES[part]][name] = None
             began = any(key in self.journal.began for key in keys)
             if not began and not done and self.journal.extent == "complete":
                 fates["not_attempted"][name] = None
@@ -163,7 +170,7 @@ class _Assessment:
         """
         address = item.address
         reported = (address, part) in self.journal.completed
-        if self.state is None or part == "update":
+        if self.state is None or part in ("update", "unknown"):
             return reported
         if part == "delete":
             return self._deleted(item, reported=reported)
@@ -235,17 +242,20 @@ class _Assessment:
 
     def _doubt_left(self, item: PlannedAction) -> None:
         """
-        An object that was to be updated and has left the provider state is alive, for all we know.
+        An object that was to be updated, or changed in an unknown way, and has left the provider
+        state is alive, for all we know.
         """
         address = item.address
-        if item.action != "update" or self.state is None or address not in self.ids_before:
+        if item.action not in ("update", "unknown") or self.state is None:
+            return
+        if address not in self.ids_before:
             return
         if address not in self.present:
             doubt = Doubt(
                 address=address,
                 action="forget",
                 id=self.ids_before[address],
-                why="it was to be updated, and the provider state does not hold it any more",
+                why="it was to be changed, and the provider state does not hold it any more",
             )
             self.doubts[address, "forget"] = doubt
 
@@ -271,14 +281,15 @@ class _Assessment:
         return None
 
     def _doubtful(self, address: str, part: Action) -> str | None:
+        name = "unknown action" if part == "unknown" else part
         if self.state is None and (address, part) in self.journal.completed:
-            return f"its {part} was reported, and the provider state could not be read"
+            return f"its {name} was reported, and the provider state could not be read"
         if self.ended_well or self.orderly:
             return None
         if (address, part) in self.journal.unfinished:
-            return f"its {part} began and never ended"
+            return f"its {name} began and never ended"
         if self.journal.extent == "missing" and (address, part) not in self.journal.began:
-            return f"its {part} was planned, and nothing is left that tells whether it began"
+            return f"its {name} was planned, and nothing is left that tells whether it began"
         return None
 
 

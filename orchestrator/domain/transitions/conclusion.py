@@ -301,5 +301,6 @@ def _carried_doubts(doubts: Sequence[Doubt], found: Resources) -> list[Doubt]:
     return [
         d
         for d in doubts
-        if d.action in ("create", "forget") or (d.address not in done and d.address in present)
+        if d.action in ("create", "forget")
+        or (d.address not in done and (d.address in present or d.action == "unknown"))
     ]

@@ -98,7 +98,7 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
     if doubt.address in look.ids and not adopted and _is_object_in_doubt(doubt, record, held):
         return "in_state"
     if (
-        doubt.action in ("update", "delete")
+        (doubt.action in ("update", "delete") or _is_held_unknown(doubt, look))
         and look.refreshed
         and is_past_settling_time(doubt, record, look)
     ):
@@ -106,6 +106,10 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
     if doubt.readback is not None and doubt.readback.verdict == "absent":
         return "absent"
     return None
+
+
+def _is_held_unknown(doubt: Doubt, look: StateObservation) -> bool:
+    return doubt.action == "unknown" and doubt.address in look.ids
 
 
 def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:

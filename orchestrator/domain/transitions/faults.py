@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
-from orchestrator.domain.record.record import SURGERY, Command, Fault, Phase, Verification
+from orchestrator.domain.record.record import CRASHED, SURGERY, Command, Fault, Phase, Verification
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.transitions.absence import AbsenceFinding
 
@@ -25,9 +25,6 @@ STOPPED_CHECKS = Fault(
 
 #: What the engine says where a plan was made on an older provider state; nothing has begun then.
 _STALE = "Saved plan is stale"
-
-#: How a diagnostic begins that was made of an engine's crash.
-CRASHED = "the engine crashed"
 
 
 @dataclass(frozen=True, slots=True)
