@@ -197,20 +197,30 @@ def _objects(resources: Any) -> Iterator[StateObject]:
 
 def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
     """
-    The managed instances with the resource and the instance as the state holds them.
+    The instances that are not only read, with the resource and the instance as the state holds
+    them; ValueError where the form of one is not known.
     """
     for resource in resources:
-        if resource["mode"] != "managed":
-            continue
-        for instance in resource["instances"]:
-            yield resource, instance, _object(resource, instance)
+        try:
+            if resource["mode"] == "data":
+                continue
+            found = [(resource, item, _object(resource, item)) for item in resource["instances"]]
+        except (KeyError, TypeError, AttributeError) as exc:
+            known = resource if isinstance(resource, dict) else {}
+            named = ".".join(str(known[k]) for k in ("module", "type", "name") if known.get(k))
+            said = f"unknown form of provider state: {named or 'a resource'} ({exc})"
+            raise ValueError(said) from exc
+        yield from found
 
 
 def _object(resource: Any, instance: Any) -> StateObject:
     """
-    OpenTofu keeps the provider of an instance with it where a provider block has ``for_each``.
+    OpenTofu keeps the provider of an instance with it where a provider block has ``for_each``. A
+    mode that is not known stands in the address, as that of data does.
     """
     module = f"{resource['module']}." if resource.get("module") else ""
+    if resource["mode"] != "managed":
+        module += f"{resource['mode']}."
     key = instance_key(instance.get("index_key"))
     address = f"{module}{resource['type']}.{resource['name']}{key}"
     configuration = instance.get("provider") or resource.get("provider")

@@ -255,6 +255,28 @@ def test_an_object_without_a_provider_is_an_error_that_names_it() -> None:
         parse_state(state(odd))
 
 
+@pytest.mark.parametrize("lacking", ["mode", "instances", "type"])
+def test_a_resource_in_an_unknown_form_is_named(lacking: str) -> None:
+    """
+    As far as it has a name; what is missing is told, and never as an error of Python's.
+    """
+    odd = resource({"attributes": {"id": "i-1"}}, module="module.m")
+    del odd[lacking]
+    with pytest.raises(ValueError, match=r"unknown form of provider state: module\.m.*\.a") as told:
+        parse_state(state(odd))
+    assert lacking in str(told.value)
+    assert "KeyError" not in str(told.value)
+
+
+def test_objects_of_an_unknown_mode_are_not_dropped() -> None:
+    """
+    What a newer engine keeps beside resources and data is there, whatever it is.
+    """
+    other = resource({"attributes": {"id": "i-1"}}, mode="novel")
+    (found,) = parse_state(state(other)).objects
+    assert (found.address, found.id) == ("novel.aws_instance.a", "i-1")
+
+
 STATE = b'{"version": 4, "serial": 3, "lineage": "l", "outputs": {}, "resources": []}'
 
 
