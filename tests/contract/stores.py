@@ -5,18 +5,22 @@ Every operation store, each on an empty place of a test's own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.sqlite import SqliteStore
+from orchestrator.stores.store_urls import open_store
 from tests.engine.postgres import Postgres, postgres_server
 from tests.servers import ObjectServer, azure_server, gcs_server, s3_server
 
-STORES = ("memory", "sqlite", "postgres", "s3", "gs", "az")
+#: Stores that several processes can open.
+PLACES = ("sqlite", "postgres", "s3", "gs", "az")
+STORES = ("memory", *PLACES)
 
 #: What the URLs of stores begin with.
 SCHEMES = STORES
@@ -48,43 +52,56 @@ def az(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
         yield server
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    One empty place, as any process can open it.
+    """
+
+    url: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    project: str = "acme"
+
+    def open(self) -> OperationStore:
+        """
+        A store on it.
+        """
+        return open_store(
+            self.url,
+            project_dir=Path("/"),
+            project=self.project,
+            environ=self.environ,
+            config=self.config,
+        )
+
+
 def store_place(
     request: pytest.FixtureRequest, name: str, directory: Path
 ) -> Callable[[], OperationStore]:
     """
     What opens a store on one empty place; a named skip where its server is missing.
     """
+    if name == "memory":
+        memory = MemoryStore()
+        return lambda: memory
+    return shared_place(request, name, directory).open
+
+
+def shared_place(request: pytest.FixtureRequest, name: str, directory: Path) -> Place:
+    """
+    An empty place that several processes can open; a named skip where its server is missing.
+    """
     match name:
-        case "memory":
-            memory = MemoryStore()
-            return lambda: memory
         case "sqlite":
-            return lambda: SqliteStore(directory / ".orchestrator" / "operations.db")
+            return Place(f"sqlite://{directory / '.orchestrator' / 'operations.db'}")
         case "postgres":
-            return _postgres(request.getfixturevalue("postgres"))
+            postgres: Postgres = request.getfixturevalue("postgres")
+            database = f"store{next(_numbers)}"
+            postgres.query(f"CREATE DATABASE {database}")
+            return Place(postgres.url.replace("/postgres?", f"/{database}?"))
         case _:
-            return _objects(request.getfixturevalue(name))
-
-
-def _postgres(server: Postgres) -> Callable[[], OperationStore]:
-    from orchestrator.stores.postgres import PostgresStore
-
-    name = f"store{next(_numbers)}"
-    server.query(f"CREATE DATABASE {name}")
-    url = server.url.replace("/postgres?", f"/{name}?")
-    return lambda: PostgresStore(url, project="acme")
-
-
-def _objects(server: ObjectServer) -> Callable[[], OperationStore]:
-    from orchestrator.stores.object_clients import open_bucket
-    from orchestrator.stores.objects import ObjectsStore
-
-    name = f"bucket-{next(_numbers)}"
-    server.make_bucket(name)
-
-    def open_one() -> OperationStore:
-        url = f"{server.scheme}://{name}/operations"
-        bucket = open_bucket(url, server.config, server.environ)
-        return ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
-
-    return open_one
+            server: ObjectServer = request.getfixturevalue(name)
+            bucket = f"bucket-{next(_numbers)}"
+            server.make_bucket(bucket)
+            return Place(f"{server.scheme}://{bucket}/operations", server.config, server.environ)

@@ -1,0 +1,231 @@
+"""
+One store and several processes: they race, and they are killed in the middle of what they do.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.domain.target import Target
+from tests.aws.proxy import Proxy, proxy_before
+from tests.contract.stores import PLACES, Place, shared_place
+from tests.fakes.entries import NETWORK, claim, entry
+from tests.project import REPOSITORY, eventually
+from tests.servers import ObjectServer
+
+_OPEN = """
+import json, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from orchestrator.domain.target import Target
+from orchestrator.errors import Fenced
+from tests.contract.stores import Place
+from tests.fakes.entries import NETWORK, claim, entry, lease
+place = Place(**json.loads(sys.argv[1]))
+"""
+
+#: Each of four threads, with a store of its own, appends five entries to one target, holding the
+#: claim of another while nobody else does. Tells who wrote what.
+_RIVALS = f"""{_OPEN}
+def write(name):
+    store, ours, written = place.open(), claim(name, environment="dev"), []
+    while len(written) < 5:
+        if store.take_claim(ours) is None:
+            held = store.claim("web", "dev")
+            assert held == ours, held
+            store.drop_claim(ours)
+        newest = store.newest(NETWORK)
+        sequence = newest.sequence + 1 if newest else 1
+        try:
+            store.append(entry(sequence=sequence, entry_id=f"{{name}}-{{sequence}}"))
+            written.append(sequence)
+        except Fenced:
+            pass
+    store.close()
+    return name, written
+
+with ThreadPoolExecutor(4) as pool:
+    names = [f"{{sys.argv[2]}}-{{number}}" for number in range(4)]
+    print(json.dumps(dict(pool.map(write, names))))
+"""
+
+#: Does everything that runs do with a store, for ever; tells after each what is done.
+_WORK = f"""{_OPEN}
+store, number = place.open(), int(sys.argv[2])
+while True:
+    number += 1
+    ours = claim(f"run-{{number}}")
+    mine = Target("web", "prod", "t")
+    newest = store.newest(mine)
+    for done, work in {{
+        "append": lambda: store.append(entry(mine, newest.sequence + 1 if newest else 1)),
+        "claim": lambda: store.take_claim(ours, replaces=store.claim("web", "prod")),
+        "lease": lambda: store.put_lease(lease("run").model_copy(
+            update={{"owner": ours.owner.model_copy(update={{"pid": number}})}})),
+        "blob": lambda: store.put_blob("runs/r/evidence.zip", b"%08d" % number * 20_000),
+        "key": lambda: store.create_blob(f"key/{{number}}", b"%d" % number),
+        "unclaim": lambda: store.drop_claim(ours),
+    }}.items():
+        work()
+        print(done, number, flush=True)
+"""
+
+#: Does one thing.
+_ONCE = f"""{_OPEN}
+store = place.open()
+{{"append": lambda: store.append(entry(sequence=2, entry_id="killed")),
+  "claim": lambda: store.take_claim(claim("killed")),
+  "lease": lambda: store.put_lease(lease("killed")),
+  "blob": lambda: store.put_blob("runs/r/evidence.zip", bytes(100_000)),
+  "key": lambda: store.create_blob("project-key", b"killed"),
+}}[sys.argv[2]]()
+"""
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """
+    An empty place of each kind.
+    """
+    return shared_place(request, request.param, tmp_path)
+
+
+def start(script: str, place: Place, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, json.dumps(asdict(place)), *arguments],
+        stdout=subprocess.PIPE,
+        cwd=REPOSITORY,
+        text=True,
+    )
+
+
+def test_sixteen_writers_in_four_processes_take_turns(place: Place) -> None:
+    """
+    Each entry is of the one who was told that it is; none is lost, doubled or out of order, and a
+    claim is never held by two.
+    """
+    processes = [start(_RIVALS, place, f"p{number}") for number in range(4)]
+    written: dict[str, list[int]] = {}
+    for process in processes:
+        out, _ = process.communicate(timeout=240)
+        assert process.returncode == 0
+        written |= json.loads(out)
+    store = place.open()
+    found = [(item.sequence, item.entry_id) for item in reversed(store.history(NETWORK))]
+    store.close()
+
+    told = sorted((n, f"{name}-{n}") for name, numbers in written.items() for n in numbers)
+    assert len(written) == 16
+    assert found == told
+    assert [number for number, _ in found] == [*range(1, 81)]
+
+
+def test_what_was_acknowledged_survives_a_kill_of_the_client(place: Place) -> None:
+    """
+    SIGKILL at any point, and again on what is left: what a call returned for is there, a blob is
+    whole and one of the last two, no entry is missing between others; whoever comes next goes on.
+    """
+    chance = random.Random(str(place.url.partition(":")[0]))
+    done = dict.fromkeys(("append", "claim", "lease", "blob", "key", "unclaim"), 0)
+    appended = number = 0
+    for _ in range(3):
+        with start(_WORK, place, str(number)) as child:
+            assert child.stdout is not None
+            lines = [child.stdout.readline() for _ in range(chance.randrange(1, 60))]
+            child.kill()
+            lines += child.stdout.readlines()
+        for line in (line for line in lines if line.endswith("\n")):
+            what, told = line.split()
+            done[what] = number = int(told)
+            appended += what == "append"
+        number = max(done.values()) + 1
+
+        store = place.open()
+        target = Target("web", "prod", "t")
+        sequences = [item.sequence for item in store.history(target)]
+        held, beat = store.claim("web", "prod"), store.lease("run")
+        blob = store.blob("runs/r/evidence.zip") or b""
+        keys = [store.blob(f"key/{told}") for told in range(1, done["key"] + 1)]
+        store.close()
+        assert sequences == [*range(len(sequences), 0, -1)]
+        assert appended <= len(sequences) <= appended + 1
+        appended = len(sequences)
+        assert held is None or held.run_id in {f"run-{n}" for n in range(number + 1)}
+        if done["lease"]:
+            assert beat is not None and done["lease"] <= beat.owner.pid <= number
+        if done["blob"]:
+            assert (
+                len(blob) == 160_000 and len({blob[n : n + 8] for n in range(0, 160_000, 8)}) == 1
+            )
+            assert done["blob"] <= int(blob[:8]) <= number
+        assert [key for key in keys if key] == [
+            b"%d" % told for told, key in enumerate(keys, start=1) if key
+        ]
+        assert keys[-1:] in ([], [b"%d" % done["key"]])
+
+
+@pytest.fixture
+def watched(
+    request: pytest.FixtureRequest, s3: ObjectServer, tmp_path: Path
+) -> Iterator[tuple[Place, Proxy]]:
+    """
+    A bucket, and a proxy that holds requests back, before or after they are carried out.
+    """
+    place = shared_place(request, "s3", tmp_path)
+    with proxy_before(int(s3.endpoint.rpartition(":")[2])) as proxy:
+        config = {**place.config, "endpoints": {"s3": proxy.url}}
+        yield replace(place, config=config), proxy
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    ("operation", "nth"),
+    [("append", 1), ("append", 2), ("claim", 1), ("lease", 1), ("blob", 1), ("key", 1)],
+)
+def test_a_client_killed_in_a_request_leaves_all_or_nothing(
+    watched: tuple[Place, Proxy], operation: str, nth: int, moment: str
+) -> None:
+    """
+    With each request that writes on its way, not yet carried out or carried out and not answered:
+    what is there is what was before or what was to be, and others go on from that.
+    """
+    place, proxy = watched
+    store = place.open()
+    store.append(entry(sequence=1, entry_id="one"))
+    before = proxy.count("PUT object")
+    if moment == "before":
+        proxy.arm("PUT object", "hang", nth=nth)
+    else:
+        proxy.delay("PUT object", 1)
+    with start(_ONCE, place, operation) as child:
+        eventually(lambda: proxy.count("PUT object") == before + nth, "the request is made", child)
+        threading.Event().wait(0.3)
+        child.kill()
+    proxy.disarm()
+    threading.Event().wait(1)
+    done = (moment, nth) == ("after", 2 if operation == "append" else 1)
+
+    store = place.open()
+    match operation:
+        case "append":
+            store.append(entry(sequence=3 if done else 2, entry_id="next"))
+            wanted = ["next", "killed", "one"] if done else ["next", "one"]
+            assert [item.entry_id for item in store.history(NETWORK)] == wanted
+        case "claim":
+            held = store.claim("web", "prod")
+            assert held == (claim("killed") if done else None)
+            assert store.take_claim(claim("next"), replaces=held) is None
+        case "lease":
+            assert (store.lease("killed") is not None) is done
+        case "blob":
+            assert store.blob("runs/r/evidence.zip") == (bytes(100_000) if done else None)
+        case _:
+            assert store.create_blob("project-key", b"next") == (b"killed" if done else b"next")
