@@ -7,7 +7,7 @@ Credentials that expire are renewed by the client that they come from.
 
 from __future__ import annotations
 
-import re
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -22,6 +22,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
+from orchestrator.stores.aws_credentials import renewed_aws_credentials, static_aws_keys
+from orchestrator.stores.token_credentials import (
+    federated,
+    google_token,
+    identity_of_job,
+    impersonated,
+)
 
 if TYPE_CHECKING:
     from obstore.store import (
@@ -31,7 +38,6 @@ if TYPE_CHECKING:
         ObjectStore,
         RetryConfig,
         S3Config,
-        S3Credential,
     )
 
 #: Schemes of ``operations.url`` and the Terraform backend that each belongs to.
@@ -81,7 +87,7 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
             client, endpoint = _gcs(parts.netloc, prefix, settings, environ)
         case _:
             client, endpoint = _azure(parts.netloc, prefix, settings, environ)
-    return Bucket(client, bare, ServerClock(endpoint))
+    return Bucket(client, bare, ServerClock(endpoint, partial(_opener, settings, environ)))
 
 
 class ServerClock:
@@ -92,8 +98,9 @@ class ServerClock:
     much has passed.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, opener: Callable[[], urllib.request.OpenerDirector]) -> None:
         self._endpoint = endpoint
+        self._opener = opener
         self._asked: tuple[datetime, float] | None = None
 
     def __call__(self) -> datetime:
@@ -105,7 +112,7 @@ class ServerClock:
     def _ask(self) -> datetime:
         request = urllib.request.Request(self._endpoint, method="HEAD")
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+            with self._opener().open(request, timeout=_TIMEOUT) as answer:
                 told = answer.headers["Date"]
         except urllib.error.HTTPError as exc:  # refused without credentials: it has a clock, too
             told = exc.headers["Date"]
@@ -148,151 +155,16 @@ def _s3(
         config |= {"server_side_encryption": "sse-c", "sse_customer_key_base64": key}
     elif _flag(settings.get("encrypt")):
         config["server_side_encryption"] = "AES256"
-    options: dict[str, Any] = {"client_options": _client_options(str(endpoint or ""))}
-    provider = _aws_credentials(settings, environ, str(region))
+    options: dict[str, Any] = {
+        "client_options": _client_options(str(endpoint or ""), settings, environ)
+    }
+    provider = renewed_aws_credentials(settings, environ, str(region))
     if provider is not None:
         options["credential_provider"] = provider
     else:
-        config |= cast("S3Config", _static_aws_keys(settings, environ))
+        config |= cast("S3Config", static_aws_keys(settings, environ))
     client = S3Store(bucket, prefix=prefix, config=config, retry_config=_retries(), **options)
     return client, str(endpoint or f"https://s3.{region}.amazonaws.com")
-
-
-_KEY_PARTS = ("access_key_id", "secret_access_key", "session_token")
-
-
-def _static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """
-    Keys as they are written down.
-    """
-    names = {
-        "access_key_id": ("access_key", "AWS_ACCESS_KEY_ID"),
-        "secret_access_key": ("secret_key", "AWS_SECRET_ACCESS_KEY"),
-        "session_token": ("token", "AWS_SESSION_TOKEN"),
-    }
-    found = {
-        name: settings.get(setting) or environ.get(variable)
-        for name, (setting, variable) in names.items()
-    }
-    if not found["access_key_id"]:
-        return {}
-    return {name: str(value) for name, value in found.items() if value}
-
-
-def _aws_credentials(
-    settings: Mapping[str, Any], environ: Mapping[str, str], region: str
-) -> Callable[[], S3Credential] | None:
-    """
-    What gets credentials of an assumed role, chained ones too, a web identity, a profile, the
-    container or the machine, and renews them all along the chain; None for keys that are written
-    down, and where there are none.
-    """
-    roles = settings.get("assume_role") or []
-    roles = [roles] if isinstance(roles, Mapping) else roles
-    if not roles and settings.get("role_arn"):
-        roles = [{"role_arn": settings["role_arn"]}]
-    identity = settings.get("assume_role_with_web_identity")
-    profile = settings.get("profile") or environ.get("AWS_PROFILE")
-    static = _static_aws_keys(settings, environ)
-    if static and not (roles or identity or profile):
-        return None
-    try:
-        import botocore.credentials
-        import botocore.session
-    except ImportError as exc:
-        raise StoreUnavailable(
-            "credentials that are renewed need the AWS SDK: the extra `objects` brings it",
-            hint="pip install 'orchestrator[objects]'",
-        ) from exc
-    core = botocore.session.Session(profile=str(profile) if profile else None)
-    core.set_config_variable("region", region)
-    for name, setting in _SHARED_FILES.items():
-        given = settings.get(name)
-        if given:
-            core.set_config_variable(setting, given[0] if isinstance(given, list) else given)
-    if static:
-        core.set_credentials(*(static.get(name) for name in _KEY_PARTS))
-    endpoints = settings.get("endpoints")
-    endpoint = (
-        endpoints.get("sts") if isinstance(endpoints, Mapping) else settings.get("sts_endpoint")
-    )
-    sts = partial(core.create_client, region_name=region, endpoint_url=endpoint)
-    held: Any = None
-    if isinstance(identity, Mapping):
-        held = _renewed(
-            botocore.credentials.AssumeRoleWithWebIdentityCredentialFetcher(
-                sts,
-                lambda: _web_identity_token(identity),
-                str(identity.get("role_arn") or ""),
-                extra_args=_assume_role(identity),
-            )
-        )
-    else:
-        held = core.get_credentials()
-    for role in roles:
-        held = _renewed(
-            botocore.credentials.AssumeRoleCredentialFetcher(
-                sts, held, str(role["role_arn"]), extra_args=_assume_role(role)
-            )
-        )
-
-    def current() -> S3Credential:
-        frozen = held.get_frozen_credentials()
-        # What does not expire is asked for again now and then: a file may have changed.
-        expires = getattr(held, "_expiry_time", None) or datetime.now(UTC) + timedelta(minutes=30)
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": expires.astimezone(UTC),
-        }
-
-    return current if held is not None else None
-
-
-def _renewed(fetcher: Any) -> Any:
-    from botocore.credentials import DeferredRefreshableCredentials
-
-    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-
-
-def _web_identity_token(identity: Mapping[str, Any]) -> str:
-    """
-    The token as it is now: whoever hands them out replaces the file.
-    """
-    file = identity.get("web_identity_token_file")
-    return Path(file).read_text() if file else str(identity.get("web_identity_token") or "")
-
-
-#: Settings of the backend, and what the AWS SDK calls them.
-_SHARED_FILES = {
-    "shared_credentials_file": "credentials_file",
-    "shared_credentials_files": "credentials_file",
-    "shared_config_files": "config_file",
-}
-
-
-def _assume_role(role: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    What a block says of a role beside its name, as the service takes it.
-    """
-    names = {
-        "external_id": "ExternalId",
-        "policy": "Policy",
-        "source_identity": "SourceIdentity",
-        "transitive_tag_keys": "TransitiveTagKeys",
-    }
-    asked = {ours: role[name] for name, ours in names.items() if role.get(name)}
-    if role.get("policy_arns"):
-        asked["PolicyArns"] = [{"arn": arn} for arn in role["policy_arns"]]
-    if role.get("tags"):
-        asked["Tags"] = [{"Key": key, "Value": value} for key, value in role["tags"].items()]
-    if role.get("duration"):
-        asked["DurationSeconds"] = sum(
-            int(number) * {"h": 3600, "m": 60, "s": 1}[unit]
-            for number, unit in re.findall(r"(\d+)([hms])", str(role["duration"]))
-        )
-    return asked | {"RoleSessionName": role.get("session_name") or "orchestrator"}
 
 
 def _gcs(
@@ -314,7 +186,20 @@ def _gcs(
         or environ.get("GOOGLE_BACKEND_CREDENTIALS")
         or environ.get("GOOGLE_CREDENTIALS")
     )
-    if token := settings.get("access_token") or environ.get("GOOGLE_OAUTH_ACCESS_TOKEN"):
+    token = settings.get("access_token") or environ.get("GOOGLE_OAUTH_ACCESS_TOKEN")
+    account = (
+        settings.get("impersonate_service_account")
+        or environ.get("GOOGLE_BACKEND_IMPERSONATE_SERVICE_ACCOUNT")
+        or environ.get("GOOGLE_IMPERSONATE_SERVICE_ACCOUNT")
+    )
+    options: dict[str, Any] = {}
+    if account:
+        source = (lambda: str(token)) if token else google_token(str(given) if given else None)
+        delegates = [
+            str(name) for name in settings.get("impersonate_service_account_delegates", [])
+        ]
+        options["credential_provider"] = impersonated(str(account), delegates, source)
+    elif token:
         config["bearer_token"] = token
     elif given:
         inline = str(given).lstrip().startswith("{")
@@ -323,29 +208,49 @@ def _gcs(
         config["application_credentials"] = path
     elif base:
         config["skip_signature"] = True
-    if settings.get("impersonate_service_account"):
-        raise Invalid(
-            [
-                Problem(
-                    "operations in gcs: impersonate_service_account is not supported there",
-                    hint="name the operations store with credentials of its own: operations.url",
-                )
-            ]
-        )
-    options = _client_options(base)
-    headers = {}
+    if settings.get("encryption_key") or environ.get("GOOGLE_ENCRYPTION_KEY"):
+        raise _unsupported("gcs", "encryption_key")
+    client_options = _client_options(base, settings, environ)
     if key := settings.get("kms_encryption_key") or environ.get("GOOGLE_KMS_ENCRYPTION_KEY"):
-        headers["x-goog-encryption-kms-key-name"] = str(key)
-    if headers:
-        options["default_headers"] = headers
+        client_options["default_headers"] = {"x-goog-encryption-kms-key-name": str(key)}
     client = GCSStore(
         bucket,
         prefix=prefix,
         config=config,
-        client_options=options,
+        client_options=client_options,
         retry_config=_retries(),
+        **options,
     )
     return client, base or "https://storage.googleapis.com"
+
+
+def _unsupported(backend: str, setting: str) -> Invalid:
+    return Invalid(
+        [
+            Problem(
+                f"operations in {backend}: {setting} is not supported there",
+                hint="name the operations store with credentials of its own: operations.url",
+            )
+        ]
+    )
+
+
+#: Settings of the client of Azure, of the backend, and the variables that say the same.
+_AZURE_SETTINGS = {
+    "account_key": ("access_key", "ARM_ACCESS_KEY"),
+    "sas_key": ("sas_token", "ARM_SAS_TOKEN"),
+    "client_id": ("client_id", "ARM_CLIENT_ID"),
+    "client_secret": ("client_secret", "ARM_CLIENT_SECRET"),
+    "tenant_id": ("tenant_id", "ARM_TENANT_ID"),
+    "msi_endpoint": ("msi_endpoint", "ARM_MSI_ENDPOINT"),
+    "endpoint": ("endpoint", "AZURE_STORAGE_ENDPOINT"),
+}
+#: The clouds of Azure: where tokens are given, and what the names of storage accounts end with.
+_AZURE_CLOUDS = {
+    "public": ("https://login.microsoftonline.com", "core.windows.net"),
+    "usgovernment": ("https://login.microsoftonline.us", "core.usgovcloudapi.net"),
+    "china": ("https://login.chinacloudapi.cn", "core.chinacloudapi.cn"),
+}
 
 
 def _azure(
@@ -363,37 +268,126 @@ def _azure(
                 )
             ]
         )
-    config: AzureConfig = {"account_name": account}
-    names = {
-        "account_key": ("access_key", "ARM_ACCESS_KEY"),
-        "sas_key": ("sas_token", "ARM_SAS_TOKEN"),
-        "client_id": ("client_id", "ARM_CLIENT_ID"),
-        "client_secret": ("client_secret", "ARM_CLIENT_SECRET"),
-        "tenant_id": ("tenant_id", "ARM_TENANT_ID"),
-        "msi_endpoint": ("msi_endpoint", "ARM_MSI_ENDPOINT"),
-        "federated_token_file": ("oidc_token_file_path", "ARM_OIDC_TOKEN_FILE_PATH"),
-        "endpoint": ("endpoint", "AZURE_STORAGE_ENDPOINT"),
-    }
+    cloud = str(settings.get("environment") or environ.get("ARM_ENVIRONMENT") or "public").lower()
+    if cloud not in _AZURE_CLOUDS:
+        raise _unsupported("azurerm", f"environment {cloud!r}")
+    authority, suffix = _AZURE_CLOUDS[cloud]
     given = {
-        name: settings.get(setting) or environ.get(variable)
-        for name, (setting, variable) in names.items()
+        name: str(settings.get(setting) or environ.get(variable) or "")
+        for name, (setting, variable) in _AZURE_SETTINGS.items()
     }
-    config |= cast("AzureConfig", {name: value for name, value in given.items() if value})
-    if _flag(settings.get("use_cli")) or environ.get("ARM_USE_CLI") == "true":
-        config["use_azure_cli"] = True
-    endpoint = str(config.get("endpoint") or f"https://{account}.blob.core.windows.net")
+    for name in ("client_id", "client_secret"):
+        file = settings.get(f"{name}_file_path") or environ.get(f"ARM_{name.upper()}_FILE_PATH")
+        if file and not given[name]:
+            given[name] = Path(str(file)).read_text().strip()
+    endpoint = given.pop("endpoint") or f"https://{account}.blob.{suffix}"
+    config: AzureConfig = {"account_name": account, "endpoint": endpoint}
+    options: dict[str, Any] = {}
+    # As the backend: a key or a signature goes before whom the environment names.
+    kept = [name for name in ("account_key", "sas_key") if given[name]][:1]
+    if not kept:
+        authority = environ.get("AZURE_AUTHORITY_HOST") or authority
+        config["authority_host"] = authority
+        kept = list(given)
+        _log_in_to_azure(config, options, given, authority, settings, environ)
+    config |= cast("AzureConfig", {name: given[name] for name in kept if given[name]})
     client = AzureStore(
         container,
         prefix=prefix,
         config=config,
-        client_options=_client_options(endpoint),
+        client_options=_client_options(endpoint, settings, environ),
         retry_config=_retries(),
+        **options,
     )
     return client, endpoint
 
 
-def _client_options(endpoint: str) -> ClientConfig:
-    return {"timeout": f"{_TIMEOUT}s", "allow_http": endpoint.startswith("http://")}
+def _log_in_to_azure(
+    config: AzureConfig,
+    options: dict[str, Any],
+    given: dict[str, str],
+    authority: str,
+    settings: Mapping[str, Any],
+    environ: Mapping[str, str],
+) -> None:
+    """
+    Who asks for tokens, in the order of the backend: an application by its secret, one by what
+    another issuer has signed, the machine, the person who has logged in.
+    """
+
+    def said(name: str) -> str:
+        return str(settings.get(name) or environ.get(f"ARM_{name.upper()}") or "")
+
+    if said("client_certificate_path") or said("client_certificate"):
+        raise _unsupported("azurerm", "a client certificate")
+    if given["client_secret"]:
+        return
+    if _flag(said("use_aks_workload_identity")):
+        config["federated_token_file"] = environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
+        given["client_id"] = given["client_id"] or environ.get("AZURE_CLIENT_ID", "")
+        given["tenant_id"] = given["tenant_id"] or environ.get("AZURE_TENANT_ID", "")
+        return
+    if _flag(said("use_oidc")):
+        if file := said("oidc_token_file_path"):
+            config["federated_token_file"] = file
+            return
+        token = said("oidc_token")
+        url = said("oidc_request_url") or environ.get("ACTIONS_ID_TOKEN_REQUEST_URL", "")
+        key = said("oidc_request_token") or environ.get("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "")
+        if token or (url and key):
+            assertion = (lambda: token) if token else identity_of_job(url, key)
+            options["credential_provider"] = federated(
+                authority, given["tenant_id"], given["client_id"], assertion
+            )
+            return
+    if not _flag(said("use_msi")) and said("use_cli").lower() != "false":
+        config["use_azure_cli"] = True
+
+
+def _client_options(
+    endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
+) -> ClientConfig:
+    options: ClientConfig = {
+        "timeout": f"{_TIMEOUT}s",
+        "allow_http": endpoint.startswith("http://"),
+    }
+    if bundle := _certificates(settings, environ):
+        options["root_certificate"] = Path(bundle).read_bytes()
+    if _flag(settings.get("insecure")):
+        options["allow_invalid_certificates"] = True
+    if proxy := settings.get("https_proxy") or settings.get("http_proxy"):
+        options["proxy_url"] = str(proxy)
+        options["proxy_excludes"] = str(settings.get("no_proxy") or "")
+    return options
+
+
+def _opener(
+    settings: Mapping[str, Any], environ: Mapping[str, str]
+) -> urllib.request.OpenerDirector:
+    """
+    What makes requests under the same conditions as the client.
+    """
+    context = ssl.create_default_context()
+    if bundle := _certificates(settings, environ):
+        context.load_verify_locations(bundle)
+    if _flag(settings.get("insecure")):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+    if proxy := settings.get("https_proxy") or settings.get("http_proxy"):
+        handlers.append(urllib.request.ProxyHandler({"http": str(proxy), "https": str(proxy)}))
+    return urllib.request.build_opener(*handlers)
+
+
+def _certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    """
+    The file with the certificates of authorities that Terraform trusts, too.
+    """
+    found = (
+        settings.get("custom_ca_bundle")
+        or environ.get("AWS_CA_BUNDLE")
+        or environ.get("SSL_CERT_FILE")
+    )
+    return str(found) if found else None
 
 
 def _retries() -> RetryConfig:

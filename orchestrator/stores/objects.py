@@ -425,16 +425,19 @@ class ObjectsStore:
         except (BaseError, OSError) as exc:
             # A listing that is forbidden is no error of its own to the client library.
             refused = isinstance(exc, PermissionDeniedError | UnauthenticatedError)
-            if "External AWS credential provider: " in str(exc):
-                why = _reason(exc).partition("External AWS credential provider: ")[2]
+            external = re.search(r"External \w+ credential provider: ", str(exc))
+            if external is not None:
+                why = str(exc)[external.end() :].removeprefix("StoreUnavailable: ")
+                why = why.strip().splitlines()[0][:300]
                 raise StoreUnavailable(
                     f"{self._url}: no credentials: {why}",
                     hint="log in again, or look at the profile, role or token that they come from",
                 ) from exc
             if refused or "403 Forbidden" in str(exc):
                 raise StoreUnavailable(
-                    f"{self._url}: {name}: not allowed",
-                    hint="look at the credentials; docs/stores.md lists the permissions needed",
+                    f"{self._url}: {name}: not allowed{_refusal(exc)}",
+                    hint="look at the credentials and at the clock of this machine; "
+                    "docs/stores.md lists the permissions needed",
                 ) from exc
             raise StoreUnavailable(
                 f"{self._url}: {name}: {_reason(exc)}",
@@ -480,7 +483,17 @@ def _reason(exc: Exception) -> str:
     text = str(exc).strip()
     if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
         return "no credentials: neither in the environment or backend block, nor of the machine"
-    said = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.S)
-    if said is not None:
-        return f"{said[1]}: {' '.join(said[2].split())}"[:300]
-    return (text.splitlines() or [type(exc).__name__])[0][:300]
+    return _said(text) or (text.splitlines() or [type(exc).__name__])[0][:300]
+
+
+def _refusal(exc: Exception) -> str:
+    """
+    Why something is not allowed, where the server told.
+    """
+    said = _said(str(exc))
+    return f": {said}" if said else ""
+
+
+def _said(text: str) -> str | None:
+    found = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.S)
+    return f"{found[1]}: {' '.join(found[2].split())}"[:300] if found else None
