@@ -19,7 +19,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.postgres import PostgresStore
 from orchestrator.stores.schema import migrations
 from orchestrator.stores.store_urls import open_store
-from tests.certificates import self_signed
+from tests.certificates import certified
 from tests.contract.stores import postgres
 from tests.engine.postgres import Postgres, postgres_server
 from tests.fakes.entries import NETWORK, claim, entry
@@ -78,7 +78,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Postgres
     """
     A server that lets a role in by its password only, and over TLS only; its certificate.
     """
-    certificate, key = self_signed(tmp_path_factory.mktemp("tls"), "127.0.0.1")
+    tls = certified(tmp_path_factory.mktemp("tls"), "127.0.0.1")
     with postgres_server() as server:
         for statement in (
             "SET password_encryption = 'scram-sha-256'; CREATE ROLE team LOGIN PASSWORD 'tr0ub4d'",
@@ -88,13 +88,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Postgres
             "ALTER SYSTEM SET ssl = on",
         ):
             server.query(statement)
-        for file in (certificate, key):
+        for file in (tls.certificate, tls.key):
             server.adopt(file)
         rules = server.data / "pg_hba.conf"
         only = "hostssl all team 127.0.0.1/32 scram-sha-256\nhost all team 127.0.0.1/32 reject\n"
         rules.write_text(only + rules.read_text())
         server.query("SELECT pg_reload_conf()")
-        yield server, certificate
+        yield server, tls.authority
 
 
 @pytest.mark.parametrize("named", ["service", "PGSERVICE", "variables", "backend"])

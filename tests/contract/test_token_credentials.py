@@ -22,7 +22,7 @@ from obstore.store import AzureStore
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
-from tests.certificates import self_signed
+from tests.certificates import certified
 from tests.tunnel import tunnel_to
 
 MISSING = "<Error><Code>{}</Code><Message>not there</Message></Error>"
@@ -117,9 +117,9 @@ def google(clouds: Clouds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """
     The same under the names of Google's servers.
     """
-    certificate, key = self_signed(tmp_path, "iamcredentials.googleapis.com")
+    tls = certified(tmp_path, "iamcredentials.googleapis.com")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(tls.certificate, tls.key)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -141,7 +141,7 @@ def google(clouds: Clouds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tunnel_to(server.server_address[1]) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy)
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tls.authority))
         yield clouds
     server.shutdown()
     server.server_close()
