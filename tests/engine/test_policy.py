@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.project import Project
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
 
@@ -73,6 +74,31 @@ def test_what_is_forbidden_is_shown_refused_and_left_alone(project: Project) -> 
     assert done.code == 0, done.said
     assert "agreed with Ann" in done.said
     assert project.last_run()["arguments"]["override_policy"] == "agreed with Ann"
+
+
+def test_an_apply_is_refused_before_anything_is_changed(project: Project) -> None:
+    """
+    Also where only a step that comes last does what is forbidden, because of one before it; nobody
+    is asked about it.
+    """
+    project.write("modules/m/outputs.tf", 'output "id" { value = terraform_data.other.id }')
+    text = BLUEPRINT.replace("no_destroy: [terraform_data.kept]", "protected_steps: [last]")
+    last = '      last: {module: ../modules/m, inputs: {value: "${steps.data.outputs.id}"}}\n'
+    project.write("blueprints/shop.yaml", text + last)
+    project.ok("apply", "shop", "--yes")
+    before = project.entries("data")
+    project.write(
+        "modules/m/main.tf", MODULE.replace("input =", "triggers_replace = var.value\n input =")
+    )
+
+    ended = project.run("apply", "shop", "-i", "value=two", "--yes", "--json")
+    terminal = Terminal(project, "apply", "shop", "-i", "value=two")
+
+    assert ended.code == terminal.finish() == 4
+    assert "would be replaced, and the step last is protected" in ended.rows["last"]["last_error"]
+    assert ended.statuses == {"data": "pending", "more": "pending", "last": "error"}
+    assert "Go on?" not in terminal.shown
+    assert project.entries("data") == before
 
 
 def test_a_destroy_is_refused_before_anything_is_gone(project: Project) -> None:

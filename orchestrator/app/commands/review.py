@@ -1,6 +1,7 @@
 """
-What a run would change, shown to whoever sits at the terminal and asked for once, before anything
-is changed. Each step is then held against what was shown; what is not covered is asked for again.
+What a run would change, before anything is changed: held against the policy of the blueprint, shown
+to whoever sits at the terminal and asked for once. Each step is then held against what was shown;
+what is not covered is asked for again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from orchestrator.app.run.prepared_steps import SourceOf, current_module
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import stopped
+from orchestrator.app.steps.policy import refusals
 from orchestrator.domain.events.events import Event, PlanReady
 from orchestrator.domain.redaction import redacted
 from orchestrator.errors import ApprovalMissing, OrchestratorError
@@ -42,13 +44,17 @@ def review(
     Plan the steps, show it and ask, where somebody can be asked and nothing is approved yet.
 
     Where not all can be planned, each step is asked for in its turn, as it is without a review; a
-    plan without changes needs no answer. Where the answer is no the steps are reported as pending.
+    plan without changes needs no answer. Where the answer is no the steps are reported as pending;
+    so they are, with nobody asked, where the policy forbids what an apply would do to one of them.
     """
     options, services = runner.options, runner.services
-    if options.plan.approved or not options.interactive:
+    asks = options.interactive and not options.plan.approved
+    judges = verb == "apply" and not runner.deployment.policy.empty
+    judges = judges and options.plan.override_policy is None
+    if not (asks or judges):
         return Review()
     planner = Planner(
-        replace(services, sink=_WithoutPlans(services.sink)),
+        replace(services, sink=_Without(services.sink, (PlanReady,) if asks else (Event,))),
         runner.steps,
         PlanRequest(options=options, verb=verb, hooks=False),
         evidence=lambda step: services.files.inside(runner.session.directory, f"review-{step}"),
@@ -59,6 +65,12 @@ def review(
     except OrchestratorError:
         return Review()  # it is found again, with the step that it concerns
     document, approval = result.document, result.approval
+    refused = refusals(document.policy) if judges else {}
+    if refused:
+        runner.end_before_work(selected, refused)
+        return Review(goes_on=False)
+    if not asks:
+        return Review(composed=planner.composed)
     text = redacted(document, services.masker).to_json()
     services.files.write(runner.session.directory / "plan.json", f"{text}\n")
     if approval is None:
@@ -78,13 +90,14 @@ def review(
 
 
 @dataclass(frozen=True, slots=True)
-class _WithoutPlans:
+class _Without:
     """
-    A sink that leaves out the plans of single steps: they are shown together.
+    A sink that leaves out some events: what is shown together, or is found again step by step.
     """
 
     sink: Sink
+    kinds: tuple[type[Event], ...]
 
     def emit(self, event: Event) -> None:
-        if not isinstance(event, PlanReady):
+        if not isinstance(event, self.kinds):
             self.sink.emit(event)

@@ -4,7 +4,7 @@ Plans held against the policy of the blueprint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from orchestrator.domain.plan.violations import destroys, violations, violations
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.redaction import redacted
-from orchestrator.errors import Refused
+from orchestrator.errors import OrchestratorError, Refused
 
 _HINT = "change what is planned, or say why it may be: --override-policy REASON"
 
@@ -109,6 +109,26 @@ def describe_violations(found: Sequence[Violation]) -> str:
     return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in found)
 
 
+def refusals(found: Iterable[Violation]) -> dict[str, OrchestratorError]:
+    """
+    The refusal of each step of which a plan does what is forbidden; of the whole plan under "".
+    """
+    steps: dict[str, list[Violation]] = {}
+    for item in found:
+        if item.verdict == "fail":
+            steps.setdefault(item.step, []).append(item)
+    return {step: _refusal(items) for step, items in steps.items()}
+
+
+def _refusal(forbidden: Sequence[Violation]) -> Refused:
+    return Refused(
+        "policy",
+        f"the policy forbids it: {describe_violations(forbidden)}",
+        hint=_HINT,
+        accepted_by=("--override-policy", "WHY"),
+    )
+
+
 def _refuse(session: Session, found: Sequence[Violation], *, override: str | None) -> None:
     warnings = [item for item in found if item.verdict == "warn"]
     forbidden = [item for item in found if item.verdict == "fail"]
@@ -116,12 +136,7 @@ def _refuse(session: Session, found: Sequence[Violation], *, override: str | Non
         session.services.note(f"the policy warns: {item.text}", level="warning", step=item.step)
     if not forbidden:
         return
-    said = describe_violations(forbidden)
     if override is None:
-        raise Refused(
-            "policy",
-            f"the policy forbids it: {said}",
-            hint=_HINT,
-            accepted_by=("--override-policy", "WHY"),
-        )
+        raise _refusal(forbidden)
+    said = describe_violations(forbidden)
     session.services.note(f"the policy is overridden ({override}): {said}", level="warning")
