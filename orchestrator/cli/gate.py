@@ -130,9 +130,8 @@ def command(
             approval = None
         else:
             planned, approval = result.document, result.approval
-    document = gate(
-        deployment, status, planned, allowed=allowed, drift="judged" if drift else "ignored"
-    )
+        today = services.clock.now().date()
+    document = gate(deployment, status, planned, allowed=allowed, drift_on=today if drift else None)
     reports = Reports.take(files, call.project, deployment.path)
     reports.write(document.plan, shown, gate=document)
     if plan_out is not None and approval is not None and document.verdict != "fail":

@@ -144,7 +144,7 @@ def test_all_steps_are_asked_for_by_one_plan(
 
 def test_a_gate_tells_of_drift_where_it_is_asked_for(shop: Project, cloud: Cloud) -> None:
     """
-    As a warning with the objects and the command that sets them back.
+    As a warning with the objects and the command that sets them back; not of what is accepted.
     """
     cloud.change_out_of_band("web", size="large")
     silent = shop.run("gate", "shop", "--json", "--step", "web").document
@@ -152,6 +152,11 @@ def test_a_gate_tells_of_drift_where_it_is_asked_for(shop: Project, cloud: Cloud
     assert [item["code"] for item in silent["reasons"]] == []
     assert [(item["code"], item["severity"]) for item in asked["reasons"]] == [("drift", "warn")]
     assert asked["drift"][0]["resources"][0]["address"] == "fakecloud_server.this"
+
+    cloud.change_out_of_band("web", size="small", tags={"patched": "yes"})
+    write(shop, tag="patched")
+    accepted = shop.run("gate", "shop", "--json", "--step", "web", "--drift").document
+    assert (accepted["reasons"], accepted["drift"]) == ([], [])
 
 
 def test_a_provider_that_does_not_answer_is_no_answer(shop: Project, cloud: Cloud) -> None:

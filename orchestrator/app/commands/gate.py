@@ -5,13 +5,17 @@ what the policy says of it; nothing is changed, and no lock is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import date
 from typing import Literal, get_args
 
 from orchestrator.app.services import Services
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.policy import DriftRule
 from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.documents.gate import GateDocument, GateReason, StepDrift
 from orchestrator.domain.documents.plan import PlanDocument
+from orchestrator.domain.plan.drift import remaining_drift
 from orchestrator.domain.record.states import Condition, StepStatus
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.errors import Busy, Invalid, OrchestratorError
@@ -75,19 +79,20 @@ def status_to_judge(
 
 
 def gate(
-    place: BlueprintAddress,
+    deployment: Deployment,
     status: StatusDocument,
     planned: PlanDocument | OrchestratorError,
     *,
     allowed: Allowed,
-    drift: Literal["ignored", "judged"],
+    drift_on: date | None,
 ) -> GateDocument:
     """
-    The verdict. ``planned`` is the plan, or why there is none.
+    The verdict. ``planned`` is the plan, or why there is none; drift counts where the day is given
+    that decides which rules still accept some.
     """
     plan = planned if isinstance(planned, PlanDocument) else None
-    found = _drift(plan) if plan and drift == "judged" else ()
-    reasons = [*_of_state(place, status, allowed), *_of_plan(place, planned)]
+    found = _drift(plan, deployment.drift_rules, drift_on) if plan and drift_on else ()
+    reasons = [*_of_state(deployment, status, allowed), *_of_plan(deployment, planned)]
     reasons += [
         GateReason(
             code="drift",
@@ -95,7 +100,7 @@ def gate(
             step=item.step,
             message="changed outside the engine: "
             + ", ".join(change.address for change in item.resources),
-            remedy=f"{command_line(place, 'apply', '--step', item.step)} sets it back",
+            remedy=f"{command_line(deployment, 'apply', '--step', item.step)} sets it back",
         )
         for item in found
     ]
@@ -193,10 +198,8 @@ def _of_plan(
 _DEFERRED = "plan again once what it waits for is applied"
 
 
-def _drift(plan: PlanDocument) -> tuple[StepDrift, ...]:
-    rows: Mapping[str, tuple[object, ...]] = {
-        step.step: tuple(item for item in step.drift if not item.equivalent) for step in plan.steps
-    }
+def _drift(plan: PlanDocument, rules: Iterable[DriftRule], today: date) -> tuple[StepDrift, ...]:
+    rows = {step.step: remaining_drift(step.drift, rules, today) for step in plan.steps}
     return tuple(
         StepDrift.model_validate({"step": step, "resources": found})
         for step, found in rows.items()
