@@ -83,9 +83,11 @@ def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     return found
 
 
-#: A setting of a key provider that is secret by its name, in HCL or JSON.
+#: A setting of a key provider that is secret by its name, in HCL or JSON: quoted, or a heredoc.
 _SECRET_SETTING = re.compile(
-    r'\b\w*(?:passphrase|password|secret|token|key)"?\s*[=:]\s*("(?:[^"\\\n]|\\.)*")', re.I
+    r'\b\w*(?:passphrase|password|secret|token|key)"?\s*[=:]\s*'
+    r'(?:("(?:[^"\\\n]|\\.)*")|<<-?(\w+)\n(.*?)\n\s*\2\b)',
+    re.IGNORECASE | re.DOTALL,
 )
 
 
@@ -96,9 +98,11 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 
     >>> environment_secrets({"TF_ENCRYPTION": 'key_provider "p" "k" { passphrase = "s3cret" }'})
     ['s3cret']
+    >>> environment_secrets({"TF_ENCRYPTION": "passphrase = <<-END\\n  s3cret\\n  END\\n"})
+    ['s3cret']
     """
     found = _SECRET_SETTING.findall(environ.get("TF_ENCRYPTION", ""))
-    return [_unquoted(text) for text in found]
+    return [_unquoted(quoted) if quoted else heredoc.strip() for quoted, _, heredoc in found]
 
 
 def _unquoted(text: str) -> str:
