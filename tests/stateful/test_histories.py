@@ -243,6 +243,9 @@ COMMANDS = [
     "orchestrator reconcile web",
     "orchestrator reconcile web --step {step} --accept-vanished 'a test'",
     "orchestrator reconcile web --step {step} --adopt {{address}}={{id}} --reason 'a test'",
+    "orchestrator reconcile web --step {step} --forget {{address}} --reason 'a test'",
+    "orchestrator reconcile web --step {step} --rebuild-state --reason 'a test'",
+    "orchestrator reconcile web --verify provider",
     "orchestrator retry web",
     "orchestrator redeploy web",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports.engine import Apply, Push
-from tests.fakes.engine import Fault
+from tests.fakes.engine import Fault, Thing
 from tests.fakes.services import Premises
 
 GONE = {str(status) for status in NOTHING_THERE}
@@ -254,6 +255,49 @@ def test_inputs_that_cannot_be_had_are_found_before_anything_is_destroyed() -> N
             "server": "pending",
         }
         assert [len(there.history(step)) for step in rows] == [1, 1]
+    finally:
+        there.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("gone back", 4),
+        ("another", 4),
+        ("another's object at the address", 11),
+        ("not saved", 11),
+    ],
+)
+def test_a_state_that_is_refused_is_found_before_anything_is_destroyed(
+    what: str, code: int
+) -> None:
+    """
+    The provider state of what is destroyed last is not what the record knows: what needs it is not
+    destroyed either.
+    """
+    there = Premises({"network": [], "server": ["network"]})
+    try:
+        there.has("network")
+        there.has("server")
+        root = there.root("network")
+        match what:
+            case "gone back":
+                root.serial = 0
+            case "another":
+                root.lineage = "another-lineage"
+            case "another's object at the address":
+                root.things["fake_object.network"] = Thing(1, "id-of-another")
+            case _:
+                place = there.work / "web/default/network"
+                place.mkdir(parents=True)
+                (place / "errored.tfstate").write_text("{}")
+        request = DestroyRequest(options=RunOptions(plan=PlanOptions(approved=True)))
+
+        ended = destroy(there.services, there.deployment, request)
+
+        rows = {e.step: e.result.status for e in there.told.events if isinstance(e, StepFinished)}
+        assert (ended, rows) == (code, {"network": "error", "server": "pending"})
+        assert not [request for _, request in there.world.requests if isinstance(request, Apply)]
     finally:
         there.close()
 

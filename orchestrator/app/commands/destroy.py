@@ -29,7 +29,13 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.guards import check_adopted_records, check_dependents
+from orchestrator.app.steps.engine_calls import pull
+from orchestrator.app.steps.guards import (
+    check_adopted_records,
+    check_dependents,
+    check_missing_objects,
+    check_state,
+)
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
 from orchestrator.app.steps.policy import check_policy_of_destroy
@@ -45,7 +51,14 @@ from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.transitions.retention import retention
 from orchestrator.domain.transitions.transitions import observed
-from orchestrator.errors import Fenced, OrchestratorError, Refused, StoreUnavailable
+from orchestrator.errors import (
+    Busy,
+    EngineFailed,
+    Fenced,
+    OrchestratorError,
+    Refused,
+    StoreUnavailable,
+)
 
 
 def destroy(services: Services, deployment: Deployment, request: DestroyRequest) -> int:
@@ -108,6 +121,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     plan = teardown(deployment, steps.records, left, skip_before_destroy=skipped)
     inputs, lacking = _recorded_inputs(runner, _by_engine(plan))
     lacking = lacking or before_destroy_failures(request, runner, _by_engine(plan))
+    lacking = lacking or _state_refusals(runner, _by_engine(plan))
     if lacking:
         runner.end_before_work(plan.todo, lacking)
         return
@@ -170,6 +184,27 @@ def _recorded_inputs(
         except OrchestratorError as exc:
             lacking[name] = exc
     return inputs, lacking
+
+
+def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, OrchestratorError]:
+    """
+    The steps whose provider state is not what a destroy may go on from, found before the first of
+    several is destroyed. One that cannot be looked at may still be planned.
+    """
+    steps, services = runner.steps, runner.services
+
+    def look(name: str) -> None:
+        runner.check_saved(name)
+        prepared, target = steps.prepared[name], str(runner.deployment.target(name))
+        try:
+            state = pull(services, prepared.work_dir, steps.evidence(name), "pull-first")
+        except (Busy, EngineFailed):
+            return
+        prepared.bindings.check_lineage(target, state)
+        check_state(target, prepared.record, state, may_be_missing=True)
+        check_missing_objects(target, prepared.record, state, destroying=True)
+
+    return steps.failures_of(names, look) if len(names) > 1 else {}
 
 
 def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:

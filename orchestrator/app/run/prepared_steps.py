@@ -198,11 +198,19 @@ class PreparedSteps:
         """
         Prepare steps side by side; what went wrong, by step.
         """
+        return self.failures_of(steps, lambda name: self.prepare(name, source))
+
+    def failures_of(
+        self, steps: Iterable[str], work: Callable[[str], None]
+    ) -> dict[str, OrchestratorError]:
+        """
+        Do something with steps side by side; what went wrong, by step.
+        """
         failures: dict[str, OrchestratorError] = {}
 
         def one(name: str) -> None:
             try:
-                self.prepare(name, source)
+                work(name)
             except OrchestratorError as exc:
                 failures[name] = exc
 

@@ -367,16 +367,10 @@ class StepRunner:
         prepared = self.steps.prepared.get(name)
         errored = self.services.workdirs.errored_state(prepared.work_dir) if prepared else None
         if errored is not None:
+            options = (*step_options(self.deployment, name), "--push-errored-state")
             raise InDoubt(
                 f"{name}: the engine could not save its last provider state; it is in {errored}",
-                hint="save it: "
-                + command_line(
-                    self.deployment,
-                    "reconcile",
-                    *step_options(self.deployment, name),
-                    "--push-errored-state",
-                )
-                + "; if the saved state is sound without it, --dismiss-errored-state REASON",
+                hint=f"save it: {command_line(self.deployment, 'reconcile', *options)}",
             )
 
     def end_skipped(self, name: str, reason: str, /, **changes: Unpack[StepRunChanges]) -> None:
