@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.domain.record.record import OperationRecord
@@ -286,6 +286,13 @@ def acts(draw: st.DrawFn) -> Act:
     return Act(command, step=step, fault=fault, meanwhile=meanwhile)
 
 
+_KILLED = Act("orchestrator destroy web", fault=Fault.KILL_ENGINE)
+_REMOVED = Act(happens="an object is removed from state")
+
+
+@example([_KILLED, _REMOVED, Act("orchestrator destroy web")])
+@example([_KILLED, _REMOVED, Act(happens="time passes"), Act("orchestrator apply web")])
+@example([_KILLED, _REMOVED, Act(happens="time passes"), Act("orchestrator reconcile web")])
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.lists(acts(), max_size=7))
 def test_nothing_that_we_made_drops_out_of_sight(later: list[Act]) -> None:

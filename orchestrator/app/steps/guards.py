@@ -239,7 +239,11 @@ def check_missing_objects(
     """
     if record is None:
         return
-    doubted = {(d.address, d.id) for d in record.resources.in_doubt}
+    doubted = {
+        (d.address, d.id)
+        for d in record.resources.in_doubt
+        if d.action not in ("update", "delete")  # these a refresh of what the state holds answers
+    }
     missing = [
         ref for ref in missing_from_state(record, state) if (ref.address, ref.id) not in doubted
     ]

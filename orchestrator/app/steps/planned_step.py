@@ -43,7 +43,7 @@ from orchestrator.domain.transitions.doubts import (
     open_doubts,
     settle_doubts,
     unanswered_deletes,
-    vanished_doubts,
+    with_vanished,
 )
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, PlanMode, ShowPlan
@@ -331,9 +331,7 @@ def check_plan(
     )
     doubts = open_doubts(record, look)
     if destroying:
-        known = {(doubt.address, doubt.id) for doubt in doubts}
-        fresh = vanished_doubts(missing_from_state(record, before))
-        doubts = (*doubts, *(doubt for doubt in fresh if (doubt.address, doubt.id) not in known))
+        doubts = with_vanished(doubts, missing_from_state(record, before))
     changes = None
     if options.values and made.content is not None:
         now = None if destroying else inputs

@@ -4,7 +4,7 @@ Doubts from earlier mutations: which of them evidence has answered since, and wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -196,6 +196,22 @@ def missing_from_state(record: OperationRecord | None, state: PulledState) -> tu
         for ref in record.resources.inventory
         if ((ref.type, ref.id) not in ids if ref.id else ref.address not in state.addresses)
     )
+
+
+def with_vanished(doubts: Sequence[Doubt], left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
+    """
+    The doubts with one about each object that has left the provider state. It takes the place of
+    one about an update or delete: no refresh answers that any more.
+    """
+    told = {(d.address, d.id) for d in doubts if d.action not in ("update", "delete")}
+    fresh = vanished_doubts(ref for ref in left if (ref.address, ref.id) not in told)
+    gone = {(doubt.address, doubt.id) for doubt in fresh}
+    kept = (
+        doubt
+        for doubt in doubts
+        if doubt.action not in ("update", "delete") or (doubt.address, doubt.id) not in gone
+    )
+    return (*kept, *fresh)
 
 
 def vanished_doubts(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:

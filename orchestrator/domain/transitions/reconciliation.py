@@ -37,7 +37,11 @@ from orchestrator.domain.transitions.assessment import (
     tainted,
     with_serial_of,
 )
-from orchestrator.domain.transitions.doubts import missing_from_state, vanished_doubts
+from orchestrator.domain.transitions.doubts import (
+    missing_from_state,
+    vanished_doubts,
+    with_vanished,
+)
 from orchestrator.domain.transitions.last_writer import last_writer
 from orchestrator.domain.transitions.transitions import checked, gone, observed, unconfirmed
 
@@ -64,11 +68,12 @@ def reconciled(
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
     findings = [item for item in findings if (item.ref.address, "forget") not in answered]
     before = _with_findings(before, findings, stamp, run_id=run_id)
-    known = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
-    left = [ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in known]
     kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
-    fresh = tuple(d for d in vanished_doubts(left) if (d.address, d.action) not in answered)
-    doubts = (*kept, *fresh)
+    # A refresh answers for what the provider state holds: not for what has left it.
+    closed = {(item.doubt.address, item.doubt.id) for item in settled if item.how != "refreshed"}
+    left = [ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in closed]
+    doubts = with_vanished(kept, left)
+    fresh = any(doubt not in kept for doubt in doubts)
     resources = before.resources.model_copy(
         update={
             "inventory": (*inventory(state), *unconfirmed_objects(before, doubts)),
