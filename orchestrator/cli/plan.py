@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
 @options.accept_vanished
+@options.accept_adopted
 @options.accept_replaced
 @click.option("--separate", is_flag=True, help="Plan each step on its own, not all as one.")
 @click.option("--summary", is_flag=True, help="Only what it comes to, and what would be lost.")

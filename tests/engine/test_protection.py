@@ -56,19 +56,24 @@ def lines(text: str) -> set[str]:
 def test_everything_protected_is_named_before_anything_is_destroyed(project: Project) -> None:
     """
     Exit 4, `prevent_destroy`, with each object and the line of its module, also in child modules;
-    the step that is destroyed first is still there. Without those steps the destroy goes on.
+    the step that is destroyed first is still there. The plan of the destroy says the same of each
+    step. Without those steps the destroy goes on.
     """
     project.ok("apply", "guarded", "--yes")
     before = {step: project.entries(step) for step in ("kept", "nested", "free")}
 
     ended = project.run("destroy", "guarded", "--yes")
     told = project.run("destroy", "guarded", "--yes", "--json").events[-1]
+    planned = project.run("plan", "guarded", "--destroy", "--json")
     after = {step: project.entries(step) for step in ("kept", "nested", "free")}
     free = project.run("destroy", "guarded", "--step", "free", "--yes")
 
     assert (ended.code, after) == (4, before), ended.said
     assert lines(told["error"]) >= PLACES
     assert {row["status"] for row in told["steps"]} == {"pending"}
+    assert planned.code == 4
+    assert planned.statuses == {"free": "planned", "nested": "failed", "kept": "failed"}
+    assert planned.rows["kept"]["error"]["code"] == "prevent_destroy"
     assert (free.code, project.record("free")["status"]) == (0, "destroyed"), free.said
 
 

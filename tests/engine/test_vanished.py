@@ -305,3 +305,19 @@ def test_what_is_gone_from_cloud_and_module_leaves_the_inventory(
     assert [(item["id"], item["how"]) for item in ended.row["released"]] == [(two.id, "vanished")]
     assert again.row["released"] == []
     assert project.history("objects")[-1]["previous_status"] == "ok"
+
+
+def test_what_was_forgotten_is_told_by_the_destroy_of_the_rest(project: Project) -> None:
+    """
+    Nothing is left to manage: the step is `absent`, and what lives on is named with its id.
+    """
+    known = ids(project.record("objects"))
+    forget = "removed {{\n from = {}\n lifecycle {{ destroy = false }}\n}}\n"
+    project.write("modules/objects/main.tf", "".join(map(forget.format, known)))
+    project.ok("apply", "pair", "--yes")
+
+    ended = project.ok("destroy", "pair", "--yes", "--json")
+
+    told = ended.row["released"]
+    assert {item["address"]: item["id"] for item in told} == known
+    assert {item["how"] for item in told} == {"forgotten"}

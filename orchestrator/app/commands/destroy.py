@@ -67,7 +67,9 @@ def destroy(services: Services, deployment: Deployment, request: DestroyRequest)
     """
     if deployment.protected and request.options.confirm != deployment.environment:
         steps = select_steps(deployment, request.options, request.verb)
-        check_protected(services, deployment, steps, confirmed=request.options.confirm)
+        known = services.store.records(deployment.blueprint, deployment.environment)
+        doomed = [record for record in known if record.target.step in steps]
+        check_protected(services, deployment, doomed, confirmed=request.options.confirm)
     return run(services, deployment, request, partial(_work, request))
 
 
@@ -84,7 +86,8 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     statuses = {name: known.status for name, known in steps.records.items() if known}
     going = [step for step in selected if step not in kept]
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
-    check_protected(runner.services, deployment, going, confirmed=runner.options.confirm)
+    held = [record for step in going if (record := steps.records.get(step)) is not None]
+    check_protected(runner.services, deployment, held, confirmed=runner.options.confirm)
     check_orphans(runner, going)
     check_adopted_records(steps.records, plan.todo, accepted=runner.options.plan.accept_adopted)
     doomed = [known for name in plan.todo if (known := steps.records.get(name)) is not None]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.commands.plan_rows import PlanRows
+from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.hooks import check_earlier_work
@@ -23,7 +24,12 @@ from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import approved_step
-from orchestrator.app.steps.guards import check_dependents, check_state, describe_doubts
+from orchestrator.app.steps.guards import (
+    check_adopted_records,
+    check_dependents,
+    check_state,
+    describe_doubts,
+)
 from orchestrator.app.steps.planned_step import (
     STATE_REWRITTEN,
     CheckedPlan,
@@ -231,9 +237,21 @@ class Planner:
             return
         if name not in self.steps.prepared:
             self.steps.prepare(name, self._source if verb == "apply" else recorded_module)
-        if verb == "destroy" and self.request.hooks and self._first(name):
-            self._plan_hook(step)
+        if verb == "destroy":
+            self._check_destroy(name)
+            if self.request.hooks and self._first(name):
+                self._plan_hook(step)
         self._ask(name)
+
+    def _check_destroy(self, name: str) -> None:
+        """
+        Refused where a destroy is, for what is protected or was adopted.
+        """
+        record, plan = self.steps.records[name], self.request.options.plan
+        assert record is not None, "what has no record is not planned to be destroyed"
+        place = self.deployment.environment  # a plan needs no confirmation of it
+        check_protected(self.services, self.deployment, [record], confirmed=place)
+        check_adopted_records({name: record}, [name], accepted=plan.accept_adopted)
 
     def _settled_by_records(self, name: str) -> bool:
         """

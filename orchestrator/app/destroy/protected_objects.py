@@ -18,20 +18,22 @@ _KEYS = re.compile(r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]')
 
 
 def check_protected(
-    services: Services, deployment: Deployment, steps: Iterable[str], *, confirmed: str | None
+    services: Services,
+    deployment: Deployment,
+    records: Iterable[OperationRecord],
+    *,
+    confirmed: str | None,
 ) -> None:
     """
     Refused, with every object and the place that protects it, where the recorded module or the one
-    of now says ``prevent_destroy`` of objects that the records know: what was added counts at once,
-    and only an apply takes it away. Together with the environment where that
+    of now says ``prevent_destroy`` of objects that these records know: what was added counts at
+    once, and only an apply takes it away. Together with the environment where that
     is protected and was not ``confirmed`` by its name.
     """
-    records = services.store.records(deployment.blueprint, deployment.environment)
-    chosen = set(steps)
     held = [
         line
         for record in records
-        if record.target.step in chosen and record.status not in NOTHING_THERE
+        if record.status not in NOTHING_THERE
         for line in _held(services, deployment, record)
     ]
     if not held:

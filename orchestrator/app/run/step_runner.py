@@ -313,6 +313,13 @@ class StepRunner:
         for code in exit_codes_of(fault, found.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
         fates = _fates(found, verb) if result.mutated else StepRunChanges()
+        gone = record.status in (Status.DESTROYED, Status.ABSENT)
+        # Where nothing is left to manage, what lives on all the same is told once more.
+        released = tuple(
+            item
+            for item in found.still_released
+            if item.run_id == self.session.run_id or (gone and item.how == "forgotten")
+        )
         row: StepRunChanges = {
             **fates,
             "attempts": attempts,
@@ -324,11 +331,10 @@ class StepRunner:
             "warnings": record.warnings if self.request.verb != "destroy" else (),
             "retained": record.retained,
             "in_doubt": found.in_doubt,
-            "released": tuple(r for r in found.released if r.run_id == self.session.run_id),
+            "released": released,
         }
         status = StepStatus.ERROR if restored else StepStatus(str(record.status))
         self.end(name, status, changed=result.mutated, **row)
-        gone = record.status in (Status.DESTROYED, Status.ABSENT)
         well = record.status in READY if verb != "destroy" else gone
         return Outcome(ready=well and not restored)
 
