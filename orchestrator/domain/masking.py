@@ -6,8 +6,9 @@ them, and what looks like a secret by its shape. What it cannot do:
 
 - find a value it was not told of, unless its shape gives it away;
 - mask a value of fewer than four characters, a boolean, or a number of fewer than four digits;
-- see a value that is cut, wrapped (but for its own base64 in lines of 64 or 76 characters),
-  reversed, hashed, encrypted or compressed, or in another encoding than those of `_forms`;
+- see a value that is encoded more than three times (as JSON more than twice), cut, wrapped (but for
+  its own base64 in lines of 64 or 76 characters), reversed, hashed, encrypted or compressed, or in
+  another encoding than those of `_forms`;
 - see a value that is spread over several calls of `mask`: a value of several lines is therefore
   masked line by line, but a private key it was not told of only where its block comes in one text.
 """
@@ -15,13 +16,16 @@ them, and what looks like a secret by its shape. What it cannot do:
 from __future__ import annotations
 
 import base64
+import binascii
 import html
 import json
 import re
 import string
 import threading
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache, partial
+from urllib.parse import unquote_plus
 
 from orchestrator.domain.text import Json
 
@@ -168,10 +172,58 @@ def _masked(pattern: re.Pattern[str], within_base64: Collection[str], text: str)
         pieces += [text[end:first], MARK]
         end = last
     masked = "".join([*pieces, text[end:]])
+    holds = partial(_holds, pattern, within_base64)
+    for encoded, decode in _ENCODINGS:
+        masked = encoded.sub(partial(_hidden, decode, holds), masked)
     for words, shape in _SHAPES:
         if any(word in masked for word in words):
             masked = shape.sub(_marked, masked)
     return masked
+
+
+def _hidden(decode: Callable[[str], str], holds: Callable[[str], bool], word: re.Match[str]) -> str:
+    return MARK if holds(decode(word[0])) else word[0]
+
+
+def _holds(
+    pattern: re.Pattern[str], within_base64: Collection[str], text: str, depth: int = 1
+) -> bool:
+    """
+    Whether something sensitive is in a text, also where it is encoded within it again.
+    """
+    if not text:
+        return False
+    return bool(_spans(pattern, within_base64, text)) or (
+        depth < _DEEPEST
+        and any(
+            _holds(pattern, within_base64, decode(word), depth + 1)
+            for encoded, decode in _ENCODINGS
+            for word in encoded.findall(text)
+        )
+    )
+
+
+def _from_base64(word: str) -> str:
+    """
+    The text that a word is the base64 of; empty where it is none, as nearly every word.
+    """
+    signs = word.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return binascii.a2b_base64(f"{signs}==").decode()
+    except ValueError:
+        return ""
+
+
+#: Words that may be encoded text, and what decodes them.
+_ENCODINGS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
+    (
+        re.compile(r"[^\s\"'<>%]*%[0-9A-Fa-f]{2}[^\s\"'<>]*"),
+        partial(unquote_plus, errors="replace"),
+    ),
+    (re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}"), _from_base64),
+)
+#: How often one within the other is looked into.
+_DEEPEST = 3
 
 
 def _spans(
@@ -266,7 +318,7 @@ def _parts(text: str) -> Iterator[str]:
     What of a text is sensitive by itself: the whole, and every line, with and without indentation.
     """
     for part in (text, *text.splitlines()):
-        for variant in {part, part.strip()}:
+        for variant in {part, part.strip(), unicodedata.normalize("NFC", part)}:  # as engines do
             if len(variant) >= SHORTEST:
                 yield variant
 
@@ -277,8 +329,9 @@ def _forms(text: str) -> set[str]:
     providers and ``jsonencode`` give them.
     """
     data = _data(text)
-    once = {text, _hcl(text), *_quoted(text), *_json(text), *_percent(data), *_base64(data)}
-    return once.union(_wrapped(data), *map(_json, once))
+    json = _json(text)
+    once = {text, _hcl(text), *_quoted(text), *json, *_percent(data), *_base64(data)}
+    return once.union(_wrapped(data), *map(_json, once), *map(_quoted, json))
 
 
 def _data(text: str) -> bytes:

@@ -10,10 +10,12 @@ import json
 import re
 import shlex
 import threading
+import unicodedata
+from collections.abc import Callable
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from orchestrator.domain.masking import MARK, Masker
@@ -26,7 +28,7 @@ def masker(*values: object) -> Masker:
     return made
 
 
-def _go_json(text: str) -> str:
+def _go_json(text: object) -> str:
     """
     As Go's encoding/json writes it.
     """
@@ -77,6 +79,45 @@ def test_a_value_is_found_in_every_encoding(encode: object) -> None:
     quotes = str.maketrans("", "", "\"'")
     expected = (f"before {MARK} after", f"before \\{MARK}\\ after")
     assert masked.translate(quotes) in expected
+
+
+#: What a module or a provider puts around a value and then encodes.
+WRAPPERS: dict[str, Callable[[str], str]] = {
+    "json": lambda text: _go_json({"auths": {"auth": [text]}}),
+    "dsn": lambda text: f"postgres://u:{quote(text, safe='')}@h/db",
+    "base64": lambda text: base64.b64encode(f"u:{text}".encode()).decode(),
+    "form": lambda text: f"a=1&p={quote_plus(text)}",
+    "composed": lambda text: unicodedata.normalize("NFC", text),
+}
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=6, max_size=30),
+    st.lists(st.sampled_from(sorted(WRAPPERS)), min_size=1, max_size=3),
+)
+@example('p&<w"x\\y/1%z+ =', ["json", "base64"])
+@example("p@ss word", ["dsn", "base64"])
+@example("hunter2hunter2", ["base64", "json", "base64"])
+@example("passwe\u0301rd", ["composed"])
+def test_a_value_is_found_within_what_was_encoded_again(secret: str, wrappers: list[str]) -> None:
+    """
+    As in the secret of a cluster: base64 of JSON that holds base64 of user and password. Accents
+    are composed, as engines do it.
+    """
+    assume(len(secret.strip()) >= 6 and wrappers != ["json"] * 3)
+    text = secret
+    for name in wrappers:
+        text = WRAPPERS[name](text)
+    masked = masker(secret).mask(f"before {text} after")
+    assert MARK in masked and text not in masked
+
+
+def test_words_that_hold_no_secret_stay() -> None:
+    """
+    What only looks like base64 or a percent sign is left alone.
+    """
+    text = "arn:aws:s3:::bucket/some%20key 100%ab i-0abcdef0123456789 aGVsbG8gd29ybGQ="
+    assert masker("correct-horse").mask(text) == text
 
 
 @pytest.mark.parametrize("encode", [html.escape, shlex.quote, repr, json.dumps])

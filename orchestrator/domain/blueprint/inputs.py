@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -59,9 +60,14 @@ KEY_BLOB = "project-key"
 
 def digest(value: Json, key: bytes) -> str:
     """
-    The keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON values.
+    The keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON values,
+    and for texts that engines take for one: they compose characters (NFC).
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    if "\\u" in text:
+        plain = json.dumps(value, sort_keys=True, ensure_ascii=False)
+        composed = json.loads(unicodedata.normalize("NFC", plain))
+        text = json.dumps(composed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "hmac-sha256:" + hmac.digest(key, text.encode(), "sha256").hex()
 
 
