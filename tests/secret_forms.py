@@ -12,6 +12,7 @@ import io
 import json
 import sqlite3
 import tarfile
+import unicodedata
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,6 +42,10 @@ def forms(text: str) -> Iterator[tuple[str, str]]:
             "base64 for urls": base64.urlsafe_b64encode(part.encode()).decode().rstrip("="),
             "base64 after one": _within_base64(part, 1),
             "base64 after two": _within_base64(part, 2),
+            "composed": unicodedata.normalize("NFC", part),
+            "base64 of JSON": _within_base64(go, 0),
+            "base64 of a URL": _within_base64(quote_plus(part), 2),
+            "base64 of base64": _within_base64(_within_base64(part, 2)[2:-2], 1),
         }.items()
 
 

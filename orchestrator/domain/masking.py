@@ -37,6 +37,11 @@ _SHORTEST_WITHIN_BASE64 = 6
 _BASE64_SIGNS = frozenset(string.ascii_letters + string.digits + "+/-_")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
+#: Words that may be encoded text, and how often one within the other is looked into.
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
+_PERCENT = re.compile(r"[^\s\"'<>%]*%[0-9A-Fa-f]{2}[^\s\"'<>]*")
+_DEEPEST = 3
+
 _STRUCTURE = re.compile(r'\s*[\[{"]')
 
 #: Secrets by their shape, each after words of which one is in every text that holds it (looking
@@ -167,14 +172,16 @@ class Masker:
 
 
 def _masked(pattern: re.Pattern[str], within_base64: Collection[str], text: str) -> str:
+    holds = partial(_holds, pattern, within_base64)
+    # First, for nobody can decode a word of which a part has been taken out.
+    text = _BASE64.sub(partial(_hidden, _from_base64, holds), text)
     pieces, end = [], 0
     for first, last in _spans(pattern, within_base64, text):
         pieces += [text[end:first], MARK]
         end = last
     masked = "".join([*pieces, text[end:]])
-    holds = partial(_holds, pattern, within_base64)
-    for encoded, decode in _ENCODINGS:
-        masked = encoded.sub(partial(_hidden, decode, holds), masked)
+    if "%" in masked:
+        masked = _PERCENT.sub(partial(_hidden, _from_percent, holds), masked)
     for words, shape in _SHAPES:
         if any(word in masked for word in words):
             masked = shape.sub(_marked, masked)
@@ -197,7 +204,7 @@ def _holds(
         depth < _DEEPEST
         and any(
             _holds(pattern, within_base64, decode(word), depth + 1)
-            for encoded, decode in _ENCODINGS
+            for encoded, decode in ((_BASE64, _from_base64), (_PERCENT, _from_percent))
             for word in encoded.findall(text)
         )
     )
@@ -214,16 +221,8 @@ def _from_base64(word: str) -> str:
         return ""
 
 
-#: Words that may be encoded text, and what decodes them.
-_ENCODINGS: tuple[tuple[re.Pattern[str], Callable[[str], str]], ...] = (
-    (
-        re.compile(r"[^\s\"'<>%]*%[0-9A-Fa-f]{2}[^\s\"'<>]*"),
-        partial(unquote_plus, errors="replace"),
-    ),
-    (re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}"), _from_base64),
-)
-#: How often one within the other is looked into.
-_DEEPEST = 3
+def _from_percent(word: str) -> str:
+    return unquote_plus(word, errors="replace")
 
 
 def _spans(

@@ -18,7 +18,7 @@ from tests.secret_forms import leaks
 pytestmark = pytest.mark.engine
 
 #: Of several lines, with quotes, backslashes, and what HTML, URLs, JSON and Terraform escape.
-SECRET = """s3c&<r"et\\w/%41+?=é x
+SECRET = """s3c&<r"e\u0301t\\w/%41+?=é x
   second-l1ne: 'quoted' "twice"\\n ${x}
 \tthird-l1ne %7B"""
 
@@ -34,6 +34,8 @@ resource "terraform_data" "it" {
     text   = var.given
     json   = jsonencode({ a = [var.given] })
     base64 = base64encode("u:${var.given}")
+    docker = base64encode(jsonencode({ auth = base64encode("u:${var.given}"), raw = var.given }))
+    dsn    = base64encode("postgres://u:${urlencode(var.given)}@h/db")
   }
   provisioner "local-exec" {
     command     = "echo \"$GIVEN\"; echo \"$JSON\" >&2"
@@ -51,6 +53,8 @@ check "given" {
     error_message = "the value ${var.given} is not good"
   }
 }
+output "docker" { value = terraform_data.it.input.docker }
+output "dsn" { value = [terraform_data.it.input.dsn] }
 output "text" { value = "-${var.given}-" }
 output "nested" { value = { json = jsonencode({ deep = var.given }), list = [var.given, "plain"] } }
 """
