@@ -79,6 +79,8 @@ _CODES = UNFINISHED | {
     "before_destroy_failed": "not destroyed: what comes before its destroy failed",
     "before_destroy_unknown": "not destroyed: what comes before its destroy was cut short",
 }
+#: What the engine warns of in every targeted run, of which we say ourselves what it left out.
+_OF_TARGETS = ("Resource targeting is in effect", "Applied changes may be incomplete")
 #: Codes of what is no failure: a person asked for no more.
 AS_ASKED = ("targeted",)
 #: The style of what became of an action.
@@ -328,6 +330,8 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     detail = item.detail.strip("\n").splitlines()
     if not item.detail.strip() or item.detail.strip() == item.summary.strip():
         return
+    if item.summary in _OF_TARGETS and not page.paper.verbose:
+        return
     shown = len(detail) if page.paper.verbose or len(detail) <= _LONG else _LONG - 1
     page.text("\n".join(detail[:shown]), indent=indent + 2)
     if shown < len(detail):
@@ -339,7 +343,8 @@ def diagnostic_text(item: Diagnostic) -> str:
     A diagnostic in one line.
     """
     place = diagnostic_location(item)
-    said = _join(item.summary, " ".join(item.detail.split()))
+    detail = "" if item.summary in _OF_TARGETS else " ".join(item.detail.split())
+    said = _join(item.summary, detail)
     return f"{said} ({place})" if place else said
 
 

@@ -150,7 +150,8 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
         case StepStatus.ERROR:
             waits = f"; first: {', '.join(step.blocked_by)}" if step.blocked_by else ""
             code = step.evidence.error.code if step.evidence.error else ""
-            said = UNFINISHED.get(code, f"{step.evidence.command or 'a command'} failed")
+            left = UNFINISHED.get(code)
+            said = f"{left}, since" if left else f"{step.evidence.command or 'a command'} failed"
             return f"{said} {when}{waits}"
         case _:
             return f"since {when}"

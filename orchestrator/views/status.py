@@ -215,8 +215,9 @@ def _step(page: Page, step: StepState, *, names: int, words: int, common: str | 
         label = "recorded" if step.status is StepStatus.RUNNING else "alive"
         rows.append(((label, "dim"), shortened_list(step.objects)))
     rows += _actions(step, page)
-    if page.paper.verbose or step.status is not StepStatus.OK:  # else `outputs` has them
-        rows += _outputs(step, page)
+    well = step.status in (StepStatus.OK, StepStatus.RETAINED)
+    if page.paper.verbose or not well:  # else `outputs` has them
+        rows += _outputs(step, page, well=well)
     if step.directory and (page.paper.verbose or _unwell(step)):
         rows.append((("directory", "dim"), step.directory))
         with_inputs = f"orchestrator exec {shlex.quote(step.target)} -- plan"
@@ -250,7 +251,8 @@ def _since(step: StepState, page: Page, *, common: str | None) -> str:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
         case StepStatus.ERROR:
             code = step.last_error_code or ""
-            said = UNFINISHED.get(code, f"{step.failed_command or 'command'} failed")
+            left = UNFINISHED.get(code)
+            said = f"{left}, since" if left else f"{step.failed_command or 'command'} failed"
             what = f"{said} {when}{run}"
         case StepStatus.OK:
             what = f"since {when}{run}"
@@ -272,7 +274,7 @@ def _since(step: StepState, page: Page, *, common: str | None) -> str:
     return what
 
 
-def _outputs(step: StepState, page: Page) -> list[Row]:
+def _outputs(step: StepState, page: Page, *, well: bool) -> list[Row]:
     rows: list[Row] = []
     dots = page.glyph("...")
     room = max(page.paper.width - 16, 30)
@@ -284,8 +286,8 @@ def _outputs(step: StepState, page: Page) -> list[Row]:
             value = step.outputs[name]
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             text = f"{name} = {cut(shown, max(room - len(name) - 3, 10), dots)}"
-            rows.append((("output" if step.status is StepStatus.OK else "was known", "dim"), text))
-        if origin and (origin.run_id != step.run_id or step.status is not StepStatus.OK):
+            rows.append((("output" if well else "was known", "dim"), text))
+        if origin and (origin.run_id != step.run_id or not well):
             when = ago(origin.at, page.paper.now)
             of = "that run" if origin.run_id == step.run_id else f"run {origin.run_id}"
             text = f"from {of} at {utc(origin.at)}, {when}"

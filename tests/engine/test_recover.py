@@ -174,6 +174,27 @@ def test_without_a_way_to_ask_a_person_is_told_where_to_look(
     assert [server.name for server in cloud.servers()] == ["web"]
 
 
+def test_a_plan_over_a_doubt_says_that_an_apply_is_refused(project: Project, cloud: Cloud) -> None:
+    """
+    The plan is shown and ends as the apply would: 11, with the doubt and what settles it. So also
+    where the object left the provider state by a person's command.
+    """
+    blueprint(project, SEARCH)
+    cloud.arm("create", "web", "lost_answer:reset")
+    assert project.run("apply", "web", "--yes").code == 11
+    lost = project.run("plan", "web")
+    follow(project)
+    settled = project.run("plan", "web")
+    project.ok("exec", "web/default/server", "--yes", "--", "state", "rm", "fakecloud_server.this")
+    removed = project.run("plan", "web")
+
+    assert (lost.code, settled.code, removed.code) == (11, 0, 11)
+    for ended in (lost, removed):
+        assert "in doubt, so an apply is refused: fakecloud_server.this" in ended.out
+        assert "`orchestrator reconcile web --step server`" in ended.out
+        assert "1 to create" in ended.out
+
+
 def test_a_doubt_is_settled_in_three_commands_where_the_step_said_no_way_to_ask(
     project: Project, cloud: Cloud
 ) -> None:

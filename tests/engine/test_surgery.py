@@ -404,7 +404,7 @@ def test_an_import_comes_before_the_first_apply(project: Project, cloud: Cloud) 
     assert (record["status"], record["failed_command"]) == ("error", "import")
     assert (record["error"]["code"], record["error"]["phase"]) == ("unapplied", "surgery")
     for screen in ("status", "recover"):
-        assert "taken over, not applied yet just now" in project.run(screen, "shop").out
+        assert "taken over, not applied yet, since just now" in project.run(screen, "shop").out
     assert [ref["id"] for ref in record["resources"]["inventory"]] == [found]
 
     applied = project.run("apply", "shop", "--yes", "--json")

@@ -366,11 +366,15 @@ class Planner:
             self.rows.defer(name, why, first, plan=proposal.shown)
             return
         reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
-        if verb == "destroy" and proposal.doubts:
-            doubts = (
-                f"in doubt, so it would not end `destroyed`: {describe_doubts(proposal.doubts)}"
-            )
-            if not proposal.journal.changes:
+        if proposal.doubts:
+            destroying = verb == "destroy"
+            effect = "it would not end `destroyed`" if destroying else "an apply is refused"
+            doubts = f"in doubt, so {effect}: {describe_doubts(proposal.doubts)}"
+            if not destroying:
+                self.rows.codes.append(InDoubt.exit_code)
+                only = step_options(self.deployment, name)
+                doubts += f"; first: `{command_line(self.deployment, 'reconcile', *only)}`"
+            elif not proposal.journal.changes:
                 look = command_line(
                     self.deployment, "recover", *step_options(self.deployment, name)
                 )

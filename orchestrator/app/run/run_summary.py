@@ -223,7 +223,8 @@ def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownO
     """
     What an apply leaves for others to use.
     """
-    well = {row.step for row in run.steps if row.status is StepStatus.OK}
+    ready = (StepStatus.OK, StepStatus.RETAINED)
+    well = {row.step for row in run.steps if row.status in ready}
     if run.command not in APPLYING:
         return ()
     return tuple(
