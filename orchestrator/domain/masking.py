@@ -25,7 +25,6 @@ import threading
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache, partial
-from urllib.parse import unquote_plus
 
 from orchestrator.domain.text import Json
 
@@ -40,6 +39,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 #: Words that may be encoded text, and how often one within the other is looked into.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 _PERCENT = re.compile(r"[^\s\"'<>%]*%[0-9A-Fa-f]{2}[^\s\"'<>]*")
+_HEX = re.compile(rb"%([0-9A-Fa-f]{2})")
 _DEEPEST = 3
 
 _STRUCTURE = re.compile(r'\s*[\[{"]')
@@ -222,7 +222,8 @@ def _from_base64(word: str) -> str:
 
 
 def _from_percent(word: str) -> str:
-    return unquote_plus(word, errors="replace")
+    data = _HEX.sub(lambda digits: bytes([int(digits[1], 16)]), _data(word.replace("+", " ")))
+    return data.decode(errors="replace")
 
 
 def _spans(

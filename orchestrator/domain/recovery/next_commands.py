@@ -68,6 +68,13 @@ class StepAdvice:
     def recommended(self) -> Remedy | None:
         return self.advice.recommended
 
+    @property
+    def is_well(self) -> bool:
+        """
+        Whether nothing needs to be done about it.
+        """
+        return self.context.status is Status.OK and self.recommended is None
+
     def allows(self, remedy: Remedy) -> bool:
         """
         Whether a command over this step and its neighbours may take the remedy.
@@ -337,7 +344,8 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         return
     if ended.is_refused and not ended.accepting:
         return
-    if not all(item.allows(remedy) for item in steps):
+    left = [item for item in steps if not (remedy is Remedy.RETRY and item.is_well)]  # it skips them
+    if not left or not all(item.allows(remedy) for item in left):
         return
     if any(item.advice.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
         return  # its command is there already
@@ -357,7 +365,7 @@ def _taking_down(
     The destroy of what the ended command was about.
     """
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
-    if ended.verb not in APPLYING or not alive or offered:
+    if ended.verb not in APPLYING or ended.is_refused or not alive or offered:
         return
     if any(item.context.doubts for item in unfinished):
         return  # it would not end `destroyed`
