@@ -344,7 +344,9 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         return
     if ended.is_refused and not ended.accepting:
         return
-    left = [item for item in steps if not (remedy is Remedy.RETRY and item.is_well)]  # it skips them
+    left = [
+        item for item in steps if not (remedy is Remedy.RETRY and item.is_well)
+    ]  # it skips them
     if not left or not all(item.allows(remedy) for item in left):
         return
     if any(item.advice.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
