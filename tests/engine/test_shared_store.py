@@ -20,7 +20,7 @@ from fixtures.fakecloud import Cloud, environment, install
 from orchestrator.domain.record.evidence_archive import unpack_evidence
 from tests.certificates import certified
 from tests.engine.state_server import state_server
-from tests.engine.watched_engine import kill_with_engine
+from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import Ended, Project, eventually, finish
 from tests.servers import (
     ObjectServer,
@@ -368,6 +368,46 @@ def test_what_a_heartbeat_told_outlives_its_machine(jobs: Jobs, tmp_path: Path) 
     assert all(item["started_at"] for item in doubts.values())
     assert (adopted.code, left) == (11, [hung]), adopted.said
     assert len(jobs.cloud.calls("create")) == 4
+
+
+def test_surgery_is_seen_and_settled_from_another_machine(jobs: Jobs, tmp_path: Path) -> None:
+    """
+    An adoption is under way on a machine: another one shows what is taken in since when, and is
+    busy. Once the first is lost, another settles from what the provider state holds, with the
+    error from before, and the adoption can be done again.
+    """
+    one, two, three = (jobs.machine(name) for name in ("one", "two", "three"))
+    jobs.cloud.arm("create", "web", "lost_answer")
+    failed = one.run("apply", "shop", "--yes")
+    before = two.steps("shop")["web"]
+    (made,) = [server.id for server in jobs.cloud.servers() if server.attributes["name"] == "web"]
+    address = "fakecloud_server.this"
+    known = ("--forget", address, "--reason", "there was no such server before")
+    adopt = ("reconcile", "shop", "--yes", "--adopt", f"{address}={made}", *known)
+    engine = watched(one, tmp_path / "watched")
+    engine.hold("import")
+    tool = one.start(*adopt)
+    engine.wait_until_held("import", tool)
+    eventually(lambda: bool(two.steps("shop")["web"]["in_flight"]), "a heartbeat tells", tool)
+    (told,) = two.steps("shop")["web"]["in_flight"]
+    screen = said(two.ok("status", "shop"))
+    busy = two.run(*adopt)
+    kill_with_engine(one, tool, "apply")
+    engine.release("import")
+    shutil.rmtree(one.root)
+    settled = two.run("reconcile", "shop", "--takeover", "lost", "--reason", "a test", "--yes")
+    between = two.steps("shop")["web"]
+    adopted = three.run(*adopt)
+
+    assert (failed.code, before["in_doubt"][0]["address"]) == (11, address)
+    assert (told["address"], told["action"]) == (address, "import")
+    assert f"{address}, importing since" in screen
+    assert busy.code == 20, busy.said
+    assert settled.code == 11, settled.said
+    assert [item["address"] for item in between["in_doubt"]] == [address]
+    assert adopted.code == 0, adopted.said
+    assert three.ok("apply", "shop", "--yes", "--json").statuses["web"] == "ok"
+    assert len(jobs.cloud.calls("create", "web")) == 1
 
 
 def test_eight_machines_that_fight_for_one_blueprint(jobs: Jobs) -> None:

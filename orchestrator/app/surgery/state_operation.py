@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from orchestrator.app.event_relay import relay
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
+from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
@@ -25,6 +26,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Command, Fault, OperationRecord
+from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.surgery import surgery_ended
@@ -81,10 +83,11 @@ def operate(
     name: str,
     operation: StateOperation,
     *,
-    observe: Callable[[Message], None] = ignore_message,
+    observe: Callable[[Message], None] | None = None,
 ) -> StateOperationResult:
     """
-    Carry out an operation on the provider state of a prepared step whose record is settled.
+    Carry out an operation on the provider state of a prepared step whose record is settled; without
+    ``observe`` what its engine says is shown as that of an apply.
 
     What is raised before the marker leaves the record as it was: Refused where provider state is
     not the one that the record knows, ApprovalMissing, Stopped. What happens after it is in the
@@ -120,12 +123,19 @@ def operate(
         services.note(operation.shown, step=name)
         if operation.inputs is not None:
             write_variables(services, var_file, operation.inputs, prepared.work_dir.variables)
+        _tell_heartbeat(runner, marker)
         return operation.request(var_file)
 
     mutation = Mutation(
         marker,
         partial(
-            call_engine, runner.session, prepared, request, spec, before=state, observe=observe
+            call_engine,
+            runner.session,
+            prepared,
+            request,
+            spec,
+            before=state,
+            observe=observe or relay(runner.session, name, marker),
         ),
         lambda written, found: surgery_ended(written, known, found, services.stamp()),
         spec,
@@ -138,6 +148,23 @@ def operate(
     runner.steps.update(name, outcome)
     last = outcome.last_attempt
     return StateOperationResult(outcome, found.state, last.error if last else None)
+
+
+def _tell_heartbeat(runner: StepRunner, marker: OperationRecord) -> None:
+    """
+    Let the heartbeat tell what surgery takes in: of imports the engine itself says nothing.
+    """
+    for item in marker.resources.planned:
+        if item.action == "import":
+            runner.session.object_started(
+                InFlight(
+                    target=str(marker.target.target),
+                    address=item.address,
+                    action=item.action,
+                    started_at=runner.services.clock.now(),
+                    sequence=marker.sequence,
+                )
+            )
 
 
 def _checked_state(
