@@ -15,10 +15,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, assert_never
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.check_settings import (
     AnyCheck,
@@ -44,8 +45,7 @@ _TAIL = 64 * 1024  # bytes of a command's output that are looked at
 _STOPPED = "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
+class _Try(Struct, frozen=True):
     passed: bool
     detail: str
 

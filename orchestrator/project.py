@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.settings import SHARED_GRACE, Settings, read_settings
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.app.services import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectContext:
+class ProjectContext(Struct, frozen=True):
     """
     Where the tool was called: the directory, the settings of its project, the environment
     variables. Relative paths of the command line start at ``directory``.
@@ -71,8 +71,7 @@ class ProjectContext:
         return self.project_dir / ".orchestrator"
 
 
-@dataclass(frozen=True, slots=True)
-class BlueprintSelection:
+class BlueprintSelection(Struct, frozen=True):
     """
     A blueprint by name or path, its environment, and the inputs of the command line:
     ``variables`` are the NAME=VALUE of ``-i``, ``engine_option`` what ``--engine`` says.

@@ -21,8 +21,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
@@ -54,8 +55,7 @@ _KEYS = (
 _ALLOWABLE = re.compile(r"TF_WORKSPACE|TF_CLI_ARGS(_[a-z_]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """
     The settings of a project. Paths are absolute, times in seconds.
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid, Location, Problem
@@ -30,8 +31,7 @@ _KEYS = ("commands", "stores", "module_roots")
 _FILE_URL = re.compile(r"(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """
     What the files of a project may do. ``stores`` and ``module_roots`` are None where nothing is
     said of them; ``file`` names the file for messages.

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.ports.system import StopToken
@@ -22,8 +23,7 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """
     How one step ended, as the scheduler sees it. ``ready``: what needs it may start. ``halt``:
     start nothing more, whatever the policy.
@@ -33,8 +33,7 @@ class Outcome:
     halt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unstarted:
+class Unstarted(Struct, frozen=True):
     """
     A step that never ran: the steps it waited for that are not ready, or why nothing more started.
     """

@@ -5,8 +5,9 @@ Everything a use case needs from outside, in one value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
@@ -29,8 +30,7 @@ from orchestrator.ports.system import (
 from orchestrator.ports.workdir import WorkDirs
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """
     Times in seconds: a mutation's deadline where its step sets none, how long an engine that
     ignores the stop is waited for (None: for ever, both), how long a dead engine's last request may
@@ -46,8 +46,7 @@ class Limits:
     silence: float = SILENCE
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(Struct, frozen=True):
     """
     The ports, and the few facts about this invocation that every run records.
 

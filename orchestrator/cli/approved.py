@@ -4,11 +4,11 @@ Approvals as files: what ``plan --out`` writes, and ``apply --plan`` and ``destr
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.running import RunCall
+from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:
     from orchestrator.domain.plan.approval import Approval

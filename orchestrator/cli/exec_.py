@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 
 from orchestrator.cli import options
 from orchestrator.cli.running import RunCall, load_and_run, reading_services, run_command
+from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:
     from orchestrator.domain.engine_commands import EngineCommand

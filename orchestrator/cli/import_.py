@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from orchestrator.cli import options
 from orchestrator.cli.running import RunCall, load_and_run, run_command
+from orchestrator.domain.values import replace
 
 
 @click.command("import", short_help="Take an object that exists into a step.")

@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from orchestrator.ports.system import Sink
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 MAKES_RUN = "orchestrator.makes_run"
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """
     What the options before the command say.
     """

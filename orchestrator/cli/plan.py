@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from orchestrator.cli.invocation import paper
 from orchestrator.cli.log_groups import folds, log_group
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, load, reading_services, run_command
+from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:
     from orchestrator.app.run.prepared_steps import SourceOf

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from orchestrator.cli.streams import WatchedStream
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
@@ -49,8 +49,7 @@ def report_options(function: Function) -> Function:
     return function
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
+class Reports(Struct, frozen=True):
     """
     The reports on a plan or a gate: ``files`` by format; ``blueprint`` is its file, relative to the
     project in ``root``.

@@ -8,14 +8,15 @@ import functools
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 from click.core import ParameterSource
+from msgspec import Struct
 
 from orchestrator.cli.invocation import MAKES_RUN, Invocation, is_interactive
 from orchestrator.cli.log_groups import GroupedView, folds
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
 
 Request = TypeVar("Request", bound="RunRequest")
 UseCase = Callable[["Services", "Deployment", Request], int]
-Value = TypeVar("Value")
+Value = TypeVar("Value", bound=Struct)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCall:
+class RunCall(Struct, frozen=True, kw_only=True):
     """
     One call of a command that makes a run: in which project, about which blueprint, with which
     options, by which engine, shown how.
@@ -106,7 +106,7 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
 
 
 def _take(kind: type[Value], values: dict[str, Any]) -> Value:
-    names = {item.name for item in fields(kind)} & values.keys() - {"jobs"}  # type: ignore[arg-type]
+    names = set(kind.__struct_fields__) & values.keys() - {"jobs"}
     return kind(**{name: values.pop(name) for name in names})
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 _KEY = r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]'
 _NAME = r"[^\W\d][\w-]*"
@@ -18,8 +19,7 @@ _ADDRESS = re.compile(
 _DATA_SOURCE = re.compile(rf"(?:module\.{_NAME}(?:{_KEY})?\.)*data\.")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """
     ``resource`` is the address without the instance's own key; ``key`` what ``each.key`` or
     ``count.index`` is in it, as text, None where the resource has but one instance.

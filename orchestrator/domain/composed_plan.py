@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
 from orchestrator.domain.events.engine_messages import (
@@ -27,12 +28,12 @@ from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
 from orchestrator.domain.plan.content import OUTPUT, PlanContent, PlannedObject
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 
 _STATE_VERSION = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderConfiguration:
+class ProviderConfiguration(Struct, frozen=True):
     """
     A provider configuration that the blueprint gives a step: the source of the provider, the block
     in Terraform's JSON syntax, and the values of the variables that stand for secrets in it.
@@ -50,8 +51,7 @@ class ProviderConfiguration:
         return json.dumps([self.source, self.block, dict(self.variables)], sort_keys=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleCall:
+class ModuleCall(Struct, frozen=True):
     """
     A step as a module call of the composed root.
 
@@ -105,8 +105,7 @@ class ModuleCall:
         return value + path_text(reference.path)
 
 
-@dataclass(frozen=True, slots=True)
-class ComposedRoot:
+class ComposedRoot(Struct, frozen=True):
     """
     The module calls by step, the steps by the name of their call, the root's outputs, each of which
     stands for an output (step, name), and its provider configurations by their key: equal ones of

@@ -6,7 +6,8 @@ of this tool does with a journal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import EngineKind
 from orchestrator.errors import Refused, Usage
@@ -88,8 +89,7 @@ def verb_of(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(words[: 2 if family else 1])
 
 
-@dataclass(frozen=True, slots=True)
-class EngineCommand:
+class EngineCommand(Struct, frozen=True):
     """
     A command to pass on: its verb in one or two words, and the rest.
 

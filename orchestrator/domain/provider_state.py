@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from orchestrator.domain.record.objects import object_name
 from orchestrator.domain.secret_leaves import (
@@ -17,10 +18,10 @@ from orchestrator.domain.secret_leaves import (
     without_leaves,
 )
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 
 
-@dataclass(frozen=True, slots=True)
-class StateObject:
+class StateObject(Struct, frozen=True):
     """
     A managed resource instance in provider state. ``id`` is None where the type has none;
     ``configuration`` names the provider configuration that manages it, module and alias included.
@@ -42,8 +43,7 @@ class StateObject:
         return f"{object_name(self.address, self.deposed)} ({self.id})"
 
 
-@dataclass(frozen=True, slots=True)
-class StateOutput:
+class StateOutput(Struct, frozen=True):
     """
     An output in provider state. ``sensitive`` is what the module says of it; ``secret_leaves`` are
     the places in the value of another one that hold a known secret all the same.
@@ -87,8 +87,7 @@ class StateOutput:
         return without_leaves(self.value, self.secret_leaves)
 
 
-@dataclass(frozen=True, slots=True)
-class PulledState:
+class PulledState(Struct, frozen=True):
     """
     What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
     ``engine_version`` is that of the engine that wrote it.

@@ -5,8 +5,9 @@ Names: of targets, and the patterns that every name matches.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, cast
+
+from msgspec import Struct
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _INSTANCE = re.compile(
@@ -30,8 +31,7 @@ def is_name(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Target:
+class Target(Struct, frozen=True, order=True):
     """
     One Terraform root with its own state: the unit of operation state.
 

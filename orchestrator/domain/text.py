@@ -8,14 +8,14 @@ wrote.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 Json = Any  # what json.loads returns; only ever carried, never looked into
 
 
-@dataclass(frozen=True, slots=True)
-class MachineWord:
+class MachineWord(Struct, frozen=True):
     """
     Marks the type of a text that is never masked.
     """

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from orchestrator.domain.events.engine_messages import (
     ApplyComplete,
@@ -52,8 +53,7 @@ _UI_MAJOR = "1"
 _COUNTED = ("operation", "add", "change", "remove", "forget", "import")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedLine:
+class ParsedLine(Struct, frozen=True):
     """
     A line of the engine: masked text for people, and the messages it stands for.
     """

@@ -9,7 +9,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
@@ -17,6 +16,7 @@ from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
+from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector, verb, with_early_variables
 from orchestrator.engine.diagnostics import lock_holder
 from orchestrator.engine.plan_content import parse_plan

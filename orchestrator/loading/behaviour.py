@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import CheckSpec, RetryRule
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
@@ -45,8 +46,7 @@ _SEARCH_FORMS = {
 _RETRY_ATTEMPTS, _MAX_ATTEMPTS = 3, 20
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(Struct, frozen=True):
     """
     What the keys of `KEYS` say. ``timeout`` and ``absence_timeout`` are in seconds.
     """

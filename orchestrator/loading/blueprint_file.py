@@ -5,9 +5,10 @@ A blueprint file read in one environment: what a summary and a deployment have i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.policy import DriftRule, Policy
@@ -48,8 +49,7 @@ from orchestrator.project import BlueprintSelection, ProjectContext
 _URL_RULES = ReferenceRules("operations.url", step_names=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBlueprint:
+class ReadBlueprint(Struct, frozen=True):
     """
     A blueprint file that was read, in one environment, before names are followed, and what the
     command line selects and gives.

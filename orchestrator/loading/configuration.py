@@ -5,10 +5,11 @@ The configuration files of one directory, merged the way Terraform merges them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import Constraint, EngineKind
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import Attribute, Block, HclFile, QuotedString, parse_hcl
 from orchestrator.loading.hcl_json import parse_json

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import (
@@ -18,6 +17,7 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.domain.values import replace
 from orchestrator.loading import forbidden, sources
 from orchestrator.loading.behaviour import parse_behaviour
 from orchestrator.loading.blueprint_file import (

@@ -5,18 +5,19 @@ A blueprint as one environment sees it: ``extends`` followed, what it sets laid 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 from orchestrator.loading.schema import EnvironmentSettings, RawBlueprint, RawEnvironment
 
 DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveBlueprint:
+class EffectiveBlueprint(Struct, frozen=True):
     """
     The blueprint in an environment. ``chain`` are the environments that make it, weakest first.
     """

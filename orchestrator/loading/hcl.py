@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.errors import Invalid, Location, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """
     An argument. ``text`` is its expression without comments; ``literal`` is the value of a plain
     quoted string, None for any other expression.
@@ -36,8 +36,7 @@ class Attribute:
         return self.text if self.literal is None else self.literal
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """
     A block with its labels; ``blocks`` are the blocks in it, in order.
     """
@@ -55,8 +54,7 @@ class Block:
         return (block for block in self.blocks if block.type == kind)
 
 
-@dataclass(frozen=True, slots=True)
-class QuotedString:
+class QuotedString(Struct, frozen=True):
     """
     A quoted string or heredoc as written, wherever it stands; ``caller`` is the function whose
     first argument it is.
@@ -67,8 +65,7 @@ class QuotedString:
     at: Location
 
 
-@dataclass(frozen=True, slots=True)
-class HclFile:
+class HclFile(Struct, frozen=True):
     """
     One configuration file.
     """

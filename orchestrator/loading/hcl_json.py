@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import (
@@ -32,8 +33,7 @@ _INNER: Mapping[str, Mapping[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     """
     A JSON value and where it stands. ``pairs`` are an object's, each with the offset of its key;
     ``elements`` an array's; ``text`` is a string's value.

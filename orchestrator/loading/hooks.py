@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import CommandHook, Module
 from orchestrator.domain.blueprint.graph import Graph
@@ -30,8 +31,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OURS = "ORCHESTRATOR_"
 
 
-@dataclass(frozen=True, slots=True)
-class RawHook:
+class RawHook(Struct, frozen=True):
     """
     An action as written: ``root`` is the raw_step of its module's root, else ``argv`` and
     ``environment`` are those of its command. ``after`` are the steps that it names, and where; None

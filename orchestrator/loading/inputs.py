@@ -8,16 +8,18 @@ input files, ``ORCHESTRATOR_INPUT_<name>``, ``-i``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.files import read_values
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
@@ -26,8 +28,7 @@ from orchestrator.loading.sources import FromMapping, fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert
 
 
-@dataclass(frozen=True, slots=True)
-class InputSource:
+class InputSource(Struct, frozen=True):
     """
     A value somebody gave an input. ``base`` is the directory that a ``from.file`` starts from;
     ``inside`` the one that it must not leave, None where the person who runs the tool names it.
@@ -202,8 +203,7 @@ def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
     return convert(declaration.type, node, problems, what=what)
 
 
-@dataclass(frozen=True, slots=True)
-class InputResolver:
+class InputResolver(Struct, frozen=True):
     """
     Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
     another one is not run. ``sensitive_variables`` are those that sensitive or ephemeral variables

@@ -7,9 +7,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
@@ -26,6 +27,7 @@ from orchestrator.domain.blueprint.references import Resolved, Template, Unresol
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import HookKind, shown_step
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
 from orchestrator.loading.hooks import RawHook, check_order, check_references, parse_hooks
@@ -55,8 +57,7 @@ class ModuleReader(Protocol):
     ) -> Module: ...
 
 
-@dataclass(frozen=True, slots=True)
-class StoredModule:
+class StoredModule(Struct, frozen=True):
     """
     A step's module as it was in an earlier run, in place of the one in the project: how the
     blueprint of then referred to it, and the text of its ``module.yaml`` ("" without one).
@@ -70,8 +71,7 @@ class StoredModule:
 CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class StepLinker:
+class StepLinker(Struct, frozen=True):
     """
     What joining the steps of one blueprint takes. ``base`` is the directory of the blueprint.
 
@@ -250,8 +250,7 @@ class StepLinker:
                 self.problems.add(message, at, hint)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedSteps:
+class LinkedSteps(Struct, frozen=True):
     """
     Steps, their modules, behaviour, actions and order. ``roots`` are the modules of actions, by the
     names of their roots. What could not be read is None, and a problem.

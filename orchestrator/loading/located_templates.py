@@ -5,7 +5,8 @@ Templates that know where they stand, and the rules for what they may refer to.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Module
 from orchestrator.domain.blueprint.references import BadTemplate, Reference, Template, Use
@@ -14,8 +15,7 @@ from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.errors import Location
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedTemplate:
+class LocatedTemplate(Struct, frozen=True):
     """
     A template and the node that it was made from; ``broken`` where it could not be parsed.
     """
@@ -47,8 +47,7 @@ def locate(node: Node, problems: Problems) -> LocatedTemplate:
         return LocatedTemplate(Template(None), node, broken=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceRules:
+class ReferenceRules(Struct, frozen=True):
     """
     What templates at one kind of place may refer to. ``what`` names the place.
 

@@ -11,8 +11,9 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import (
     Constraint,
@@ -24,6 +25,7 @@ from orchestrator.domain.blueprint.blueprint import (
     Variable,
 )
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.configuration import Configuration, read_configuration
 from orchestrator.loading.hcl import Attribute, Block, QuotedString
@@ -141,8 +143,7 @@ def _implied(configuration: Configuration) -> dict[str, str]:
     return {name: f"hashicorp/{name}" for name in sorted(names)}
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadModule:
+class _ReadModule(Struct, frozen=True):
     configuration: Configuration
     shown: str
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.suggestions import did_you_mean
@@ -22,8 +23,7 @@ _NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
 _STEPS_LINE = re.compile(r"^(?:steps|\"steps\")[ \t]*:", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectFiles:
+class ProjectFiles(Struct, frozen=True):
     """
     A project directory. Absolute; ``module_roots`` are further directories for modules.
     """

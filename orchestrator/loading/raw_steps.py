@@ -5,7 +5,8 @@ Steps as written, with their references still unchecked, and which of them needs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import InputValue, Retain
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
@@ -36,14 +37,12 @@ _KEYS = (
 _LOCAL_STATE = ".orchestrator/state/${blueprint.name}/${environment}/${step.name}.tfstate"
 
 
-@dataclass(frozen=True, slots=True)
-class RawBackend:
+class RawBackend(Struct, frozen=True):
     type: str
     config: LocatedTemplate
 
 
-@dataclass(frozen=True, slots=True)
-class RawStep:
+class RawStep(Struct, frozen=True):
     """
     A step as written, in an environment. ``fields`` are its keys, for behaviour and actions.
     """

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orchestrator.app.inspection.orphans import find_orphans, gone_blueprint, without_steps
 from orchestrator.domain.blueprint.blueprint import (
@@ -31,6 +32,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     with_hook_steps,
 )
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.catalog import store_locations
 from orchestrator.loading.deployment import load_deployment
@@ -50,8 +52,7 @@ from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentSources:
+class CurrentSources(Struct, frozen=True):
     """
     What a stored deployment takes from the present: the process environment, the blueprint as far
     as it can still be read, and the steps whose inputs hold secrets that only the blueprint has.

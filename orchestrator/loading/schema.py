@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
@@ -53,8 +54,7 @@ _INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _PROVIDER_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Struct, frozen=True):
     """
     An input that a blueprint declares. ``default`` is a value or a ``from:``; None: required.
     ``type_text`` is the type as it is written.
@@ -68,8 +68,7 @@ class Declaration:
     sensitive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentSettings:
+class EnvironmentSettings(Struct, frozen=True):
     """
     What a blueprint sets and an environment may set over it. ``absence_timeout`` is in seconds.
     """
@@ -83,8 +82,7 @@ class EnvironmentSettings:
     policy: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RawEnvironment:
+class RawEnvironment(Struct, frozen=True):
     """
     An environment as declared. ``inputs_from`` are file names; ``steps`` what it sets over steps.
     """
@@ -99,8 +97,7 @@ class RawEnvironment:
     steps: Mapping[str, Node] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RawBlueprint:
+class RawBlueprint(Struct, frozen=True):
     """
     A blueprint file as written; ``steps`` are the nodes of the steps with their places.
     """

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
@@ -27,8 +28,7 @@ class CommandFailed(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class FromMapping:
+class FromMapping(Struct, frozen=True):
     """
     A ``from:`` as written: an environment variable, a command (argument vector) or a file.
     ``digest`` is what a rerun file says the value was.

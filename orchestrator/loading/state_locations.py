@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.backend_location import location
 from orchestrator.domain.blueprint.blueprint import InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.target import Target
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.blueprint_file import ReadBlueprint, resolve_inputs, used_inputs
 from orchestrator.loading.environments import DEFAULT, effective_blueprint
@@ -25,8 +27,7 @@ from orchestrator.loading.schema import RawBlueprint, parse_blueprint
 from orchestrator.project import BlueprintSelection
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+class _Declared(Struct, frozen=True):
     """
     A target, and where the backend that its blueprint gives it stands.
     """

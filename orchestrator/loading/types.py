@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.references import scalar_text
 from orchestrator.domain.blueprint.yaml_tree import (
@@ -33,8 +34,7 @@ _PRIMITIVES: Mapping[str, TypeKind] = {
 _COLLECTIONS: Mapping[str, TypeKind] = {"list": "list", "set": "set", "map": "map"}
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(Struct, frozen=True):
     """
     A type. ``of`` is what a list, set or map holds; ``attributes`` are an object's, ``optional``
     the names among them that may be left out, ``defaulted`` those of them with a default.

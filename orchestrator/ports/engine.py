@@ -5,9 +5,10 @@ The engine: what it is asked, where its calls leave their evidence, and how they
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec import Struct, field
 
 from orchestrator.domain.transitions.last_writer import is_newer
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
 PlanMode = Literal["normal", "destroy", "refresh-only"]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
+class EngineInfo(Struct, frozen=True):
     """
     The engine in use: ``program`` is the argv that starts it, ``why`` says how it was chosen.
     """
@@ -46,8 +46,7 @@ class EngineInfo:
         return self.kind == "tofu" or not is_newer("1.15.0", self.version)
 
 
-@dataclass(frozen=True, slots=True)
-class Init:
+class Init(Struct, frozen=True):
     """
     ``init -reconfigure``; with ``upgrade`` providers are chosen anew.
     """
@@ -55,8 +54,7 @@ class Init:
     upgrade: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """
     ``plan -json -out``. With ``detailed`` the exit code is 2 where the engine says that the plan
     changes something (``-detailed-exitcode``). Without ``lock`` it takes none on the state.
@@ -74,8 +72,7 @@ class Plan:
     lock: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ShowPlan:
+class ShowPlan(Struct, frozen=True):
     """
     ``show -json`` of a plan file: what it holds, beside which the event stream is a summary.
     """
@@ -83,8 +80,7 @@ class ShowPlan:
     plan: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Struct, frozen=True):
     """
     ``apply -json`` of a plan file. ``var_file`` only where the module has ephemeral variables.
     """
@@ -95,15 +91,13 @@ class Apply:
     lock_timeout: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pull:
+class Pull(Struct, frozen=True):
     """
     ``state pull``.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+class Import(Struct, frozen=True):
     """
     ``import``: take an object that exists into the provider state, at an address.
     """
@@ -114,8 +108,7 @@ class Import:
     lock_timeout: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Untaint:
+class Untaint(Struct, frozen=True):
     """
     ``untaint``: an object that was marked for replacement is sound.
     """
@@ -124,8 +117,7 @@ class Untaint:
     lock_timeout: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
+class Push(Struct, frozen=True):
     """
     ``state push`` of a file; the engine itself checks lineage and serial, unless with ``force``.
     """
@@ -135,8 +127,7 @@ class Push:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unlock:
+class Unlock(Struct, frozen=True):
     """
     ``force-unlock`` of the lock with this id.
     """
@@ -144,8 +135,7 @@ class Unlock:
     lock_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Exec:
+class Exec(Struct, frozen=True):
     """
     Any other command of the engine, as a person typed it.
     """
@@ -153,8 +143,7 @@ class Exec:
     arguments: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """
     Another program than the engine, carried out as its calls are: the command of an action. A name
     with "/" starts at the directory of the call. All that it has started gets the SIGINT of a stop,
@@ -168,8 +157,7 @@ Surgery = Import | Untaint | Push | Unlock | Exec
 Request = Init | Plan | ShowPlan | Apply | Pull | Surgery | Program
 
 
-@dataclass(frozen=True, slots=True)
-class CallSpec:
+class CallSpec(Struct, frozen=True):
     """
     Where an engine call runs and leaves its evidence.
 
@@ -194,8 +182,7 @@ class CallSpec:
     module: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(Struct, frozen=True):
     """
     How an engine call ended. ``exit_code`` is None where the engine or its wrapper was killed.
 
@@ -214,8 +201,7 @@ class CallResult:
     stderr_text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredCall:
+class RecoveredCall(Struct, frozen=True):
     """
     What is left on disk of an engine call of an earlier process.
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.blueprint import (
@@ -22,8 +23,7 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.text import Json
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """
     A module and the local modules it uses, content-addressed.
 
@@ -114,8 +114,7 @@ class Snapshot:
         return any(variable in reach.variables for reach in self.provider_reach.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """
     A sensitive leaf in provider configuration: passed as a variable, never written in a file.
     """
@@ -123,8 +122,7 @@ class Secret:
     value: Json
 
 
-@dataclass(frozen=True, slots=True)
-class WorkDirConfig:
+class WorkDirConfig(Struct, frozen=True):
     """
     What is generated around a snapshot: backend and provider configuration (values may hold
     Secret), and the lock file to start from. ``early_values`` are those of the snapshot's early
@@ -139,8 +137,7 @@ class WorkDirConfig:
     early_digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkDir:
+class WorkDir(Struct, frozen=True):
     """
     A working directory, ready for ``init``.
 

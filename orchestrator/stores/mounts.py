@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 #: File systems where several machines see one file but not each other's locks or memory maps;
 #: also those that say "fuse." before the name.
@@ -21,8 +22,7 @@ NETWORK = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """
     A mounted file system: where, and of which type.
     """

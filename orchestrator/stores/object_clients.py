@@ -12,13 +12,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
 
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
@@ -48,8 +49,7 @@ _TIMEOUT = 10
 _RETRIES = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """
     A client, where it is without credentials, and the clock of its servers.
     """

@@ -23,9 +23,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
@@ -50,8 +51,7 @@ _NO_OBJECT = ("NoSuchKey", "BlobNotFound")
 Version = dict[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(Struct, frozen=True):
     """
     Bytes as they were read, what makes a write conditional on them, and when they were written, by
     the store's clock.
@@ -62,8 +62,7 @@ class _Object:
     written: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Struct, frozen=True):
     text: str
     sequence: int
     version: Version

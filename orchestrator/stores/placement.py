@@ -5,8 +5,9 @@ Whether records lie where everybody who shares the provider states finds them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.store_location import PREFIX, StoreLocation
 from orchestrator.domain.record.record import OperationRecord
@@ -14,8 +15,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.store_urls import DEFAULT_PATH
 
 
-@dataclass(frozen=True, slots=True)
-class StorePlacement:
+class StorePlacement(Struct, frozen=True):
     """
     A store at a location, held against the SQLite file of this machine, whose records are what
     ``on_this_machine`` gives for a blueprint and environment.

@@ -14,9 +14,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
@@ -29,8 +30,7 @@ from orchestrator.stores.private_files import make_private, write_durably
 _SCHEMA = "orchestrator.sequence_memory/1"
 
 
-@dataclass(frozen=True, slots=True)
-class SeenEntry:
+class SeenEntry(Struct, frozen=True):
     """
     The newest entry of a target that was seen.
     """

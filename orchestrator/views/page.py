@@ -10,11 +10,14 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TextIO
 
+from msgspec import Struct
+
 from orchestrator.domain.unsafe_text import without_controls, without_workflow_commands
+from orchestrator.domain.values import replace
 
 #: A piece of a line: plain text, or text and the name of its style.
 Part = str | tuple[str, str]
@@ -69,8 +72,7 @@ def cells(text: str) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
+class Paper(Struct, frozen=True):
     """
     What is written on: width in columns, whether it takes colour and more than ASCII, the time.
     ``called_in`` is the directory in which commands of ours must be called by ``-C``.

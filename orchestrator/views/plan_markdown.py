@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from orchestrator.views.formats import planned
 from orchestrator.views.page import Page, Paper
@@ -68,8 +69,7 @@ def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str
     return made + (note if cut else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(Struct, frozen=True):
     step: str
     told: str
     body: str

@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 from xml.etree import ElementTree
+
+from msgspec import Struct
 
 from orchestrator.views.formats import planned
 
@@ -23,8 +24,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """
     Something about a step that a person should look at, and where it stands. ``file`` is relative
     to the project.

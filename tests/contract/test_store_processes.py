@@ -10,12 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.target import Target
+from orchestrator.domain.values import replace
 from tests.aws.proxy import Proxy, proxy_before
 from tests.contract.stores import PLACES, Place, shared_place
 from tests.fakes.entries import NETWORK, claim, entry

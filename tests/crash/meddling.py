@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.signals import StopSignals
+from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
 from orchestrator.loading.deployment import load_deployment

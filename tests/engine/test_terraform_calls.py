@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.states import Liveness
+from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import verb
 from orchestrator.engine.process.call_files import CallFiles, FencedCall
 from orchestrator.engine.process.child import Child

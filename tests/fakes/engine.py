@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from pathlib import Path
@@ -37,6 +37,7 @@ from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness
+from orchestrator.domain.values import replace
 from orchestrator.engine.workdir.generated import BACKEND_FILE
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (

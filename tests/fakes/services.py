@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -30,6 +29,7 @@ from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs

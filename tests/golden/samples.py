@@ -5,7 +5,6 @@ Documents of reading commands as the queries return them, and the texts made fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 from orchestrator.domain.documents.documents import (
@@ -50,6 +49,7 @@ from orchestrator.domain.record.run_record import (
     StepRun,
 )
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
+from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
 from orchestrator.views.engine import engine_text
 from orchestrator.views.errors import error_document, error_text, validation_text

@@ -13,13 +13,14 @@ import copy
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
 from tests.fakes.engine import Cloud, FakeRoot, Fault, Killed, Thing

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import click
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from orchestrator.app.commands import apply, destroy, reconcile, recover, rerun, verify
 from orchestrator.app.inspection.read_context import ReadContext
@@ -39,6 +40,7 @@ from orchestrator.domain.events.events import RunFinished
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness, StepStatus
+from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.errors import OrchestratorError
 from orchestrator.views.human import HumanView
@@ -51,7 +53,7 @@ NOT_ACCEPTED = {4, 5, 64}
 GRAPH: dict[str, list[str]] = {"network": [], "server": ["network"]}
 
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", bound=Struct)
 
 
 class MortalProcesses:
@@ -160,12 +162,12 @@ def _fill(kind: type[Value], chosen: dict[str, Any], **known: object) -> Value:
     """
     The part of a request whose fields are named like the options of the command line.
     """
-    names = {item.name for item in fields(kind)} & chosen.keys() - {"jobs"}  # type: ignore[arg-type]
+    names = set(kind.__struct_fields__) & chosen.keys() - {"jobs"}
     return kind(**{name: chosen[name] for name in names}, **known)
 
 
 def _approved(chosen: dict[str, Any]) -> dict[str, Any]:
-    names = {item.name for item in fields(PlanOptions)} & chosen.keys()
+    names = set(PlanOptions.__struct_fields__) & chosen.keys()
     return {name: chosen[name] for name in names} | {"approved": True}
 
 

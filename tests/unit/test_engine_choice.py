@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Constraint, EngineRequirement
 from orchestrator.domain.record.record import EngineRef
+from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector
 from orchestrator.engine.choose import choose
 from orchestrator.engine.process.environment import child_environment

@@ -5,7 +5,6 @@ What a step's module is given, and how it is shown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from orchestrator.domain.blueprint.inputs import (
 from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import parse_document
 from orchestrator.domain.provider_state import StateOutput
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid
 from tests.fakes.project import ProjectOnDisk
 

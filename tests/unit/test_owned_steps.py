@@ -4,8 +4,6 @@ The emptying of what went with its parent: how it ends, and that it may be cut s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from orchestrator.app.commands.destroy import destroy
@@ -22,6 +20,7 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.transitions.conclusion import conclude
 from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.transitions import mark_with_parent
+from orchestrator.domain.values import replace
 from orchestrator.ports.engine import Apply, Program, Push
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import ACTOR, entry

@@ -5,7 +5,7 @@ What the provider's answers mean for an object in doubt: a table of cases, each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import yaml
@@ -25,6 +25,7 @@ from orchestrator.domain.record.objects import (
 )
 from orchestrator.domain.recovery.doubt_options import doubt_options
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs, state

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import force_setattr
 
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import status_of
@@ -291,7 +292,7 @@ def marked(desk: Desk, state: Liveness, *, age: float) -> None:
     assert desk.store.take_claim(claim(THIRD)) is None
     desk.has("network", status="running", active_command="apply", run_id=THIRD)
     desk.reader.files.attempt(THIRD, "network", 1)
-    object.__setattr__(desk.reader, "processes", Seen(state))
+    force_setattr(desk.reader, "processes", Seen(state))
 
 
 @pytest.mark.parametrize(

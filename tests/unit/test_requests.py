@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -58,9 +57,9 @@ def test_every_option_of_a_run_command_reaches_its_request(name: str) -> None:
     """
     command, own = RUN_COMMANDS[name]
     shared = {
-        item.name
+        name
         for kind in (BlueprintSelection, RunOptions, PlanOptions, RunCall)
-        for item in fields(kind)
+        for name in kind.__struct_fields__
     }
     given = {item.name for item in command.params}
     assert given - shared - {"target"} == set(own)

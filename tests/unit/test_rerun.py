@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +31,7 @@ from orchestrator.domain.events.events import Note, RunFinished
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
+from orchestrator.domain.values import replace
 from orchestrator.errors import Refused
 from orchestrator.loading.restore import CurrentSources, restore_deployment
 from orchestrator.ports.engine import Apply

@@ -5,7 +5,7 @@ A kept deployment made ready to run again: what is of then, what is of today.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     stored_form,
 )
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid
 from orchestrator.loading.restore import CurrentSources, restore_deployment
 from tests.fakes.project import ProjectOnDisk

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.commands.review import review
@@ -37,8 +38,7 @@ from orchestrator.errors import InDoubt, Invalid, OrchestratorError, Refused
 SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyPolicy:
+class ApplyPolicy(Struct, frozen=True):
     """
     How an applying command goes about its steps: what each is laid out from, and which it leaves.
     """

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.run.prepared_steps import recorded_source
@@ -47,6 +46,7 @@ from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.surgery import same_content, surgery_ended
 from orchestrator.domain.transitions.transitions import mark
+from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports.engine import Push
 

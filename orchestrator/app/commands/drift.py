@@ -8,7 +8,6 @@ takes no lock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
@@ -24,6 +23,7 @@ from orchestrator.domain.documents.drift import DriftDocument, DriftedStep
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.plan.drift import remaining_drift
 from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError, worst
 
 

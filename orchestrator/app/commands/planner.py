@@ -5,9 +5,10 @@ Planning the steps of a deployment: what an apply or destroy would change. Reads
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.app.commands.plan_rows import PlanRows
 from orchestrator.app.destroy.protected_objects import check_protected
@@ -55,11 +56,11 @@ from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
 from orchestrator.domain.transitions.hook_results import completed_before_destroy, hook_description
+from orchestrator.domain.values import replace
 from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResult:
+class PlanResult(Struct, frozen=True):
     """
     What was planned, the exit code (a failed step beats changes beats nothing to do), and what can
     be approved of it: nothing where a step failed.

@@ -8,7 +8,6 @@ of `domain.recovery.rerun_rules`, made again under the claim. The work itself is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.commands.apply import ApplyPolicy, SkipRule, apply, skip_finished, work
@@ -44,6 +43,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     snapshot_blob,
 )
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused
 
 

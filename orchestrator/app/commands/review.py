@@ -7,8 +7,9 @@ what is not covered is asked for again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct, field
 
 from orchestrator.app.commands.planner import Planner
 from orchestrator.app.run.composed_plan import ComposedStep
@@ -19,12 +20,12 @@ from orchestrator.app.steps.engine_calls import stopped
 from orchestrator.app.steps.policy import refusals
 from orchestrator.domain.events.events import Event, PlanReady
 from orchestrator.domain.redaction import redacted
+from orchestrator.domain.values import replace
 from orchestrator.errors import ApprovalMissing, OrchestratorError
 from orchestrator.ports.system import Sink
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """
     Whether the run goes on, and what was planned of its steps together.
     """
@@ -89,8 +90,7 @@ def review(
     return Review(composed=planner.composed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Without:
+class _Without(Struct, frozen=True):
     """
     A sink that leaves out some events: what is shown together, or is found again step by step.
     """

@@ -5,7 +5,6 @@ A destroy without a secret that no longer exists: only where nothing that must w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.steps.preparation import snapshot_of
@@ -14,6 +13,7 @@ from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused
 
 

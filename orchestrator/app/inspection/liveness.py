@@ -5,8 +5,9 @@ Whether somebody still works on a ``running`` record. Reads only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.target import hook_kind, hook_step_name
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 Role = Literal["run", "engine"]
 
 
-@dataclass(frozen=True, slots=True)
-class LifeSigns:
+class LifeSigns(Struct, frozen=True):
     """
     The last heartbeat of a run with what it tells of the record, and its own process (``run``) and
     its engine's (``engine``) with what can be told of them from here; what is not known is left
@@ -35,8 +35,7 @@ class LifeSigns:
     engine_lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessProbe:
+class LivenessProbe(Struct, frozen=True):
     """
     The ports that tell who is alive; ``silence`` is the age in seconds at which a heartbeat is old.
     """

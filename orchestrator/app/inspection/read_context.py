@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.ownership import check_owner
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.ports.system import Processes
 
 
-@dataclass(frozen=True, slots=True)
-class ReadContext:
+class ReadContext(Struct, frozen=True):
     """
     The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
     the date in UTC; ``gone_back`` says which records are older than this machine has seen them,

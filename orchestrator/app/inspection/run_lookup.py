@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.ports.store import OperationStore
 
 
-@dataclass(frozen=True, slots=True)
-class PriorRun:
+class PriorRun(Struct, frozen=True):
     """
     An applying run of the past, and what it meant to do.
     """

@@ -11,8 +11,9 @@ import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, current_module
 from orchestrator.app.steps.engine_calls import call, call_spec, patiently, pull
@@ -50,8 +51,7 @@ _TRIES = 3
 _FEWEST = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ComposedStep:
+class ComposedStep(Struct, frozen=True):
     """
     What the composed plan says of a step, as a plan of the step's own root would, and those of the
     step's inputs that are known before an apply.

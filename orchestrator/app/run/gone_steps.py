@@ -7,7 +7,8 @@ Law: a record that has gone back is noticed. No provider is needed for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, steps_to_read
 from orchestrator.app.services import Services
@@ -18,8 +19,7 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, OrchestratorError, Refused
 
 
-@dataclass(frozen=True, slots=True)
-class GoneSteps:
+class GoneSteps(Struct, frozen=True):
     """
     Of the steps that are recorded as absent or destroyed: the refusals of those whose provider
     state holds objects, and why that of others could not be looked at.

@@ -4,8 +4,6 @@ A step whose hook was interrupted: settled from what the hook left, never guesse
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from orchestrator.app.run.prepared_steps import PreparedSteps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.mutation import end_mutation
@@ -23,6 +21,7 @@ from orchestrator.domain.transitions.hook_results import (
     module_outcome,
 )
 from orchestrator.domain.transitions.hook_transitions import hook_ended, hook_reverted
+from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallResult, CallSpec
 

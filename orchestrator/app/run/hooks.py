@@ -8,7 +8,6 @@ tells all of it, while that of the step tells that it was done.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -39,6 +38,7 @@ from orchestrator.domain.transitions.hook_results import (
     module_outcome,
 )
 from orchestrator.domain.transitions.hook_transitions import hook_begun, hook_ended, hook_reverted
+from orchestrator.domain.values import replace
 from orchestrator.errors import (
     ApprovalMissing,
     EngineFailed,

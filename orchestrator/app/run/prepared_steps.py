@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -42,6 +41,7 @@ from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.transitions.conclusion import is_parent_destroy
+from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir

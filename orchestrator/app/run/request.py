@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
+
+from msgspec import Struct, field
 
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.record.record import Lineage
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import changed_fields
 
 Verb = Literal[
     "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",
@@ -20,13 +22,16 @@ Verb = Literal[
     "move",
 ]  # fmt: skip
 
-#: The metadata of fields that the run record does not keep among the arguments: they do not decide
-#: what is done, or the record has a field of its own for them.
-_NOT_AN_ARGUMENT = {"argument": False}
+#: The options that the run record does not keep among the arguments: they do not decide what is
+#: done, or the record has a field of its own for them.
+_NOT_ARGUMENTS = {
+    "options", "plan", "lineage", "engine", "skip_preflight", "jobs", "wait", "reason", "approval",
+    "request_token", "confirm", "interactive", "inputs_given", "values", "locking", "only_refresh",
+    "reviewed",
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ImportSpec:
+class ImportSpec(Struct, frozen=True):
     """
     An object that exists, and the address it belongs at.
     """
@@ -54,8 +59,7 @@ class ImportSpec:
 _IMPORT_SPEC = re.compile(r'((?:[^"=]|"(?:[^"\\]|\\.)*")+)=(.+)', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True, kw_only=True):
     """
     The options that commands share.
 
@@ -70,7 +74,7 @@ class RunOptions:
     request: repeated with it, it is carried out once.
     """
 
-    engine: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
+    engine: str | None = None
     steps: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     orphaned: bool = False
@@ -80,26 +84,25 @@ class RunOptions:
     at: int | None = None
     max_age: float | None = None
     unavailable_secrets: tuple[str, ...] = ()
-    skip_preflight: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
-    jobs: int = field(default=4, metadata=_NOT_AN_ARGUMENT)
-    wait: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
-    reason: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
-    request_token: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
-    confirm: str | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
-    interactive: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
-    inputs_given: bool = field(default=False, metadata=_NOT_AN_ARGUMENT)
-    plan: PlanOptions = field(default_factory=PlanOptions, metadata=_NOT_AN_ARGUMENT)
+    skip_preflight: str | None = None
+    jobs: int = 4
+    wait: bool = False
+    reason: str | None = None
+    request_token: str | None = None
+    confirm: str | None = None
+    interactive: bool = False
+    inputs_given: bool = False
+    plan: PlanOptions = field(default_factory=PlanOptions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True, kw_only=True):
     """
     The common part of all requests. ``lineage`` says which earlier run this one comes from.
     """
 
     verb: ClassVar[Verb]
-    options: RunOptions = field(default_factory=RunOptions, metadata=_NOT_AN_ARGUMENT)
-    lineage: Lineage | None = field(default=None, metadata=_NOT_AN_ARGUMENT)
+    options: RunOptions = field(default_factory=RunOptions)
+    lineage: Lineage | None = None
 
     @property
     def mutates(self) -> bool:
@@ -135,10 +138,9 @@ class RunRequest:
 
 
 def _arguments(part: RunOptions | PlanOptions | RunRequest) -> Iterator[tuple[str, Json]]:
-    for item in fields(part):
-        value = getattr(part, item.name)
-        if item.metadata.get("argument", True) and value != item.default:
-            yield item.name, _json(value)
+    for name, value in changed_fields(part):
+        if name not in _NOT_ARGUMENTS:
+            yield name, _json(value)
 
 
 def _json(value: object) -> Json:
@@ -151,8 +153,7 @@ def _json(value: object) -> Json:
             return str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyRequest(RunRequest):
+class ApplyRequest(RunRequest, frozen=True, kw_only=True):
     """
     ``unfinished`` leaves out what is ok; ``from_run`` is the run whose modules are promoted.
     """
@@ -162,8 +163,7 @@ class ApplyRequest(RunRequest):
     from_run: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedeployRequest(ApplyRequest):
+class RedeployRequest(ApplyRequest, frozen=True, kw_only=True):
     """
     ``from_run`` is the failed run that this is a new attempt after.
     """
@@ -171,8 +171,7 @@ class RedeployRequest(ApplyRequest):
     verb: ClassVar[Verb] = "redeploy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RerunRequest(RunRequest):
+class RerunRequest(RunRequest, frozen=True, kw_only=True):
     """
     An earlier run again. ``from_run`` is its id if somebody named it; ``accept_changed_secret``
     names the secrets that may differ from those of that run.
@@ -182,8 +181,7 @@ class RerunRequest(RunRequest):
     accept_changed_secret: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryRequest(RerunRequest):
+class RetryRequest(RerunRequest, frozen=True, kw_only=True):
     """
     What a failed run left undone.
     """
@@ -191,8 +189,7 @@ class RetryRequest(RerunRequest):
     verb: ClassVar[Verb] = "retry"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackRequest(RerunRequest):
+class RollbackRequest(RerunRequest, frozen=True, kw_only=True):
     """
     The steps as a good run left them; ``unverified`` is the reason to go back to one without
     checks.
@@ -202,8 +199,7 @@ class RollbackRequest(RerunRequest):
     unverified: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DestroyRequest(RunRequest):
+class DestroyRequest(RunRequest, frozen=True, kw_only=True):
     """
     ``skip_before_destroy`` is the reason to destroy without the hook, ``repeat`` the one to carry
     it out again.
@@ -214,8 +210,7 @@ class DestroyRequest(RunRequest):
     repeat: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompensateRequest(RunRequest):
+class CompensateRequest(RunRequest, frozen=True, kw_only=True):
     """
     ``repeat`` is the reason to do again what was done, or may have been.
     """
@@ -224,8 +219,7 @@ class CompensateRequest(RunRequest):
     repeat: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyRequest(RunRequest):
+class VerifyRequest(RunRequest, frozen=True, kw_only=True):
     """
     The checks of what is applied.
     """
@@ -237,8 +231,7 @@ class VerifyRequest(RunRequest):
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileRequest(RunRequest):
+class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
     """
     What is uncertain, settled; the fields are the state operations that are asked for, and whether
     the provider is asked for what is recorded as gone.
@@ -266,8 +259,7 @@ class ReconcileRequest(RunRequest):
         return self.mutates or bool(self.forget or self.dismiss_errored_state)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptRequest(RunRequest):
+class AdoptRequest(RunRequest, frozen=True, kw_only=True):
     """
     Existing state under records; ``accept_changes`` is the reason to adopt what an apply would
     change.
@@ -281,8 +273,7 @@ class AdoptRequest(RunRequest):
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRequest(RunRequest):
+class ImportRequest(RunRequest, frozen=True, kw_only=True):
     """
     One object into one step.
     """
@@ -291,8 +282,7 @@ class ImportRequest(RunRequest):
     adopt: tuple[ImportSpec, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRequest(RunRequest):
+class MoveRequest(RunRequest, frozen=True, kw_only=True):
     """
     The provider state of one step, to where the blueprint says now.
     """
@@ -300,8 +290,7 @@ class MoveRequest(RunRequest):
     verb: ClassVar[Verb] = "move"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecRequest(RunRequest):
+class ExecRequest(RunRequest, frozen=True, kw_only=True):
     """
     A command of the engine, in words.
     """
@@ -310,8 +299,7 @@ class ExecRequest(RunRequest):
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetainRequest(RunRequest):
+class RetainRequest(RunRequest, frozen=True, kw_only=True):
     """
     Steps that no destroy touches, by whom and until the review.
     """
@@ -329,8 +317,7 @@ class RetainRequest(RunRequest):
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRequest(RunRequest):
+class ReleaseRequest(RunRequest, frozen=True, kw_only=True):
     """
     Retained steps that a destroy may take down again.
     """
@@ -346,8 +333,7 @@ class ReleaseRequest(RunRequest):
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest:
+class PlanRequest(Struct, frozen=True, kw_only=True):
     """
     What ``plan`` was asked: which steps, for an apply or a destroy; with ``separate`` each step on
     its own. Without ``locking`` the engine takes no lock on the provider state: who may only read

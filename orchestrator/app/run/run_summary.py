@@ -5,8 +5,9 @@ The end of a run: its verdict, what is alive, and the commands that make sense n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import cast, get_args
+
+from msgspec import Struct
 
 from orchestrator.app.inspection.inspection import Inspection
 from orchestrator.app.inspection.liveness import LivenessProbe
@@ -30,6 +31,7 @@ from orchestrator.domain.recovery.next_commands import (
 )
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import (
     ApprovalMissing,
     Busy,
@@ -173,8 +175,7 @@ def _tell_end(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedOutcome:
+class _RecordedOutcome(Struct, frozen=True):
     """
     What is recorded at the end of a run: of the blueprint's steps, the verdict over them and over
     what failed without leaving an entry, and the targets that are alive and not in the blueprint.

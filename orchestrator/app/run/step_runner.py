@@ -8,9 +8,10 @@ command does with one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Unpack
+
+from msgspec import Struct
 
 from orchestrator.app.run.hook_settling import settle_hook
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, recorded_module
@@ -63,8 +64,7 @@ def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class StepPolicy:
+class StepPolicy(Struct, frozen=True):
     """
     What a command does with its steps.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -33,6 +32,7 @@ from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, EngineFailed, Invalid, OrchestratorError
 from orchestrator.ports.engine import EngineInfo
 

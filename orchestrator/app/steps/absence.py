@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from orchestrator.app.steps.guards import check_vanished
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions
@@ -37,6 +36,7 @@ from orchestrator.domain.transitions.absence import (
 from orchestrator.domain.transitions.assessment import inventory
 from orchestrator.domain.transitions.conclusion import is_parent_destroy
 from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError
 
 _LONGEST_PAUSE = 30.0

@@ -7,7 +7,6 @@ Only where the step declares an ``identity`` or a ``search`` of it; that costs o
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import CheckedPlan
@@ -22,6 +21,7 @@ from orchestrator.domain.provider_query.existing import (
     whose,
 )
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import Refused
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
@@ -125,8 +126,7 @@ def check_own_state(
             raise shared_state_error(step, record.target.step, location)
 
 
-@dataclass(frozen=True, slots=True)
-class StateBindings:
+class StateBindings(Struct, frozen=True):
     """
     Which provider states belong to which other target, by their records: by lineage, and by
     backend, location and workspace.

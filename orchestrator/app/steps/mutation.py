@@ -9,9 +9,10 @@ here. `settling` ends a mutation that nobody saw the end of by the same function
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
@@ -37,12 +38,12 @@ from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.transitions.conclusion import conclude
 from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.surgery import surgery_ended
+from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable
 from orchestrator.ports.engine import CallResult, CallSpec, Request
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(Struct, frozen=True):
     """
     How the work on a step ended: the entry it wrote, the provider state it read (None where it read
     none), whether anything was mutated, and what went wrong in it: a record that was restored keeps
@@ -58,8 +59,7 @@ class StepResult:
 E = TypeVar("E")
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation(Generic[E]):
+class Mutation(Struct, Generic[E], frozen=True):
     """
     A mutation that is approved and has not begun.
 

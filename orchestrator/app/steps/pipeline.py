@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.event_relay import relay
@@ -63,6 +62,7 @@ from orchestrator.domain.transitions.transitions import (
     never_applied,
     unchanged,
 )
+from orchestrator.domain.values import replace
 from orchestrator.errors import ApprovalMissing, OrchestratorError, PlanChanged, Refused
 from orchestrator.ports.engine import Apply
 

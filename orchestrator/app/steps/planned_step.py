@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import (
@@ -45,6 +46,7 @@ from orchestrator.domain.transitions.doubts import (
     unanswered_deletes,
     with_vanished,
 )
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, PlanMode, ShowPlan
 from orchestrator.ports.workdir import WorkDir
@@ -65,8 +67,7 @@ MissingObjects = Literal["refused", "doubted"]
 StateCheck = Callable[[str, OperationRecord | None, PulledState], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
+class PlanOptions(Struct, frozen=True):
     """
     What the person asked for, as far as plan and mutation of a step are concerned.
 
@@ -89,12 +90,12 @@ class PlanOptions:
     accept_adopted: str | None = None
     accept_replaced: str | None = None
     verify_absence: AbsenceMethod | None = None
-    values: bool = field(default=False, metadata={"argument": False})
+    values: bool = False
     override_policy: str | None = None
-    locking: bool = field(default=True, metadata={"argument": False})
-    only_refresh: bool = field(default=False, metadata={"argument": False})
-    approval: Approval | None = field(default=None, metadata={"argument": False})
-    reviewed: bool = field(default=False, metadata={"argument": False})
+    locking: bool = True
+    only_refresh: bool = False
+    approval: Approval | None = None
+    reviewed: bool = False
 
     @property
     def refreshes_all(self) -> bool:
@@ -112,8 +113,7 @@ class PlanOptions:
         return "refresh-only" if self.only_refresh else "normal"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedPlan:
+class CheckedPlan(Struct, frozen=True):
     """
     A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
     open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
@@ -270,8 +270,7 @@ def plan_step(
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePlan:
+class EnginePlan(Struct, frozen=True):
     """
     A plan that the engine has made and nobody has judged yet.
     """

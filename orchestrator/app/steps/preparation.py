@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.content_blobs import read_lock_file
@@ -28,6 +29,7 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.last_writer import is_newer
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Init
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
@@ -36,8 +38,7 @@ from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStep:
+class PreparedStep(Struct, frozen=True):
     """
     A step that is ready: its working directory is initialised and its newest record known.
     ``engine`` is the program as it is in its working directory; ``configured`` is the provider
@@ -54,8 +55,7 @@ class PreparedStep:
     bindings: StateBindings = field(default_factory=StateBindings)
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleSource:
+class ModuleSource(Struct, frozen=True):
     """
     What a working directory is laid out from: a snapshot, the lock file to start from, and whether
     it goes with the inputs as they are now or as they were recorded. ``configures_providers`` is

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
@@ -21,8 +22,7 @@ from orchestrator.ports.engine import CallResult, EngineInfo, Init, Push
 from orchestrator.ports.workdir import WorkDir
 
 
-@dataclass(frozen=True, slots=True)
-class PrivateRoot:
+class PrivateRoot(Struct, frozen=True):
     """
     The root, initialised. Its calls leave their logs in ``evidence``.
     """

@@ -8,9 +8,10 @@ import itertools
 import json
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+
+import msgspec
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.saved_states import drop_saved_states
@@ -117,7 +118,8 @@ def keep_inventory(services: Services, attempt: Path, state: PulledState) -> Non
 def _fields(message: Message) -> dict[str, Json]:
     if isinstance(message, DiagnosticMessage):
         return message.diagnostic.model_dump()
-    return asdict(message)
+    fields: dict[str, Json] = msgspec.to_builtins(message, builtin_types=(datetime,), enc_hook=str)
+    return fields
 
 
 def _plain(value: object) -> Json:

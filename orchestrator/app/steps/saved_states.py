@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.app.services import Services
 from orchestrator.domain.provider_query.query import ObjectKey
@@ -25,8 +26,7 @@ from orchestrator.domain.transitions.released import forgotten_refs
 STATE_BEFORE = "before.tfstate"
 
 
-@dataclass(frozen=True, slots=True)
-class SavedObjects:
+class SavedObjects(Struct, frozen=True):
     """
     Objects whose absence is to be confirmed, and the saved provider state that holds them; ``raw``
     is None where that is not on this machine.

@@ -7,7 +7,7 @@ concluded exactly as the run itself would have concluded it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
 
 from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.services import Services
@@ -25,6 +25,7 @@ from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRe
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.transitions import restored
+from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Refused, StateDamaged
 from orchestrator.ports.engine import CallResult, CallSpec, RecoveredCall
 from orchestrator.ports.workdir import WorkDir
@@ -71,8 +72,7 @@ def check_not_live(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledInputs:
+class RecalledInputs(Struct, frozen=True):
     """
     What is known of the inputs of an interrupted run: their values, None with ``why`` where they
     cannot be had, and whether the secrets in them are those that the run had.

@@ -5,7 +5,6 @@ Imports: objects that exist come into the provider state of a step, at addresses
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
@@ -18,6 +17,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.transitions.surgery import managing_address
+from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, Refused
 from orchestrator.ports.engine import Import
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
@@ -40,8 +41,7 @@ from orchestrator.errors import EngineFailed, StateDamaged
 from orchestrator.ports.engine import Apply
 
 
-@dataclass(frozen=True, slots=True)
-class _Rebuild:
+class _Rebuild(Struct, frozen=True):
     """
     ``plan`` imports ``imports`` (ids by address) and changes nothing else; None where it would, or
     where nothing can be imported. ``obstacles`` say of the others why they cannot.

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from orchestrator.app.run.step_runner import StepRunner
@@ -23,6 +22,7 @@ from orchestrator.domain.record.state_lock import (
     unlock_objection,
 )
 from orchestrator.domain.record.states import Liveness, Status
+from orchestrator.domain.values import replace
 from orchestrator.errors import Refused, StateLocked
 
 

@@ -7,9 +7,10 @@ Each is a mutation: it changes provider state and no remote object, and never ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.app.event_relay import relay
 from orchestrator.app.run.step_runner import StepRunner
@@ -35,8 +36,7 @@ from orchestrator.errors import ApprovalMissing, Refused
 from orchestrator.ports.engine import Apply, Surgery
 
 
-@dataclass(frozen=True, slots=True)
-class StateOperation:
+class StateOperation(Struct, frozen=True):
     """
     Surgery that was asked for.
 
@@ -59,8 +59,7 @@ class StateOperation:
     secret: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StateOperationResult:
+class StateOperationResult(Struct, frozen=True):
     """
     The entry that surgery ended with, the provider state then, None where it could not be read, and
     what went wrong with it.

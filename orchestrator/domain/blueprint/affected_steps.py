@@ -5,15 +5,15 @@ Which steps a change of files touches.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.target import HOOK_KINDS
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedParts:
+class ChangedParts(Struct, frozen=True):
     """
     What of a blueprint file is not as it was: steps and inputs by name, or what all
     steps depend on.
@@ -24,8 +24,7 @@ class ChangedParts:
     everything: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """
     Absolute paths of what changed: files, and directories that git takes for one thing; what of the
     blueprint did; and the files that touch every step, as they are named to people.

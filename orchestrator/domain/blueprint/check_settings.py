@@ -19,8 +19,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.text import Json
@@ -35,8 +36,7 @@ _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P
 _COMMON = frozenset({"within", "interval", "timeout"})
 
 
-@dataclass(frozen=True, slots=True)
-class Pacing:
+class Pacing(Struct, frozen=True):
     """
     How long and how often to try, in seconds; with ``interval`` 0 pauses grow.
     """
@@ -46,8 +46,7 @@ class Pacing:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class HttpCheck:
+class HttpCheck(Struct, frozen=True):
     pacing: Pacing
     url: str
     method: str
@@ -56,15 +55,13 @@ class HttpCheck:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TcpCheck:
+class TcpCheck(Struct, frozen=True):
     pacing: Pacing
     host: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommandCheck:
+class CommandCheck(Struct, frozen=True):
     pacing: Pacing
     argv: tuple[str, ...]
     cwd: str

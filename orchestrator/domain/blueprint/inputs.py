@@ -10,8 +10,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
+
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Deployment, InputValue, Step
 from orchestrator.domain.blueprint.references import (
@@ -29,6 +30,7 @@ from orchestrator.domain.secret_leaves import secret_leaves
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import shown_step, step_of
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 
 __all__ = [
@@ -83,8 +85,7 @@ def target_id(deployment: Deployment, step: str) -> str:
     return f"{words[:46]}-{short}"
 
 
-@dataclass(frozen=True, slots=True)
-class StepInputs:
+class StepInputs(Struct, frozen=True):
     """
     Values for a module's variables. ``secrets`` maps each sensitive leaf to where it came from;
     ``unavailable`` names the secrets that a placeholder stands for. ``sources`` says for people
@@ -231,8 +232,7 @@ def own_lookup(
     return look_up
 
 
-@dataclass(frozen=True, slots=True)
-class HookScope:
+class HookScope(Struct, frozen=True):
     """
     What the actions of a step may refer to: the values that its module was given, its outputs, the
     outputs of the steps it needs, and the run that carries the action out.

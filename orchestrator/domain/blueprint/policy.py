@@ -4,11 +4,10 @@ What plans of a blueprint may not do, and what drift is accepted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """
     The rules of a blueprint in an environment; one that is not set forbids nothing.
 
@@ -36,8 +35,7 @@ class Policy:
         return self == Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class DriftRule:
+class DriftRule(Struct, frozen=True):
     """
     Drift that is accepted, for a reason: of objects by type or address and of attributes by path,
     each with ``*`` for anything; up to and including the day ``until``, such as 2027-06-30.

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
@@ -16,8 +17,7 @@ from orchestrator.errors import Invalid, Problem
 _STAND_IN = frozenset({"secret", "digest"})
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedInputs:
+class RecordedInputs(Struct, frozen=True):
     """
     The values with today's secrets in place. ``secrets`` maps each sensitive leaf to where it came
     from, ``digests`` to the digest it was recorded with.

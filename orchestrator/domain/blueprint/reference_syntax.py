@@ -5,8 +5,9 @@ The syntax of ``${...}``: text to references, with the character at which each b
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from orchestrator.domain.suggestions import did_you_mean
 
@@ -54,8 +55,7 @@ _PATH = re.compile(rf'\.(?P<key>{_WORD})|\[(?P<index>\d{{1,9}})\]|\["(?P<quoted>
 _WITH_PATH = ("input", "step_output", "own_output")
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """
     One reference. ``names`` are (input), (step, output), (output) or (variable), else empty;
     ``path`` leads on into the value.
@@ -82,8 +82,7 @@ class Reference:
         return base + path_text(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Issue:
+class Issue(Struct, frozen=True):
     """
     Bad syntax: where in the value, at which character of the text, what, and a hint.
     """
@@ -106,8 +105,7 @@ def path_text(path: Path) -> str:
     return "".join(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """
     A text with references: its parts, and where each begins.
     """

@@ -9,8 +9,10 @@ and outputs may go on with a path such as ``.subnets[0]``. ``$${`` stands for th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from orchestrator.domain.blueprint.reference_syntax import (
     Issue,
@@ -59,8 +61,7 @@ class Unresolvable(ValueError):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """
     A reference at a place: path in the value, offset of its ``${`` in the text there. ``whole``
     tells that the text is nothing but the reference.
@@ -72,8 +73,7 @@ class Use:
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """
     A value, and for each sensitive leaf in it the text that says where it came from.
 
@@ -118,8 +118,7 @@ class Resolved:
 Lookup = Callable[[Reference], Resolved]
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """
     A JSON-like value whose texts may hold references; BadTemplate where one is malformed.
 
@@ -129,16 +128,16 @@ class Template:
     """
 
     raw: Json
-    _parsed: Json = field(init=False, repr=False, compare=False)
-    uses: tuple[Use, ...] = field(init=False, repr=False, compare=False)
+    _parsed: Json = None
+    uses: tuple[Use, ...] = ()
 
     def __post_init__(self) -> None:
         issues: list[Issue] = []
         parsed = _parse(self.raw, (), issues)
         if issues:
             raise BadTemplate(issues)
-        object.__setattr__(self, "_parsed", parsed)
-        object.__setattr__(self, "uses", tuple(_uses(parsed, ())))
+        force_setattr(self, "_parsed", parsed)
+        force_setattr(self, "uses", tuple(_uses(parsed, ())))
 
     @property
     def references(self) -> tuple[Reference, ...]:

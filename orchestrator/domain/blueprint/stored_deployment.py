@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.blueprint.blueprint import (
@@ -27,6 +27,7 @@ from orchestrator.domain.blueprint.blueprint import (
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
 from orchestrator.domain.blueprint.references import Resolved, Template
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 
 SCHEMA = "orchestrator.deployment/1"
 
@@ -79,8 +80,7 @@ class StoredDeployment(_StoredModel):
         return json.dumps(content, default=_sorted_set, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
+class Orphan(Struct, frozen=True):
     """
     A step that is alive and no longer in the blueprint: what it was applied from, and by which run.
     """

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal
 
 import yaml
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.references import scalar_text
 from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 
 try:
@@ -41,8 +42,7 @@ _WORDS: Mapping[str, Json] = {
 Kind = Literal["scalar", "list", "map"]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """
     A scalar, list or map and where it stands.
 

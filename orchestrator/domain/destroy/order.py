@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
@@ -15,12 +16,12 @@ from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.retention import retention
+from orchestrator.domain.values import replace
 
 Records = Mapping[str, OperationRecord | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Teardown:
+class Teardown(Struct, frozen=True):
     """
     ``kept`` are the selected steps that stay, with the reason; ``todo`` those to take down.
 

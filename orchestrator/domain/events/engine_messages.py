@@ -7,15 +7,15 @@ Addresses are Terraform resource instance addresses; times are UTC; actions are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import Diagnostic
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedChange:
+class PlannedChange(Struct, frozen=True):
     """
     The plan holds this action. Reads and no-ops are not reported. ``importing`` is the import id
     where the object is taken into the provider state first, ``previous_address`` where it was;
@@ -31,8 +31,7 @@ class PlannedChange:
     engine_word: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshComplete:
+class RefreshComplete(Struct, frozen=True):
     """
     The provider was asked for an object and returned it, with this id.
     """
@@ -41,8 +40,7 @@ class RefreshComplete:
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceDrift:
+class ResourceDrift(Struct, frozen=True):
     """
     The refresh found the object changed (``update``) or vanished (``delete``) outside Terraform.
     """
@@ -52,8 +50,7 @@ class ResourceDrift:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutputChange:
+class OutputChange(Struct, frozen=True):
     """
     The plan changes this output.
     """
@@ -62,8 +59,7 @@ class OutputChange:
     action: Action
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyStart:
+class ApplyStart(Struct, frozen=True):
     """
     A create, update or delete began at the provider.
     """
@@ -74,24 +70,21 @@ class ApplyStart:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyProgress:
+class ApplyProgress(Struct, frozen=True):
     address: str
     action: Action
     at: datetime
     elapsed: float
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyComplete:
+class ApplyComplete(Struct, frozen=True):
     address: str
     action: Action
     at: datetime
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyErrored:
+class ApplyErrored(Struct, frozen=True):
     """
     A create, update or delete ended in an error; what it left behind is not known from this.
     """
@@ -101,13 +94,11 @@ class ApplyErrored:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class DiagnosticMessage:
+class DiagnosticMessage(Struct, frozen=True):
     diagnostic: Diagnostic
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisionProgress:
+class ProvisionProgress(Struct, frozen=True):
     """
     A line that a provisioner printed.
     """
@@ -116,8 +107,7 @@ class ProvisionProgress:
     line: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeSummary:
+class ChangeSummary(Struct, frozen=True):
     """
     The engine's own count; only ``apply`` and ``destroy`` of a finished call are trustworthy.
     ``other`` are the changes that it counts under names that are not known.
@@ -132,8 +122,7 @@ class ChangeSummary:
     imports: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """
     Anything else, as text: plain lines, unknown message types, the "Interrupt received" notice.
     """

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct
 
 from orchestrator.domain.events.engine_messages import (
     ApplyComplete,
@@ -26,6 +27,7 @@ from orchestrator.domain.plan.content import PlanContent
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.run_record import Lease
+from orchestrator.domain.values import replace
 
 #: The actions that change remote objects, or may; everything else in a plan does not.
 MUTATIONS: frozenset[Action] = frozenset({"create", "update", "delete", "replace", "unknown"})
@@ -81,8 +83,7 @@ def lasting_warnings(
     return tuple(dict.fromkeys((*lasting, *applied)))
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Struct, frozen=True):
     """
     What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
     (address, create | update | delete); an address with a deposed object has two that may be

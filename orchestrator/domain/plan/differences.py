@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.reference_syntax import path_text
 from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange
@@ -24,8 +25,7 @@ from orchestrator.domain.text import Json
 _MOST_COMPARED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """
     What the engine says of a value beside it: trees of the same shape, true where it holds.
     """
@@ -40,8 +40,7 @@ class Marks:
         return Marks(_within(self.sensitive, key), _within(self.unknown, key))
 
 
-@dataclass(frozen=True, slots=True)
-class _Secret:
+class _Secret(Struct, frozen=True):
     value: Json
 
 

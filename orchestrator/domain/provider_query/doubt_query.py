@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
 
 from orchestrator.domain.addresses import Address, parse_address
 from orchestrator.domain.blueprint.blueprint import Step
@@ -22,6 +23,7 @@ from orchestrator.domain.provider_query.query import ProviderQuery, Search
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ReadbackMethod
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 
 #: A type whose objects have no remote side: any id "exists".
 _WITHOUT_REMOTE = "terraform_data"
@@ -31,8 +33,7 @@ _WITHOUT_REMOTE = "terraform_data"
 Searches = dict[tuple[str, str | None], Search]
 
 
-@dataclass(frozen=True, slots=True)
-class DoubtQuery:
+class DoubtQuery(Struct, frozen=True):
     """
     One object in doubt and the ways to ask for it: its import id with its origin, and the number
     of a search. Where that is the instance's own, ``control`` is the number of the same search for

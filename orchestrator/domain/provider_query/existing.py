@@ -8,7 +8,8 @@ what was there is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery, question
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
@@ -20,8 +21,7 @@ from orchestrator.domain.text import Json
 Digest = Callable[[Json], str]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectsBefore:
+class ObjectsBefore(Struct, frozen=True):
     """
     What the provider said of objects before they were created, by address: the ids of those that
     ``exist``, the questions to which it had no ``absent`` one, and why others are ``unknown``.

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from orchestrator.domain.events.engine_messages import (
     DiagnosticMessage,
@@ -40,8 +41,7 @@ QUERY_FILE = "orchestrator_readback.tf.json"
 _OVERRIDE = "orchestrator_readback_override.tf.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """
     A data source to read: its type, its arguments, the attribute that holds the ids, and the
     provider configuration where it is not the default one.
@@ -60,8 +60,7 @@ class Search:
         return (self.provider or self.data).partition("." if self.provider else "_")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderQuery:
+class ProviderQuery(Struct, frozen=True):
     """
     ``imports`` are import ids by address; a search is known by its place in ``searches``.
 
@@ -114,8 +113,7 @@ class ProviderQuery:
         return files
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """
     What came back for one thing asked. ``ids`` are those that the provider named; a search that
     lists none is answered ``absent``. ``why`` says why it is ``unknown``.
@@ -126,8 +124,7 @@ class Answer:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryResult:
+class QueryResult(Struct, frozen=True):
     """
     The answer for each import by address, each search by number, and each saved object by its key.
     """
@@ -187,8 +184,7 @@ def refused_imports(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanMessages:
+class _PlanMessages(Struct, frozen=True):
     """
     The messages of a plan, by what they say: ``present`` are addresses at which the provider has an
     object, ``lost`` those at which the refresh lost one, ``missing`` those whose import id names

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.provider_query.doubt_query import DoubtQuery
@@ -25,13 +26,13 @@ from orchestrator.domain.record.objects import (
     ReadbackMethod,
 )
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.values import replace
 
 #: Why an object that was found cannot be adopted.
 OCCUPIED = "its address holds another object, so it cannot be adopted there"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownObjects:
+class KnownObjects(Struct, frozen=True):
     """
     What is known of objects that are not in doubt. ``managed`` tells under which target and address
     an object of a type with an id is; ``held`` are the ids in the step's provider state by
@@ -71,8 +72,7 @@ def known_objects(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Conclusion:
+class _Conclusion(Struct, frozen=True):
     """
     What the answer to one way of asking means for an object.
     """

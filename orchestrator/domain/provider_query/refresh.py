@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState, StateObject
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshResult:
+class RefreshResult(Struct, frozen=True):
     """
     What a refresh made of the objects of a state. ``missing`` are those that it could not find;
     ``unexplained`` are those among them that nobody vouches for: the scope may be the wrong one.

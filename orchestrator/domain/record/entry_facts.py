@@ -6,9 +6,11 @@ knows of the target apart from evidence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TypedDict
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from orchestrator.domain.record.objects import (
     Absence,
@@ -38,8 +40,7 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
 
 
-@dataclass(frozen=True, slots=True)
-class EntryStamp:
+class EntryStamp(Struct, frozen=True):
     """
     Who writes an entry, and when.
     """
@@ -108,8 +109,7 @@ class EntryChanges(TypedDict, total=False):
     previous_checksum: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Struct, frozen=True):
     """
     Where the run comes from, and the engine it uses.
     """
@@ -119,8 +119,7 @@ class RunFacts:
     lineage: Lineage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleFacts:
+class ModuleFacts(Struct, frozen=True):
     """
     The module snapshot that the engine works on, and the versions that its lock file pins.
     """
@@ -129,8 +128,7 @@ class ModuleFacts:
     providers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedFacts:
+class AppliedFacts(Struct, frozen=True):
     """
     What an apply makes of the target. A destroy works from the recorded inputs and leaves these.
 
@@ -154,8 +152,7 @@ class AppliedFacts:
     state_encryption: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DestroyFacts:
+class DestroyFacts(Struct, frozen=True):
     """
     How a destroy is to confirm absence, and what it had to do without.
     """
@@ -165,8 +162,7 @@ class DestroyFacts:
     unavailable_secrets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EntryFacts:
+class EntryFacts(Struct, frozen=True):
     """
     What a run knows of a target before it mutates it. A group that is None stays as recorded; the
     first entry of a target needs all but ``destroy``.
@@ -194,6 +190,5 @@ class EntryFacts:
         # The destroy comes last: it may confirm absence in another way than the step declares.
         for group in (self.run, self.module, self.applied, self.destroy):
             if group is not None:
-                set_fields = {field.name: getattr(group, field.name) for field in fields(group)}
-                changes.update(set_fields)  # type: ignore[typeddict-item]
+                changes.update(asdict(group))  # type: ignore[typeddict-item]
         return changes

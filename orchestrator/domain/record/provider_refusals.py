@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import Diagnostic
 
@@ -60,8 +61,7 @@ SHIPPED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusalRules:
+class RefusalRules(Struct, frozen=True):
     """
     The errors by which a step says that its provider made nothing: ``refused_on``, which wins over
     the shipped caution because its author knows the provider, and ``retried_on``, which does not:

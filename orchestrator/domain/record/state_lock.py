@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from orchestrator.domain.record.record import Actor
@@ -26,8 +27,7 @@ _TEXT = re.compile(
 PASSING_LOCKS = {"pg": "the session", "local": "the process"}
 
 
-@dataclass(frozen=True, slots=True)
-class StateLock:
+class StateLock(Struct, frozen=True):
     """
     A lock that is held. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's
     own texts, None where it does not tell. ``said`` stands for all of them where it tells none.
@@ -73,8 +73,7 @@ def parse_lock(text: str) -> StateLock | None:
     return StateLock(**found.groupdict()) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class RunPeriod:
+class RunPeriod(Struct, frozen=True):
     """
     A run that may have left a lock, and when it was under way; ``ended`` None: no end is known.
     """

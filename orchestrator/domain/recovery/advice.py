@@ -11,7 +11,8 @@ or writes anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.record.verdicts import is_unmade
@@ -24,8 +25,7 @@ from orchestrator.domain.transitions.hook_results import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """
     A row of the table. ``holds`` recognises the ``situation``, ``when`` describes it. Remedies in
     ``allowed`` can be taken, the first of ``prefers`` that is available is recommended.
@@ -40,8 +40,7 @@ class Case:
     refused_as: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Precondition:
+class Precondition(Struct, frozen=True):
     """
     A precondition of a remedy that the situation allows: where it ``fails``, ``code`` says why.
     """
@@ -50,8 +49,7 @@ class Precondition:
     fails: Callable[[RecoveryContext], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class RemedyAdvice:
+class RemedyAdvice(Struct, frozen=True):
     """
     A remedy, whether it can be taken, and the code of the reason why or why not.
     """
@@ -61,8 +59,7 @@ class RemedyAdvice:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """
     The situation, every remedy, and which one is recommended: None where nothing needs to be done,
     where a neighbour must be recovered first, or where files have to be changed before.

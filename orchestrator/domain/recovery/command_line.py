@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
@@ -45,8 +46,7 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     return shlex.join([*words, *options])
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedBlueprint:
+class RecordedBlueprint(Struct, frozen=True):
     """
     The blueprint of a target as the target's name, or its record, tells it.
     """

@@ -5,8 +5,9 @@ A step that may need recovery: its situation, its record, and what can be observ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
@@ -72,8 +73,7 @@ class Situation(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Struct, frozen=True):
     """
     Upstream steps that are not ready and dependents that are alive, each with its status as text;
     ``children`` are the steps that it owns.
@@ -84,8 +84,7 @@ class Neighbours:
     children: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepFacts:
+class StepFacts(Struct, frozen=True):
     """
     Observations of a step besides its record.
 
@@ -141,8 +140,7 @@ class StepFacts:
     scope: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryContext:
+class RecoveryContext(Struct, frozen=True):
     """
     A step with its newest record, its neighbours and its facts: all that advice depends on. An
     orphan is no longer in the blueprint.

@@ -9,8 +9,9 @@ was about and what it takes is in `EndedCommand`; nothing here reads or writes a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.run_record import NextCommand
@@ -51,8 +52,7 @@ _PURPOSES: Mapping[Remedy, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StepAdvice:
+class StepAdvice(Struct, frozen=True):
     """
     A step with the advice on it.
     """
@@ -83,8 +83,7 @@ class StepAdvice:
         return found.available or found.code in _OF_NEIGHBOURS
 
 
-@dataclass(frozen=True, slots=True)
-class EndedCommand:
+class EndedCommand(Struct, frozen=True):
     """
     A command that ended, with its options as words of a command line.
 

@@ -8,7 +8,8 @@ the same. A `Blocker` forbids it. Nothing here reads or writes anything.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import CONTRADICTIONS, Attempt, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
@@ -19,8 +20,7 @@ from orchestrator.errors import Reason
 APPLYING = ("apply", "retry", "redeploy", "rollback")
 
 
-@dataclass(frozen=True, slots=True)
-class Blocker:
+class Blocker(Struct, frozen=True):
     """
     Why an action is not possible: stable code, sentence, what to do instead.
     """
@@ -30,8 +30,7 @@ class Blocker:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(Struct, frozen=True):
     """
     A retry skips the step, for this reason.
     """

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
 
 from orchestrator.domain.provider_query.query import Answer, ObjectKey, QueryResult, Verdict
 from orchestrator.domain.record.objects import (
@@ -26,6 +27,7 @@ from orchestrator.domain.record.objects import (
     SettledDoubt,
 )
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.values import replace
 
 #: Seconds in which an accepted delete may still be under way, where a step does not say.
 ABSENCE_TIMEOUT = 300.0
@@ -63,8 +65,7 @@ def absence_method(
     return asked or declared or (record.verify_absence if record else None) or "provider"
 
 
-@dataclass(frozen=True, slots=True)
-class AbsenceFinding:
+class AbsenceFinding(Struct, frozen=True):
     """
     What is known of the absence of one object, and ``why`` it is no more. ``saved`` is the provider
     state that knows it.

@@ -5,8 +5,9 @@ Doubts from earlier mutations: which of them evidence has answered since, and wh
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from msgspec import Struct, field
 
 from orchestrator.domain.events.journal import ENGINE_ACTIONS
 from orchestrator.domain.provider_query.query import ObjectKey
@@ -17,8 +18,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 
 
-@dataclass(frozen=True, slots=True)
-class StateObservation:
+class StateObservation(Struct, frozen=True):
     """
     A look at the provider state: when, by which run, which addresses it holds, and whether the
     objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead

@@ -5,7 +5,8 @@ Why a target is in ``error``: evidence and checks put into a `Fault`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
@@ -27,8 +28,7 @@ STOPPED_CHECKS = Fault(
 _STALE = "Saved plan is stale"
 
 
-@dataclass(frozen=True, slots=True)
-class MutationEvidence:
+class MutationEvidence(Struct, frozen=True):
     """
     What is known of a mutating engine call, lived through or found on disk.
 

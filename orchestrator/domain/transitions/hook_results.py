@@ -6,8 +6,9 @@ what a record tells of the last one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook
 from orchestrator.domain.blueprint.references import scalar_text
@@ -30,8 +31,7 @@ _UNKNOWN: Mapping[HookKind, str] = {
 HookVerdict = Literal["done", "failed", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class HookStart:
+class HookStart(Struct, frozen=True):
     """
     A hook that is about to run: ``by`` describes it without values, ``target`` is that of its
     module, None for a command.
@@ -44,8 +44,7 @@ class HookStart:
     target: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HookOutcome:
+class HookOutcome(Struct, frozen=True):
     """
     How a hook ended. ``fault`` is None only where it is done.
     """

@@ -5,7 +5,8 @@ Recorded objects that the provider state does not hold: which of them an import 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.provider_state import PulledState
@@ -14,8 +15,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.transitions.doubts import missing_from_state
 
 
-@dataclass(frozen=True, slots=True)
-class LostObjects:
+class LostObjects(Struct, frozen=True):
     """
     ``importable`` are the objects to ask an import for, by address; ``obstacles`` say of the others
     why none can bring them back.

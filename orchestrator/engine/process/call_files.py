@@ -9,8 +9,9 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.text import Json
@@ -21,8 +22,7 @@ from orchestrator.ports.system import Processes
 _SHARED = ("host", "boot_id", "pid_namespace")
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityFile:
+class IdentityFile(Struct, frozen=True):
     """
     The identity file: the engine's process, its wrapper's, and the verb of the call.
     """
@@ -32,8 +32,7 @@ class IdentityFile:
     verb: str
 
 
-@dataclass(frozen=True, slots=True)
-class FencedCall:
+class FencedCall(Struct, frozen=True):
     """
     The identity file of a call that was made impossible before it began.
     """
@@ -51,8 +50,7 @@ _CRASH_SIGNALS = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerFile:
+class AnswerFile(Struct, frozen=True):
     """
     The answer file. ``began`` is False where the program could not be started at all.
     """
@@ -69,8 +67,7 @@ class AnswerFile:
         return self.exit_code == _CRASHED or self.signal in _CRASH_SIGNALS
 
 
-@dataclass(frozen=True, slots=True)
-class CallFiles:
+class CallFiles(Struct, frozen=True):
     """
     Where the files of a call are: ``raw/`` holds secrets, the log is masked.
     """

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem
@@ -30,8 +31,7 @@ _ESCAPES = {r"\b": r"\u0008", r"\f": r"\u000c"}
 _NAME = re.compile(r"[^\W\d][\w-]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
+class Generated(Struct, frozen=True):
     """
     Files by name, with their text; ``variables`` are the secrets that the text refers to;
     ``terraform`` is what the backend file says, ``provider_blocks`` what the provider file does.

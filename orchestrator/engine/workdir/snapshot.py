@@ -14,8 +14,9 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import (
     Module,
@@ -43,8 +44,7 @@ _FILES = "files/"
 _SCHEMA = "orchestrator.snapshot/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """
     A file of a snapshot. ``path`` is relative with "/".
     """

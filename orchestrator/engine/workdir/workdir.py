@@ -17,7 +17,6 @@ import shutil
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.backend_location import location, render
@@ -25,6 +24,7 @@ from orchestrator.domain.blueprint.blueprint import Module
 from orchestrator.domain.record.record import ProviderState
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.composed_root import merged_lock_files, not_composable
