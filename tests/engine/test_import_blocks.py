@@ -122,3 +122,24 @@ def test_an_import_that_fails_leaves_no_record(project: Project, cloud: Cloud) -
     assert ended.code == 10, ended.said
     assert project.entries("things") == []
     assert not cloud.servers()
+
+
+def test_what_another_target_has_is_named_before_it_is_imported(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    The blueprint is copied, the import block with it: plan, apply and the verb `import` say whose
+    the object is, before anything is approved.
+    """
+    project.ok("apply", "taken", "--yes")
+    text = (project.root / "blueprints/taken.yaml").read_text()
+    project.write("blueprints/copy.yaml", text.replace("name: taken", "name: copy"))
+    object_id = next(item.id for item in cloud.servers() if item.name == "legacy")
+    said = f"{object_id} is {THIS} of taken/default/things already"
+
+    planned = project.ok("plan", "copy")
+    applied = project.ok("apply", "copy", "--yes", "--json")
+    by_hand = project.run("import", "copy/default/things", THIS, object_id, "--yes", "--json")
+
+    assert said in " ".join(planned.said.replace("things │", "").split())
+    assert said in applied.out and said in by_hand.out

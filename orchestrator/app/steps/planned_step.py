@@ -307,6 +307,8 @@ def check_plan(
     if moved is not None:
         services.note(moved, level="warning", step=step)
     _warn_of_secret_keys(services, step, journal)
+    imports = {item.address: item.importing for item in journal.planned if item.importing}
+    warn_of_shared_objects(services, step, made.target, imports)
     seen = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
     deleted = _deleted_earlier(services, prepared, seen)
     if deleted:
@@ -374,6 +376,29 @@ def _encryption_changed(services: Services, prepared: PreparedStep, before: Pull
     if record is None or record.status in NOTHING_THERE or before.lineage is None:
         return False
     return record.state_encryption != state_encryption(services, prepared)
+
+
+def warn_of_shared_objects(
+    services: Services, step: str, target: str, imports: Mapping[str, str]
+) -> None:
+    """
+    Warn of objects, by address the id, that are to be imported although another target has them. It
+    may be another object all the same: a name is an id in each region or account.
+    """
+    if not imports:
+        return
+    wanted = {(parse_address(at).type, id_): at for at, id_ in imports.items()}
+    for record in services.store.records():
+        other = str(record.target.target)
+        for ref in record.resources.inventory:
+            address = wanted.get((ref.type, ref.id or ""))
+            if other != target and address is not None:
+                services.note(
+                    f"{address}: {ref.id} is {ref.name} of {other} already: if it is the same "
+                    "object, whichever target destroys it takes it from the other",
+                    level="warning",
+                    step=step,
+                )
 
 
 def _warn_of_secret_keys(services: Services, step: str, journal: Journal) -> None:

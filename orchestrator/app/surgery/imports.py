@@ -9,7 +9,7 @@ from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, plan_step, warn_of_shared_objects
 from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.provider_query.query import ProviderQuery
@@ -64,6 +64,8 @@ def import_object(
     provider was found to have another object for this address.
     """
     _check_object_in_doubt(runner, name, address, object_id)
+    target = str(runner.deployment.target(name))
+    warn_of_shared_objects(runner.services, name, target, {address: object_id})
     if inputs is None:
         inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
     shown = f"import {object_id} as {address}"
