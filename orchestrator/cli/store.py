@@ -338,8 +338,9 @@ def accept_restored(
     project = invocation.project()
     with _open(project, url, blueprint, environment) as store:
         older = accept_restored(store, composition.scratch_claim(project), reason)
+        place = store.url
     for message in older:
         click.echo(message)
     done = "its records are believed: run `reconcile` before anything else"
-    click.echo(f"{done}" if older else "the store is not older than this machine has seen it")
+    click.echo(done if older else f"{place} is not older than this machine has seen it")
     return 0

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -134,10 +135,16 @@ def _is_known(known: SeenEntry | None, item: SeenEntry) -> bool:
     return known is not None and known.sequence >= item.sequence
 
 
-_WAY_ON = (
-    "restore its newest copy; if this one is to be believed: `orchestrator store accept-restored "
-    "REASON`, then `reconcile`"
-)
+def _way_on(place: tuple[str, str] | None) -> str:
+    """
+    What to do about a store that has gone back; ``place`` is a blueprint whose store it is, and the
+    environment.
+    """
+    blueprint, environment = place or ("", "")
+    named = [*(("--blueprint", blueprint) if blueprint else ())]
+    named += ("-e", environment) if environment not in ("", "default") else ()
+    words = shlex.join(("orchestrator", "store", "accept-restored", *named, "REASON"))
+    return f"restore its newest copy; if this one is to be believed: `{words}`, then `reconcile`"
 
 
 class WatchedStore:
@@ -166,6 +173,7 @@ class WatchedStore:
         self._told_placement = self._told_gone_back = False
         self._known_identity: str | None = None
         self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
+        self._place: tuple[str, str] | None = None
 
     @property
     def url(self) -> str:
@@ -195,6 +203,7 @@ class WatchedStore:
         return records
 
     def newest(self, target: Target) -> OperationRecord | None:
+        self._place = target.blueprint, target.environment
         record = self._store.newest(target)
         self._check({target: record})
         self._tell_gone_back()
@@ -204,6 +213,7 @@ class WatchedStore:
         return self._store.newest_known(target)
 
     def history(self, target: Target) -> list[OperationRecord]:
+        self._place = target.blueprint, target.environment
         entries = self._store.history(target)
         self._check({target: entries[0] if entries else None})
         self._tell_gone_back()
@@ -212,6 +222,8 @@ class WatchedStore:
     def records(
         self, blueprint: str | None = None, environment: str | None = None
     ) -> list[OperationRecord]:
+        if blueprint is not None and environment is not None:
+            self._place = blueprint, environment
         claimed = self._claimed.pop((blueprint, environment), None)
         records = self._read(blueprint, environment) if claimed is None else claimed
         self._tell_gone_back()
@@ -273,7 +285,8 @@ class WatchedStore:
         self._check_histories(records)
         if self._gone_back:
             self._told_gone_back = True  # by this
-            raise StoreUnavailable(self._gone_back_text(), hint=_WAY_ON)
+            place = claim.blueprint, claim.environment
+            raise StoreUnavailable(self._gone_back_text(), hint=_way_on(place))
 
     def _identity(self) -> str | None:
         """
@@ -338,7 +351,7 @@ class WatchedStore:
             is_news = bool(self._gone_back) and not self._told_gone_back
             self._told_gone_back = self._told_gone_back or is_news
         if is_news:
-            self._tell(f"{self._gone_back_text()}; {_WAY_ON}")
+            self._tell(f"{self._gone_back_text()}; {_way_on(self._place)}")
 
     def _gone_back_text(self) -> str:
         return f"the operation store {self.url} has gone back: {'; '.join(self.gone_back())}"

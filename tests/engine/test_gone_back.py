@@ -4,6 +4,8 @@ Law: a record that has gone back is noticed.
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 
 import pytest
@@ -49,7 +51,9 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator adopt b"]
     assert imported.events[-1]["next"] == []  # its target is in no command that could be offered
 
-    accepted = project.run("store", "accept-restored", "disk lost")
+    (offered,) = set(re.findall("`(orchestrator store [^`]*)`", " ".join(afresh.said.split())))
+    assert offered == "orchestrator store accept-restored --blueprint b REASON"
+    accepted = project.run(*shlex.split(offered.replace("REASON", "disk-lost"))[1:])
 
     assert accepted.code == 0
     assert "reconcile" in accepted.out
