@@ -50,6 +50,7 @@ def xml_api_before(json_api: str) -> Iterator[str]:
 class _Handler(BaseHTTPRequestHandler):
     behind: str
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave together: the body would wait 40 ms for an ACK of the head
     began = (datetime.now(UTC), time.monotonic())
 
     def date_time_string(self, timestamp: float | None = None) -> str:

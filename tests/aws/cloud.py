@@ -19,6 +19,7 @@ from typing import Any
 import boto3
 import pytest
 
+from fixtures.fakecloud import platform_name
 from tests.aws.proxy import Proxy, proxy_before
 from tests.project import Project
 
@@ -132,6 +133,39 @@ def aws_cloud() -> Iterator[Aws]:
         server.stdout.close()
 
 
+@contextmanager
+def attached_provider(aws: Aws) -> Iterator[str]:
+    """
+    The AWS provider as one process for many engine calls, as TF_REATTACH_PROVIDERS names it: each
+    call that starts it anew spends seconds of its own. It holds one configuration at a time.
+    """
+    named = os.environ.get(PROVIDERS)
+    if not named:
+        pytest.skip(f"{PROVIDERS} names no provider mirror")
+    found = Path(named).glob(f"registry.terraform.io/hashicorp/aws/*/{platform_name()}/*aws_v*")
+    program = max((path for path in found if path.is_file()), default=None)
+    assert program is not None, f"no unpacked AWS provider in {named}"
+    provider = subprocess.Popen(
+        [program, "-debug"],
+        env=aws.environment(os.environ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert provider.stdout is not None
+    try:
+        for line in provider.stdout:
+            variable, _, value = line.strip().partition("=")
+            if variable == "TF_REATTACH_PROVIDERS":
+                yield value.strip("'")
+                return
+        raise AssertionError("the AWS provider tells no address")
+    finally:
+        provider.kill()
+        provider.wait()
+        provider.stdout.close()
+
+
 def configuration(region: str = _REGION, **more: object) -> dict[str, object]:
     """
     A configuration of the provider, as people write it but for what a cloud on this machine lacks.
@@ -142,11 +176,16 @@ def configuration(region: str = _REGION, **more: object) -> dict[str, object]:
 class Shop(Project):
     """
     A project whose blueprint ``shop`` lives in such a cloud, with the modules of ``fixtures/aws``.
+    ``provider`` is one that is there already.
     """
 
-    def __init__(self, root: Path, aws: Aws, *, engine: str | None = None) -> None:
+    def __init__(
+        self, root: Path, aws: Aws, *, engine: str | None = None, provider: str | None = None
+    ) -> None:
         super().__init__(root, engine=engine)
         self.environ = aws.environment(self.environ)
+        if provider is not None:
+            self.environ["TF_REATTACH_PROVIDERS"] = provider
         use_aws_provider(self)
         self.copy("fixtures/aws")
         self.write("orchestrator.yaml", "settle_seconds: 0\n")

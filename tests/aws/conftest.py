@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.aws.cloud import Aws, aws_cloud
+from tests.aws.cloud import Aws, attached_provider, aws_cloud
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +24,12 @@ def aws(whole_cloud: Aws) -> Aws:
     """
     whole_cloud.empty()
     return whole_cloud
+
+
+@pytest.fixture(scope="module")
+def provider(whole_cloud: Aws) -> Iterator[str]:
+    """
+    The AWS provider of the cloud, for projects that configure it once.
+    """
+    with attached_provider(whole_cloud) as found:
+        yield found

@@ -129,6 +129,7 @@ class Proxy:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave together: the body would wait 40 ms for an ACK of the head
     proxy: Proxy
     behind: int
 

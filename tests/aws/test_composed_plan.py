@@ -62,13 +62,16 @@ STEPS = """
 """
 
 
-def test_what_was_never_applied_is_planned_whole(whole_cloud: Aws, tmp_path: Path) -> None:
+def test_what_was_never_applied_is_planned_whole(
+    whole_cloud: Aws, provider: str, tmp_path: Path
+) -> None:
     """
     From the network to the policy of a bucket: everything is shown, what nobody knows yet as that.
     What is approved so is what an apply does; then one plan finds nothing to do.
     """
     whole_cloud.empty()
-    shop = Shop(tmp_path / "project", whole_cloud, engine=require_engine("terraform"))
+    engine = require_engine("terraform")
+    shop = Shop(tmp_path / "project", whole_cloud, engine=engine, provider=provider)
     for name, text in MODULES.items():
         shop.write(f"modules/{name}/main.tf", text)
     shop.blueprint(STEPS, configuration())

@@ -102,10 +102,11 @@ class Lost:
 
 
 @pytest.fixture(scope="module")
-def lost(whole_cloud: Aws, tmp_path_factory: pytest.TempPathFactory) -> Lost:
+def lost(whole_cloud: Aws, provider: str, tmp_path_factory: pytest.TempPathFactory) -> Lost:
     whole_cloud.empty()
     root: Path = tmp_path_factory.mktemp("lost")
-    shop = Shop(root / "project", whole_cloud, engine=require_engine("terraform"))
+    engine = require_engine("terraform")
+    shop = Shop(root / "project", whole_cloud, engine=engine, provider=provider)
     return Lost(shop, whole_cloud, watched(shop, root / "engine"))
 
 

@@ -19,13 +19,16 @@ STEPS = """
 """
 
 
-def test_a_lost_state_comes_back_with_every_id(whole_cloud: Aws, tmp_path: Path) -> None:
+def test_a_lost_state_comes_back_with_every_id(
+    whole_cloud: Aws, provider: str, tmp_path: Path
+) -> None:
     """
     A bucket, an instance, two security groups and a label: one plan of imports, after which the
     step is `ok` and has nothing to do; a destroy then takes all of it down.
     """
     whole_cloud.empty()
-    shop = Shop(tmp_path / "project", whole_cloud, engine=require_engine("terraform"))
+    engine = require_engine("terraform")
+    shop = Shop(tmp_path / "project", whole_cloud, engine=engine, provider=provider)
     shop.blueprint(STEPS, configuration(default_tags={"tags": {"of": "acme"}}))
     shop.ok("apply", "shop", "--yes")
     known = shop.record("site")["resources"]["inventory"]
