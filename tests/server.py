@@ -18,14 +18,17 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
+
+from pydantic import BaseModel
 
 from tests.mutation import BREAK, SEEN, watched
 
@@ -109,6 +112,11 @@ def serve(requests: socket.socket) -> int:
     ):
         if module.name != "orchestrator.__main__":
             importlib.import_module(module.name)
+    for name in ("pygohcl._pygohcl", "python_terraform"):  # what every run imports when it needs it
+        importlib.import_module(name)
+    for model in _models(BaseModel):
+        if model.__module__.startswith("orchestrator."):
+            model.model_rebuild()  # else each run builds those that it uses
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -123,6 +131,12 @@ def serve(requests: socket.socket) -> int:
             os.close(file)
 
 
+def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
 def _run(asked: int, answer: int, out: int, err: int) -> int:
     # A process of its own waits for the run: only a parent learns an exit code, and the server
     # must not wait, for tests make runs race.
@@ -135,7 +149,7 @@ def _run(asked: int, answer: int, out: int, err: int) -> int:
         for descriptor, number in ((out, 1), (err, 2)):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        return _carry_out(request)
+        _end(_carry_out(request))
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
@@ -146,6 +160,17 @@ def _run(asked: int, answer: int, out: int, err: int) -> int:
     status = os.waitpid(run, 0)[1]
     os.write(answer, str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
+
+
+def _end(code: int) -> NoReturn:
+    """
+    End as an interpreter does, but for taking itself apart: in a fork that is most of the work.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _carry_out(request: Mapping[str, Any]) -> int:
