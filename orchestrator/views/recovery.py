@@ -210,7 +210,8 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Par
     if found.retained:
         kept = found.retained
         yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"
-    if step.hint and step.status is not StepStatus.RUNNING and not found.in_doubt:
+    settled = not found.in_doubt and step.recommended != "reconcile"  # that is what comes first
+    if step.hint and step.status is not StepStatus.RUNNING and settled:
         yield "first", "bold", step.hint
 
 

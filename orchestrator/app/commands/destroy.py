@@ -143,10 +143,11 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
     held = [name for name in request.options.steps if runner.steps.status(name) is Status.RETAINED]
     if held:
         options = [word for name in held for word in ("--step", name)]
+        release = command_line(runner.deployment, "release", *options, "--reason", "WHY")
         raise Refused(
             "retained",
             f"retained, and so not destroyed: {', '.join(held)}",
-            hint=f"release it first: {command_line(runner.deployment, 'release', *options)}",
+            hint=f"release it first: {release}",
         )
 
 

@@ -356,7 +356,8 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
             return
         options = _once(word for item in steps for word in destroy_options(item.context))
     doing = "go on with what is left" if ended.verb == "destroy" else "go on from here"
-    yield NextCommand(command=ended.again(*options), why=f"{doing}, once the cause is fixed")
+    when = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
+    yield NextCommand(command=ended.again(*options), why=f"{doing}, {when}")
 
 
 def _taking_down(
