@@ -24,7 +24,9 @@ def gate_text(document: GateDocument, paper: Paper) -> str:
     page = Page(paper)
     gate_reasons(page, document)
     text = page.render()
-    return f"{text}\n{plan_text(document.plan, paper)}" if document.plan else text
+    if document.plan is None:
+        return text
+    return f"{text}\n{plan_text(document.plan, paper, extent='possible')}"
 
 
 def gate_markdown(document: GateDocument) -> str:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
     from orchestrator.domain.events.events import PlanReady
 
-#: How much of a plan is shown: what it comes to, or all that changes.
-Extent = Literal["summary", "changes"]
+#: How much of a plan is shown: what it comes to, all that changes, or that without the steps of
+#: which the reader has been told why they could not be planned.
+Extent = Literal["summary", "changes", "possible"]
 
 
 def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 0) -> None:
@@ -95,7 +96,7 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
     for step in document.steps:
         if extent == "summary":
             step_line(page, step)
-        else:
+        elif extent == "changes" or step.status != "failed":
             step_plan(page, step)
     if document.orphaned:
         page.gap()

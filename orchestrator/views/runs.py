@@ -62,10 +62,21 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
     page = Page(paper)
     if not document.runs:
         page.line(f"project {document.project}: no runs")
+    actors = {_who(run.actor) for run in document.runs}
+    common = len(actors) == 1 and len(document.runs) > 1
+    if common:
+        page.line((f"all by {actors.pop()}", "dim"))
     rows: list[list[Part]] = []
     for run in document.runs:
         what = f"{run.command} {run.blueprint}/{run.environment}"
-        rows.append([(run.run_id, "bold"), what, _ended(run), _run_facts(run, paper)])
+        rows.append(
+            [
+                (run.run_id, "bold"),
+                what,
+                _ended(run),
+                _run_facts(run, paper, "" if common else f"by {_who(run.actor)}"),
+            ]
+        )
     page.table(rows)
     if document.overdue:
         page.gap()
@@ -169,10 +180,10 @@ def _ended(run: RunLine) -> Part:
     return (f"exit {run.exit_code}", "good" if run.exit_code in (0, 2) else "bad")
 
 
-def _run_facts(run: RunLine, paper: Paper) -> str:
+def _run_facts(run: RunLine, paper: Paper, by: str) -> str:
     numbers = Counter(step.status for step in run.steps)
     counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
-    facts = [ago(run.started_at, paper.now), counts, f"by {run.actor.user}@{run.actor.host}"]
+    facts = [ago(run.started_at, paper.now), counts, by]
     if run.lineage:
         facts.append(lineage_text(run.lineage))
     if run.reason and not _is_lineage_reason(run):
@@ -189,7 +200,11 @@ def _is_lineage_reason(run: RunLine | RunRecord) -> bool:
 
 def _by(actor: Actor) -> str:
     ci = f", {actor.ci}" if actor.ci else ""
-    return f"{actor.user}@{actor.host}{ci}"
+    return f"{_who(actor)}{ci}"
+
+
+def _who(actor: Actor) -> str:
+    return f"{actor.user}@{actor.host}"
 
 
 def _heartbeat(page: Page, lease: Lease | None) -> None:

@@ -55,16 +55,18 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     page = Page(paper)
     _verdict(page, document)
     runs = {step.run_id for step in document.steps if step.run_id}
-    common = runs.pop() if len(runs) == 1 and len(document.steps) > 1 else None
-    if common:
+    named: dict[str, str] = {}
+    if len(runs) == 1 and len(document.steps) > 1:
+        common = runs.pop()
         page.line((f"all by run {common}", "dim"))
+        named[common] = ""
     page.gap()
     names = max((len(step.step) for step in document.steps), default=0)
     words = max((len(_shown(step)[0]) for step in document.steps), default=0)
     orphans = [step for step in document.steps if step.target in document.orphaned]
     for step in document.steps:
         if step not in orphans:
-            _step(page, step, names=names, words=words, common=common)
+            _step(page, step, names=names, words=words, named=named)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
@@ -73,7 +75,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
             if target not in told:
                 page.line(target, indent=2)
         for step in orphans:
-            _step(page, step, names=names, words=words, common=common)
+            _step(page, step, names=names, words=words, named=named)
     next_commands(page, document.next)
     return page.render()
 
@@ -161,16 +163,17 @@ def _condition(step: StepState) -> str:
     return _CONDITIONS[step.condition][2] if step.condition else ""
 
 
-def _step(page: Page, step: StepState, *, names: int, words: int, common: str | None) -> None:
+def _step(page: Page, step: StepState, *, names: int, words: int, named: dict[str, str]) -> None:
     """
-    Add a step with what is known of it. ``common`` is the run of all steps, told above.
+    Add a step with what is known of it. ``named`` are the runs that stand above, by the words
+    that stand for them.
     """
     word, style = _shown(step)
     page.line(
         (f"{step.step:<{names}}", "bold"),
         "  ",
         (f"{word:<{words}}", style),
-        f"  {_since(step, page, common=common)}",
+        f"  {_since(step, page, named)}",
         hang=names + words + 4,
     )
     rows: list[Row] = []
@@ -241,11 +244,12 @@ def _labelled(row: Row) -> list[Part]:
     return [(f"{label:<{_LABEL}}", style), row[1]]
 
 
-def _since(step: StepState, page: Page, *, common: str | None) -> str:
+def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
     if step.updated_at is None:
         return "" if step.status is not StepStatus.PENDING else "no record here"
     when = moment(step.updated_at, page.paper.now)
-    run = f", run {step.run_id}" if step.run_id and step.run_id != common else ""
+    run = named.get(step.run_id, f", run {step.run_id}") if step.run_id else ""
+    named.setdefault(step.run_id or "", f", run of {step.step}")
     match step.status:
         case StepStatus.RUNNING:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
