@@ -87,7 +87,7 @@ def test_a_step_that_left_the_blueprint_is_told_and_counted(project: Project) ->
 def test_an_environment_that_left_the_blueprint_is_taken_down(project: Project) -> None:
     """
     Its targets are orphaned as a whole; an environment that never was one is an error, and where
-    nothing is orphaned that is said.
+    nothing is orphaned that is said. What was taken down is told as destroyed from then on.
     """
     both = "environments: {kept: {}, dropped: {}}"
     blueprint(project, "places", both, SECOND)
@@ -111,3 +111,6 @@ def test_an_environment_that_left_the_blueprint_is_taken_down(project: Project) 
         ("places/dropped/object", "destroyed"), ("places/dropped/leaver", "destroyed"),
     }  # fmt: skip
     assert project.status("places", "-e", "kept")["verdict"] == "ok"
+    after = project.status("places", "-e", "dropped", "--expect", "destroyed")
+    assert after["verdict"] == "destroyed"
+    assert {row["step"] for row in after["steps"]} == {"object", "leaver"}

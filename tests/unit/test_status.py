@@ -9,7 +9,7 @@ import pytest
 from orchestrator.app.commands.history import history_of
 from orchestrator.app.commands.status import outputs_of, status_of
 from orchestrator.app.inspection.expectation import check_expectation
-from orchestrator.domain.record.objects import ObjectRef, Resources
+from orchestrator.domain.record.objects import ObjectRef, ReleasedObject, Resources
 from orchestrator.domain.record.record import Attempt, Fault, Source
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
@@ -91,6 +91,23 @@ def test_while_an_orphan_is_destroyed_nobody_calls_its_objects_alive(
     shown = status_text(status_of(desk.reader, outline()), Paper(now=START)).split()
 
     assert shown[shown.index("v.a") - 1] == word
+
+
+def test_what_a_destroyed_orphan_has_forgotten_is_still_told(desk: Desk) -> None:
+    """
+    Law: nothing drops out of sight.
+    """
+    lives_on = ReleasedObject(
+        address="v.a", type="v", provider="p", id="v-1", how="forgotten", run_id="R1", at=START
+    )
+    desk.has("cache", status="destroyed", resources=Resources(released=(lives_on,)))
+    desk.has("queue", status="destroyed")
+
+    document = status_of(desk.reader, outline())
+
+    assert "cache" in {row.step for row in document.steps}
+    assert "queue" not in {row.step for row in document.steps}
+    assert "v.a (v-1) lives on" in " ".join(status_text(document, Paper(now=START)).split())
 
 
 @pytest.mark.parametrize("deployment", ["sha256:1", None])

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.target import HOOK_KINDS, Target, hook_step_name, step_of
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.target import HOOK_KINDS, hook_step_name, step_of
 
 
 def listed_targets(
@@ -20,7 +21,8 @@ def listed_targets(
 ) -> list[str]:
     """
     Every step in the order of an apply, each followed by the modules of its hooks that have a
-    record, then what left the blueprint and may be alive. Of a selection what it names, and the
+    record, then what left the blueprint and may be alive, or has let go of what lives on. Where the
+    blueprint or environment is gone that is all it had. Of a selection what it names, and the
     modules of the hooks of its steps.
     """
     steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
@@ -57,4 +59,13 @@ def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:
 
 
 def _orphans(summary: BlueprintSummary, records: Mapping[str, OperationRecord]) -> list[str]:
-    return [Target.parse(target).step for target in orphaned_targets(summary, records)]
+    return [
+        step
+        for step, record in sorted(records.items())
+        if step_of(step) not in summary.graph
+        and (
+            not summary.graph.order
+            or record.status not in NOTHING_THERE
+            or any(item.how == "forgotten" for item in record.resources.still_released)
+        )
+    ]
