@@ -2,7 +2,7 @@
 What each operation of a store costs, and what runs ask of one: requests to an object store, and
 milliseconds on loopback.
 
-    python -m benchmarks.stores [--rounds N] [--steps N]
+    python -m benchmarks.stores [--rounds N] [--steps N] [--wide N]
 
 SQLite, PostgreSQL (where it is installed) and S3 (moto). What requests cost is the same on the real
 one, what they take is not.
@@ -11,7 +11,11 @@ one, what they take is not.
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -22,6 +26,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bench import table
+from orchestrator.domain.record.record import Source
 from orchestrator.domain.record.run_record import Lease
 from orchestrator.domain.target import Target
 from orchestrator.ports.store import OperationStore
@@ -33,7 +38,7 @@ from tests.aws.proxy import Proxy, proxy_before
 from tests.engine.postgres import postgres_server
 from tests.fakes.entries import NETWORK, OWNER, claim, entry
 from tests.servers import s3_server
-from tests.store_requests import counted_projects
+from tests.store_requests import CountedProject, counted_projects
 
 Work = Callable[[OperationStore, int], object]
 
@@ -114,6 +119,44 @@ def print_requests_of_runs(directory: Path) -> None:
     table(("command", "requests of each step", "beside them"), rows)
 
 
+def print_status_of_many(directory: Path, steps: int) -> None:
+    """
+    How long `status` of so many steps takes, by the clock and in processor time of the tool: the
+    stand-in for S3 answers one request after the other.
+    """
+    with s3_server() as server:
+        server.make_bucket("acme")
+        project = CountedProject(directory / "wide", Proxy(), steps=steps, engine=None)
+        project.environ |= {
+            **server.environ,
+            "AWS_ENDPOINT_URL_S3": server.endpoint,
+            "AWS_REGION": "eu-west-1",
+        }
+        project.describe("one")
+        bucket = open_bucket(project.store_url, server.config, server.environ)
+        store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+        source = Source(blueprint_path="blueprints/shop.yaml")
+        for number in range(steps):
+            store.append(entry(Target("shop", "default", f"s{number:04d}"), 1, source=source))
+        taken = []
+        for _ in range(3):
+            began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                [sys.executable, "-m", "orchestrator", "-C", str(project.root), "status", "shop"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **project.environ},
+            )
+            spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = spent.ru_utime + spent.ru_stime - cpu.ru_utime - cpu.ru_stime
+            taken.append((time.perf_counter() - began, used))
+    clock, used = min(taken)
+    table(
+        ("command", "by the clock", "its processor time"),
+        [(f"status of {steps} steps on S3", f"{clock:.1f} s", f"{used:.1f} s")],
+    )
+
+
 def _told(counts: Counter[str]) -> str:
     return f"{counts.total()}: " + ", ".join(f"{n} {call}" for call, n in sorted(counts.items()))
 
@@ -125,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Requests and times of the operation stores.")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--wide", type=int, default=1000, help="steps of the widest status")
     options = parser.parse_args()
     times: dict[str, dict[str, float]] = {}
     requests: dict[str, str] = {}
@@ -158,6 +202,7 @@ def main() -> None:
     table(("operation", *opened, "requests of s3"), rows)
     with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as place:
         print_requests_of_runs(Path(place))
+        print_status_of_many(Path(place), options.wide)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,13 @@ class CountedProject(Project):
         self.write("modules/named/main.tf", _MODULE)
         self.write("orchestrator.yaml", "project: acme\n")
 
+    @property
+    def store_url(self) -> str:
+        """
+        Where its records lie.
+        """
+        return f"s3://acme/of-{self._steps}?use_path_style=true"
+
     def describe(self, name: str) -> None:
         """
         Write the blueprint; another ``name`` changes every step.
@@ -42,7 +49,7 @@ class CountedProject(Project):
         lines = [
             "version: 1",
             "name: shop",
-            f"operations: {{url: 's3://acme/of-{self._steps}?use_path_style=true'}}",
+            f"operations: {{url: '{self.store_url}'}}",
             "steps:",
             *(
                 f"  s{number:04d}: {{module: ../modules/named, inputs: {{name: {name}}}}}"
