@@ -14,11 +14,11 @@ from orchestrator.project import ProjectContext
 from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
 if TYPE_CHECKING:
+    from orchestrator.app.commands.store_holder import StoreHolder
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.blueprint.store_location import StoreLocation
-    from orchestrator.domain.record.run_record import Claim
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken
     from orchestrator.stores.project_store import Tell
@@ -36,14 +36,15 @@ def open_store(
     return closing(project_store(project, location or project.operations, tell))
 
 
-def scratch_claim(project: ProjectContext) -> Claim:
+def store_holder(project: ProjectContext, command: str) -> StoreHolder:
     """
-    A claim of this process on a blueprint and environment that nobody else uses.
+    This process, for a ``store`` command.
     """
-    from orchestrator.app.commands.store import scratch_claim
+    from orchestrator.app.commands.store_holder import store_holder
     from orchestrator.engine.process.identity import SystemProcesses
 
-    return scratch_claim(SystemProcesses(), SystemClock(), RandomIds(), actor(project.environ))
+    who = actor(project.environ)
+    return store_holder(SystemProcesses(), SystemClock(), RandomIds(), who, command)
 
 
 def run_files(project: ProjectContext) -> RunFiles:

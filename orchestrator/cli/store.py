@@ -90,7 +90,7 @@ def check(
 
     project = invocation.project()
     with _open(project, url, blueprint, environment) as store:
-        document = check_store(store, composition.scratch_claim(project))
+        document = check_store(store, composition.store_holder(project, "check").claim)
     click.echo(document.to_json() if as_json else check_text(document, paper(sys.stdout)))
     return 0 if document.ok else StoreUnavailable.exit_code
 
@@ -143,8 +143,15 @@ def copy(
         composition.open_store(project, StoreLocation(url=source)) as old,
         composition.open_store(project, location, tell=lambda _: None) as new,
     ):
+        if old.url == new.url:
+            raise Usage(f"store copy: {old.url} would be copied onto itself")
         document = copy_store(
-            old, new, blueprint=blueprint, environment=environment, progress=_progress
+            old,
+            new.unwatched,
+            composition.store_holder(project, "copy"),
+            blueprint=blueprint,
+            environment=environment,
+            progress=_progress,
         )
     return _copied(document, as_json=as_json)
 
@@ -199,6 +206,7 @@ def import_(
     Example:
       orchestrator store import records.jsonl --url s3://acme-tfstate/orchestrator
     """
+    from orchestrator import composition
     from orchestrator.app.commands.store import import_store
     from orchestrator.errors import Invalid, Location, Problem
     from orchestrator.regular_files import read_regular
@@ -208,8 +216,15 @@ def import_(
     except OSError as exc:
         problem = Problem(f"cannot be read: {exc.strerror}", Location(str(file)))
         raise Invalid([problem]) from exc
-    with _open(invocation.project(), url, blueprint, environment) as store:
-        document = import_store(text.split("\n"), store, source=str(file), progress=_progress)
+    project = invocation.project()
+    with _open(project, url, blueprint, environment) as store:
+        document = import_store(
+            text.split("\n"),
+            store.unwatched,
+            composition.store_holder(project, "import"),
+            source=str(file),
+            progress=_progress,
+        )
     return _copied(document, as_json=as_json)
 
 
@@ -289,7 +304,7 @@ def prune(
     with _open(project, url, blueprint, environment) as store:
         document = prune(
             store,
-            composition.scratch_claim(project),
+            composition.store_holder(project, "prune"),
             now=shown.now,
             older_than=timedelta(days=older_than),
             keep=keep,
@@ -337,7 +352,9 @@ def accept_restored(
 
     project = invocation.project()
     with _open(project, url, blueprint, environment) as store:
-        older = accept_restored(store, composition.scratch_claim(project), reason)
+        older = accept_restored(
+            store, composition.store_holder(project, "accept-restored").claim, reason
+        )
         place = store.url
     for message in older:
         click.echo(message)

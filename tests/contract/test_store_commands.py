@@ -4,24 +4,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from orchestrator.app.commands.store import check_store, copy_store, export_store, import_store
+from orchestrator.app.commands.store_holder import StoreHolder
 from orchestrator.app.commands.store_prune import prune
 from orchestrator.domain.documents.store import StorePruneDocument
-from orchestrator.domain.record.run_record import Claim, RunRecord
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import Claim, ProcessIdentity, RunRecord
+from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.target import Target
-from orchestrator.errors import Busy, Fenced, Invalid
+from orchestrator.errors import Busy, Fenced, Invalid, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
 from tests.contract.stores import STORES, store_place
 from tests.fakes.clock import START
-from tests.fakes.entries import ACTOR, NETWORK, claim, entry
+from tests.fakes.entries import ACTOR, NETWORK, OWNER, claim, entry
 
 OTHER = Target("web", "prod", 'x["ä/b"]')
 
@@ -50,6 +55,26 @@ def filled() -> MemoryStore:
 
 def scratch() -> Claim:
     return claim("run-check", blueprint="store-check", environment="e1")
+
+
+class Processes:
+    """
+    Of all others nothing is known, but for those that are ``gone``.
+    """
+
+    def __init__(self, *gone: ProcessIdentity) -> None:
+        self._gone = gone
+
+    def me(self) -> ProcessIdentity:
+        return OWNER
+
+    def liveness(self, identity: ProcessIdentity) -> Liveness:
+        return Liveness.GONE if identity in self._gone else Liveness.UNKNOWN
+
+
+def holder(command: str = "copy", *gone: ProcessIdentity) -> StoreHolder:
+    found = scratch().model_copy(update={"command": f"store {command}"})
+    return StoreHolder(found, Processes(*gone))
 
 
 def test_a_store_that_is_fit_passes_every_check(store: OperationStore) -> None:
@@ -87,8 +112,8 @@ def test_a_copy_holds_the_whole_history_and_every_blob(store: OperationStore) ->
     """
     source = filled()
 
-    copy_store(source, store)
-    document = copy_store(source, store)
+    copy_store(source, store, holder())
+    document = copy_store(source, store, holder())
 
     assert (document.targets, document.entries, document.blobs) == (2, 4, 1)
     assert store.history(NETWORK) == source.history(NETWORK)
@@ -104,7 +129,90 @@ def test_a_store_that_a_run_works_in_is_not_copied() -> None:
     source.take_claim(claim("run-1"))
 
     with pytest.raises(Busy, match="run-1"):
-        copy_store(source, destination)
+        copy_store(source, destination, holder())
+
+    assert destination.records() == []
+
+
+def test_a_copy_that_was_broken_off_is_finished() -> None:
+    """
+    The destination goes away at any call, or the copy is killed there: repeated, it does the rest,
+    and nothing is doubled. Until it is done nobody gets a claim on what is half there.
+    """
+    for left in itertools.count():
+        destination, source = Failing(left), filled()
+        dead = OWNER.model_copy(update={"pid": 1})
+        theirs = {"run_id": "run-dead", "owner": dead, "command": "store copy"}
+        killed = replace(holder(), claim=scratch().model_copy(update=theirs))
+        try:
+            copy_store(source, destination, killed)
+            break
+        except StoreUnavailable:
+            destination.left = 10_000
+            held = destination.claim("web", "prod")
+            assert held is not None or not destination.records()
+            if held is not None:
+                with pytest.raises(Busy):
+                    copy_store(source, destination, holder())
+            copy_store(source, destination, holder("copy", dead))
+        assert destination.history(NETWORK) == source.history(NETWORK)
+        assert destination.history(OTHER) == source.history(OTHER)
+        assert destination.blob("runs/r/run.json") == b"{}"
+        assert destination.claim("web", "prod") is None
+
+    assert left > 8
+
+
+class Failing(MemoryStore):
+    """
+    A store that is away for good after some calls.
+    """
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StoreUnavailable("away")
+
+    def append(self, record: OperationRecord) -> None:
+        self._count()
+        super().append(record)
+
+    def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
+        self._count()
+        return super().take_claim(claim, replaces=replaces)
+
+    def drop_claim(self, claim: Claim) -> None:
+        self._count()
+        super().drop_claim(claim)
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        self._count()
+        super().put_blob(name, data)
+
+    def history(self, target: Target) -> list[OperationRecord]:
+        self._count()
+        return super().history(target)
+
+    def probe(self) -> None:
+        self._count()
+        super().probe()
+
+
+def test_nothing_is_copied_or_imported_under_a_run() -> None:
+    """
+    Of the destination: it would believe half a history.
+    """
+    destination, lines = MemoryStore(), list(export_store(filled()))
+    destination.take_claim(claim("run-1"))
+
+    with pytest.raises(Busy, match="run-1"):
+        copy_store(filled(), destination, holder())
+    with pytest.raises(Busy, match="run-1"):
+        import_store(lines, destination, holder(), source="x", progress=lambda _: None)
 
     assert destination.records() == []
 
@@ -115,7 +223,7 @@ def test_a_copy_of_nothing_is_refused(source: MemoryStore, blueprint: str | None
     A store that does not exist reads as empty: a mistyped place is no copy.
     """
     with pytest.raises(Invalid, match="no records"):
-        copy_store(source, MemoryStore(), blueprint=blueprint, environment="prod")
+        copy_store(source, MemoryStore(), holder(), blueprint=blueprint, environment="prod")
 
 
 def test_an_import_of_nothing_is_refused() -> None:
@@ -123,7 +231,7 @@ def test_an_import_of_nothing_is_refused() -> None:
     So is an export that is empty.
     """
     with pytest.raises(Invalid, match="no records"):
-        import_store(["", "\n"], MemoryStore(), source="x", progress=lambda _: None)
+        import_store(["", "\n"], MemoryStore(), holder(), source="x", progress=lambda _: None)
 
 
 def test_a_copy_overwrites_no_other_entries() -> None:
@@ -134,7 +242,7 @@ def test_a_copy_overwrites_no_other_entries() -> None:
     destination.append(entry(NETWORK, 1, "somebody else's"))
 
     with pytest.raises(Fenced):
-        copy_store(filled(), destination)
+        copy_store(filled(), destination, holder())
 
     assert [item.entry_id for item in destination.history(NETWORK)] == ["somebody else's"]
 
@@ -150,7 +258,11 @@ def test_an_export_can_be_imported(store: OperationStore) -> None:
     del first["entries"][0]["checksum"]
 
     import_store(
-        [json.dumps(first), *lines[1:]], store, source="records.jsonl", progress=lambda _: None
+        [json.dumps(first), *lines[1:]],
+        store,
+        holder("import"),
+        source="records.jsonl",
+        progress=lambda _: None,
     )
 
     assert store.history(OTHER) == source.history(OTHER)
@@ -166,7 +278,9 @@ def test_a_broken_export_is_refused_before_anything_is_written() -> None:
     store = MemoryStore()
 
     with pytest.raises(Invalid) as caught:
-        import_store(lines, store, source="records.jsonl", progress=lambda _: None)
+        import_store(
+            lines, store, holder("import"), source="records.jsonl", progress=lambda _: None
+        )
 
     assert "records.jsonl:3" in caught.value.problems[0].message
     assert store.records() == []
@@ -205,7 +319,7 @@ def with_runs(store: OperationStore) -> list[str]:
 
 def pruned(store: OperationStore, *, keep: int, remove: bool) -> StorePruneDocument:
     return prune(
-        store, scratch(), now=START, older_than=timedelta(days=90), keep=keep, remove=remove
+        store, holder("prune"), now=START, older_than=timedelta(days=90), keep=keep, remove=remove
     )
 
 
@@ -237,6 +351,41 @@ def test_so_many_runs_stay_however_old(store: OperationStore) -> None:
     with_runs(store)
 
     assert pruned(store, keep=4, remove=True).runs == ()
+
+
+def test_what_a_run_names_that_ends_meanwhile_is_not_pruned() -> None:
+    """
+    Between the first look and the claims: what is named is read when everything is held.
+    """
+
+    class Late(MemoryStore):
+        def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
+            if self.newest(NETWORK) == first:
+                self.append(entry(NETWORK, 2, run_id=third, deployment="sha256:d3"))
+            return super().take_claim(claim, replaces=replaces)
+
+    store = Late()
+    third = with_runs(store)[2]
+    first = store.newest(NETWORK)
+    pruned(store, keep=0, remove=True)
+
+    assert store.blob(f"runs/{third}/run.json") is not None
+    assert store.blob("deployments/sha256:d3") is not None
+
+
+def test_nothing_is_pruned_under_the_first_run_of_a_blueprint(store: OperationStore) -> None:
+    """
+    It has no entries yet, and what it has stored is named by its run only.
+    """
+    with_runs(store)
+    run = run_of(5, 400, "sha256:d5").model_copy(update={"blueprint": "new"})
+    store.put_blob(f"runs/{run.run_id}/run.json", run.to_json().encode())
+    store.take_claim(claim("live", blueprint="new"))
+
+    with pytest.raises(Busy, match="live"):
+        pruned(store, keep=0, remove=True)
+
+    assert store.blob(f"runs/{run.run_id}/run.json") is not None
 
 
 def test_nothing_is_pruned_under_a_run(store: OperationStore) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from orchestrator.app.commands.store_holder import StoreHolder, busy
 from orchestrator.domain.blueprint.inputs import KEY_BLOB
 from orchestrator.domain.documents.store import (
     ExportedTarget,
@@ -23,11 +24,10 @@ from orchestrator.domain.documents.store import (
     StoreCheckDocument,
     StoreCopyDocument,
 )
-from orchestrator.domain.record.record import Actor, OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
-from orchestrator.errors import Busy, Invalid, OrchestratorError, Problem, StoreUnavailable
+from orchestrator.errors import Invalid, OrchestratorError, Problem, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
-from orchestrator.ports.system import Clock, Ids, Processes
 
 WRITERS = 16
 ROUNDS = 4
@@ -35,22 +35,6 @@ ROUNDS = 4
 _TRIES = 5
 
 Progress = Callable[[str], None]
-
-
-def scratch_claim(processes: Processes, clock: Clock, ids: Ids, actor: Actor) -> Claim:
-    """
-    A claim of this process on a blueprint and environment that nobody else uses.
-    """
-    now = clock.now()
-    return Claim(
-        blueprint="store-check",
-        environment=ids.entry_id(),
-        run_id=ids.run_id(now),
-        command="store check",
-        owner=processes.me(),
-        actor=actor,
-        taken_at=now,
-    )
 
 
 def check_store(store: OperationStore, claim: Claim) -> StoreCheckDocument:
@@ -128,6 +112,7 @@ def _race(store: OperationStore, claim: Claim) -> None:
 def copy_store(
     source: OperationStore,
     destination: OperationStore,
+    holder: StoreHolder,
     *,
     blueprint: str | None = None,
     environment: str | None = None,
@@ -137,15 +122,50 @@ def copy_store(
     Copy the whole history and all blobs, and verify them by count and digest; with ``blueprint``
     and ``environment`` only its entries and runs.
 
-    It can be repeated: what is there already is recognised. Busy where a run holds a claim in the
-    source; Fenced where the destination holds other entries of a target; Invalid where there is
-    nothing to copy.
+    It can be repeated: what is there already is recognised. The destination is held meanwhile: half
+    a history must not be believed. Busy where a run holds a claim in either; Fenced where the
+    destination holds other entries of a target; Invalid where there is nothing to copy.
     """
     records = source.records(blueprint, environment)
     _check_some(records, source.url, f" of {blueprint}/{environment}" if blueprint else "")
     _check_idle(source, records)
-    histories = ((record, source.history(record.target.target)) for record in records)
-    copied = _append_all(destination, (entries[::-1] for _, entries in histories), progress)
+    destination.probe()
+    with holder.hold(destination, _places(records)):
+        copied = _copy_entries(source, destination, records, progress)
+        names = _copy_blobs(source, destination, blueprint, environment, progress)
+        _check_idle(source, records)
+        _verify(source, destination, records)
+    return StoreCopyDocument(
+        source=source.url,
+        destination=destination.url,
+        targets=len(records),
+        entries=copied,
+        blobs=len(names),
+        digest=digest_of(source, records),
+    )
+
+
+def _copy_entries(
+    source: OperationStore,
+    destination: OperationStore,
+    records: Sequence[OperationRecord],
+    progress: Progress,
+) -> int:
+    histories = (source.history(record.target.target) for record in records)
+    return _append_all(destination, (entries[::-1] for entries in histories), progress)
+
+
+def _copy_blobs(
+    source: OperationStore,
+    destination: OperationStore,
+    blueprint: str | None,
+    environment: str | None,
+    progress: Progress,
+) -> list[str]:
+    """
+    The names of the blobs that were copied, but for the store's own identity and other blueprints'
+    runs.
+    """
     strangers = _runs_of_others(source, blueprint, environment) if blueprint else frozenset()
     names = [
         name
@@ -161,16 +181,11 @@ def copy_store(
             destination.put_blob(name, data)
         if number % 100 == 0:
             progress(f"{number} of {len(names)} blobs")
-    _check_idle(source, records)
-    _verify(source, destination, records)
-    return StoreCopyDocument(
-        source=source.url,
-        destination=destination.url,
-        targets=len(records),
-        entries=copied,
-        blobs=len(names),
-        digest=digest_of(source, records),
-    )
+    return names
+
+
+def _places(records: Iterable[OperationRecord]) -> set[tuple[str, str]]:
+    return {(record.target.blueprint, record.target.environment) for record in records}
 
 
 def _check_some(found: Sequence[object], place: str, whose: str = "") -> None:
@@ -183,14 +198,10 @@ def _check_some(found: Sequence[object], place: str, whose: str = "") -> None:
 
 
 def _check_idle(store: OperationStore, records: Sequence[OperationRecord]) -> None:
-    places = {(r.target.blueprint, r.target.environment) for r in records}
-    for blueprint, environment in sorted(places):
+    for blueprint, environment in sorted(_places(records)):
         claim = store.claim(blueprint, environment)
         if claim is not None:
-            raise Busy(
-                f"run {claim.run_id} works on {blueprint}/{environment} in {store.url}",
-                hint="wait for it, or settle it with `orchestrator reconcile`, and copy again",
-            )
+            raise busy(claim, store.url)
 
 
 def _append_all(
@@ -272,11 +283,17 @@ def export_store(store: OperationStore) -> Iterator[str]:
 
 
 def import_store(
-    lines: Iterable[str], destination: OperationStore, *, source: str, progress: Progress
+    lines: Iterable[str],
+    destination: OperationStore,
+    holder: StoreHolder,
+    *,
+    source: str,
+    progress: Progress,
 ) -> StoreCopyDocument:
     """
-    Append what ``export_store`` printed. Invalid where a line is not one of its lines, before
-    anything is written; Fenced where the store holds other entries of a target.
+    Append what ``export_store`` printed. Busy where a run holds a claim there; Invalid where a line
+    is not one of its lines, before anything is written; Fenced where the store holds other entries
+    of a target.
     """
     histories = [
         _parse_line(line, source, number)
@@ -288,7 +305,9 @@ def import_store(
     for entries in histories:
         for entry in entries:
             digest.update(entry.to_json().encode())
-    count = _append_all(destination, histories, progress)
+    destination.probe()
+    with holder.hold(destination, _places(entry for entries in histories for entry in entries)):
+        count = _append_all(destination, histories, progress)
     return StoreCopyDocument(
         source=source,
         destination=destination.url,

@@ -8,13 +8,12 @@ it; what is named by content goes with the last run and record that name it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from datetime import datetime, timedelta
 
+from orchestrator.app.commands.store_holder import StoreHolder
 from orchestrator.app.run.repeated_request import REQUESTS, run_of_request
 from orchestrator.domain.documents.store import PrunedRun, StorePruneDocument
-from orchestrator.domain.record.run_record import Claim, RunRecord
-from orchestrator.errors import Busy
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.ports.store import OperationStore
 
 #: Blobs that are named by the digest of what they hold, in the last part of their name.
@@ -23,7 +22,7 @@ _BY_CONTENT = ("deployments/", "snapshots/", "lockfiles/", "locks/")
 
 def prune(
     store: OperationStore,
-    claim: Claim,
+    holder: StoreHolder,
     *,
     now: datetime,
     older_than: timedelta,
@@ -34,31 +33,39 @@ def prune(
     What can go: runs that began before ``now`` less ``older_than``, but for the newest ``keep`` of
     each blueprint and environment and those that a newest entry names; removed with ``remove``.
 
-    ``claim`` is what holds everything while it is removed; Busy where a run is going on.
+    Everything that anything was ever done to is held while it is removed; Busy where a run is going
+    on.
     """
-    records = store.records()
-    with ExitStack() as stack:
-        if remove:
-            for place in sorted({(r.target.blueprint, r.target.environment) for r in records}):
-                _hold(store, claim, place, stack)
-        named = "\n".join(record.to_json() for record in records)
-        blobs = store.blobs("")
-        runs = _runs(store, blobs)
-        gone = _expired(runs.values(), named, now - older_than, keep)
-        kept_runs = [store.blob(f"runs/{run}/run.json") or b"" for run in runs if run not in gone]
-        kept = named + b"\n".join(kept_runs).decode("utf-8", "replace")
-        unneeded = [
-            name
-            for name in blobs
-            if _run_of(name) in gone
-            or _is_unnamed(name, kept)
-            or (name.startswith(REQUESTS) and run_of_request(store.blob(name)) in gone)
-        ]
-        if remove:
-            for name in unneeded:
-                store.drop_blob(name)
-            for run_id in gone:
-                store.drop_lease(run_id)
+    if not remove:
+        return _prune(store, now - older_than, keep, remove=False)
+    places = {(r.target.blueprint, r.target.environment) for r in store.records()}
+    places |= {(run.blueprint, run.environment) for run in _runs(store, store.blobs("")).values()}
+    with holder.hold(store, places):
+        return _prune(store, now - older_than, keep, remove=True)
+
+
+def _prune(
+    store: OperationStore, before: datetime, keep: int, *, remove: bool
+) -> StorePruneDocument:
+    # Blobs first: what is written from here on is no candidate, whatever it is named by.
+    blobs = store.blobs("")
+    named = "\n".join(record.to_json() for record in store.records())
+    runs = _runs(store, blobs)
+    gone = _expired(runs.values(), named, before, keep)
+    kept_runs = [store.blob(f"runs/{run}/run.json") or b"" for run in runs if run not in gone]
+    kept = named + b"\n".join(kept_runs).decode("utf-8", "replace")
+    unneeded = [
+        name
+        for name in blobs
+        if _run_of(name) in gone
+        or _is_unnamed(name, kept)
+        or (name.startswith(REQUESTS) and run_of_request(store.blob(name)) in gone)
+    ]
+    if remove:
+        for name in unneeded:
+            store.drop_blob(name)
+        for run_id in gone:
+            store.drop_lease(run_id)
     return StorePruneDocument(
         url=store.url,
         removed=remove,
@@ -66,17 +73,6 @@ def prune(
         blobs=tuple(unneeded),
         kept_runs=len(runs) - len(gone),
     )
-
-
-def _hold(store: OperationStore, claim: Claim, place: tuple[str, str], stack: ExitStack) -> None:
-    own = claim.model_copy(update={"blueprint": place[0], "environment": place[1]})
-    held = store.take_claim(own)
-    if held is not None:
-        raise Busy(
-            f"run {held.run_id} works on {'/'.join(place)}",
-            hint="wait for it, or settle it with `orchestrator reconcile`, and prune again",
-        )
-    stack.callback(store.drop_claim, own)
 
 
 def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
