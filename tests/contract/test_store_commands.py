@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, ProcessIdentity, RunRecord
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.target import Target
+from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Fenced, Invalid, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orchestrator.domain.record.record import Actor
 from orchestrator.domain.record.run_record import Claim
@@ -16,8 +17,7 @@ from orchestrator.ports.store import OperationStore
 from orchestrator.ports.system import Clock, Ids, Processes
 
 
-@dataclass(frozen=True, slots=True)
-class StoreHolder:
+class StoreHolder(Struct, frozen=True):
     """
     ``claim`` is one of this process, on a blueprint and environment that nobody else uses.
     """
