@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
 
 from msgspec import Struct
 
@@ -126,6 +127,22 @@ class PulledState(Struct, frozen=True):
         return state_document(self.raw) if self.raw.strip() else {}
 
     @property
+    def exact(self) -> bool:
+        """
+        Whether our numbers are those of the state: an engine computes with more digits.
+        """
+        rounded: list[str] = []
+
+        def number(text: str) -> float:
+            if Decimal(text) != Decimal(repr(float(text))):
+                rounded.append(text)
+            return 0.0
+
+        if self.raw.strip():
+            state_document(self.raw, parse_float=number)
+        return not rounded
+
+    @property
     def ids(self) -> dict[str, str | None]:
         """
         The id of the current object at each address.
@@ -145,14 +162,14 @@ class PulledState(Struct, frozen=True):
         )
 
 
-def state_document(raw: bytes) -> dict[str, Json]:
+def state_document(raw: bytes, *, parse_float: Callable[[str], float] = float) -> dict[str, Json]:
     """
     The JSON document of a provider state; ValueError where there is none. Text before and after it
     is ignored: engines print warnings there.
     """
     text = raw.decode()
     start = 0 if text.startswith("{") else text.find("\n{") + 1
-    data, _ = json.JSONDecoder().raw_decode(text, start)
+    data, _ = json.JSONDecoder(parse_float=parse_float).raw_decode(text, start)
     if not isinstance(data, dict):
         raise ValueError("not a provider state: no JSON object")
     return data

@@ -207,6 +207,45 @@ def test_what_cannot_be_composed_is_planned_on_its_own(shop: Project, way: str) 
     assert methods(rows) == {"network": "composed", "service": "composed", "other": "separate"}
 
 
+def test_what_nobody_changed_is_no_change_for_the_digits_of_a_number(project: Project) -> None:
+    """
+    An engine computes with more digits than we do, and writes small numbers out: neither is a
+    difference between the plan of all and that of each.
+    """
+    project.write(
+        "modules/a/main.tf",
+        """
+        output "third" { value = 1 / 3 }
+        output "small" { value = 0.0000001 }
+        """,
+    )
+    project.write(
+        "modules/b/main.tf",
+        """
+        variable "value" { type = any }
+        resource "terraform_data" "this" { input = var.value }
+        """,
+    )
+    project.write(
+        "blueprints/n.yaml",
+        """
+        version: 1
+        name: n
+        steps:
+          a: {module: ../modules/a}
+          third: {module: ../modules/b, inputs: {value: "${steps.a.outputs.third}"}}
+          text: {module: ../modules/b, inputs: {value: "is ${steps.a.outputs.small}"}}
+        """,
+    )
+    first = planned(project, "--out", "approval.json", blueprint="n")
+    assert set(methods(first).values()) == {"composed"}
+    project.ok("apply", "n", "--plan", "approval.json")
+
+    for options in ([], ["--separate"]):
+        rows = planned(project, *options, blueprint="n")
+        assert {row["status"] for row in rows.values()} == {"unchanged"}, options
+
+
 def test_a_failing_step_does_not_take_the_others_along(shop: Project) -> None:
     """
     Who made the composed plan fail is planned apart, with what depends on it, and fails there with

@@ -58,6 +58,9 @@ PARTS = {
           depends_on = [terraform_data.base]
         }
     """,
+    "share": """
+        resource "terraform_data" "share" { input = [var.n / 3, var.n / 10000000] }
+    """,
     "secret": """
         resource "terraform_data" "secret" { input = sensitive("s-${var.n}") }
     """,

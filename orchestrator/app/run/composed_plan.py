@@ -363,8 +363,8 @@ def _without_dependents(
 
 def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:
     """
-    The provider states of the steps, without those that cannot be read or that another process has
-    locked: the step's own plan says whose lock it is.
+    The provider states of the steps, without those that cannot be read, that another process has
+    locked (the step's own plan says whose lock it is), or that a merged one would hold rounded.
     """
     states: dict[str, PulledState] = {}
 
@@ -373,9 +373,10 @@ def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState
         if steps.services.workdirs.state_locked(prepared.work_dir):
             return
         with contextlib.suppress(OrchestratorError):
-            states[name] = pull(
-                steps.services, prepared.work_dir, steps.evidence(name), "pull-composed"
-            )
+            evidence = steps.evidence(name)
+            state = pull(steps.services, prepared.work_dir, evidence, "pull-composed")
+            if state.exact:
+                states[name] = state
 
     with ThreadPoolExecutor(steps.jobs, thread_name_prefix="pull") as pool:
         list(pool.map(read, names))

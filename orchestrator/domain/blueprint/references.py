@@ -8,7 +8,9 @@ and outputs may go on with a path such as ``.subnets[0]``. ``$${`` stands for th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -190,8 +192,8 @@ def scalar_text(value: Json) -> str:
     """
     A scalar as text, as Terraform converts it: true, 12, 1.5; "" for None.
 
-    >>> scalar_text(True), scalar_text(12.0)
-    ('true', '12')
+    >>> scalar_text(True), scalar_text(12.0), scalar_text(1e-7)
+    ('true', '12', '0.0000001')
     """
     match value:
         case None:
@@ -200,6 +202,8 @@ def scalar_text(value: Json) -> str:
             return "true" if value else "false"
         case float() if value.is_integer():
             return str(int(value))
+        case float() if math.isfinite(value):
+            return format(Decimal(repr(value)), "f")
         case _:
             return str(value)
 
