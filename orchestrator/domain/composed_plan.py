@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
+from orchestrator.domain.blueprint.references import escaped
 from orchestrator.domain.events.engine_messages import (
     DiagnosticMessage,
     Message,
@@ -56,7 +57,8 @@ class ModuleCall(Struct, frozen=True):
     A step as a module call of the composed root.
 
     ``expressions`` are its inputs that refer to other steps, in Terraform's JSON syntax, ``values``
-    the others. ``outputs`` tells of each output whether it is sensitive. ``configured`` are the
+    the others. ``outputs`` tells of each output whether it is sensitive, ``types`` of which type it
+    is in the provider state (None: of none, for it is null). ``configured`` are the
     source addresses of the providers that the module configures itself; ``providers`` are what it
     is passed, by local name. ``module`` is the path of the module for people.
     """
@@ -68,6 +70,7 @@ class ModuleCall(Struct, frozen=True):
     expressions: Mapping[str, Json]
     values: Mapping[str, Json]
     outputs: Mapping[str, bool]
+    types: Mapping[str, Json] = field(default_factory=dict)
     configured: frozenset[str] = frozenset()
     providers: Mapping[str, ProviderConfiguration] = field(default_factory=dict)
 
@@ -93,15 +96,18 @@ class ModuleCall(Struct, frozen=True):
         inside = posixpath.relpath(at, self.source)
         return posixpath.normpath(posixpath.join(self.module, inside))
 
-    def output_reference(self, reference: Reference) -> str:
+    def output_reference(self, reference: Reference, *, typed: bool) -> str:
         """
-        The expression for one of its outputs. A sensitive mark does not travel: planned alone, the
-        step that reads it would not see one, and a mark alone is a change to an engine.
+        The expression for one of its outputs. A sensitive mark does not travel, nor, unless it is
+        for a ``typed`` variable, the type of a collection: planned alone, the step that reads it
+        would see none of it, and either is a change to an engine.
         """
         output = reference.names[1]
         value = f"module.{self.name}.{output}"
         if self.outputs.get(output):
             value = f"nonsensitive({value})"
+        if reference.path or not typed:
+            value = _as_in_json(value, self.types.get(output, ""))
         return value + path_text(reference.path)
 
 
@@ -359,13 +365,13 @@ class ComposedRoot(Struct, frozen=True):
         diagnostic as of the step's own root.
         """
         step, address = self.locate(diagnostic.address or "")
-        place = (diagnostic.at or "").removeprefix("./")
-        step = step or self.steps.get(place.partition("/")[0])
+        first, inside, _ = (diagnostic.at or "").removeprefix("./").partition("/")
+        step = step or self.steps.get(first.partition(".")[0])
         if step is None:
             return None, diagnostic
-        own: dict[str, str] = {"address": address} if diagnostic.address else {}
-        if place:
-            own["at"] = self.calls[step].place(place)
+        own: dict[str, str | None] = {"address": address} if diagnostic.address else {}
+        if first:  # a file of the root's is none of the step's
+            own["at"] = self.calls[step].place(diagnostic.at or "") if inside else None
         return step, diagnostic.model_copy(update=own)
 
     def locate(self, address: str) -> tuple[str | None, str]:
@@ -376,6 +382,43 @@ class ComposedRoot(Struct, frozen=True):
         name, _, own = rest.partition(".")
         step = self.steps.get(name) if kind == "module" else None
         return (step, own) if step is not None else (None, address)
+
+
+def _as_in_json(value: str, kind: Json, depth: int = 0) -> str:
+    """
+    The expression for a value of this type, as the state notes it, with the type that its JSON text
+    has: lists and objects are all that is in one.
+    """
+    key, item = f"k{depth}", f"v{depth}"
+    match kind:
+        case None:
+            return f"jsondecode(jsonencode({value}))"
+        case ["list" | "set", inner]:
+            made = f"[for {item} in {value} : {_as_in_json(item, inner, depth + 1)}]"
+        case ["map", inner]:
+            made = (
+                f"{{for {key}, {item} in {value} : {key} => {_as_in_json(item, inner, depth + 1)}}}"
+            )
+        case ["tuple", [*kinds]] if _has_collection(kinds):
+            parts = (
+                _as_in_json(f"{value}[{number}]", inner, depth + 1)
+                for number, inner in enumerate(kinds)
+            )
+            made = f"[{', '.join(parts)}]"
+        case ["object", Mapping() as fields, *_] if _has_collection([*fields.values()]):
+            names = {name: json.dumps(escaped(name)) for name in fields}
+            parts = (
+                f"{names[name]} = {_as_in_json(f'{value}[{names[name]}]', inner, depth + 1)}"
+                for name, inner in fields.items()
+            )
+            made = f"{{{', '.join(parts)}}}"
+        case _:
+            return value
+    return f"({value} == null ? null : {made})"
+
+
+def _has_collection(kinds: Sequence[Json]) -> bool:
+    return any(_as_in_json("x", kind) != "x" for kind in kinds)
 
 
 def call_names(steps: Sequence[str]) -> dict[str, str]:

@@ -271,8 +271,9 @@ class WorkDirs(Protocol):
         """
         A root in the directory ``place``, on a local copy of ``state``, whose ``content`` in
         Terraform's JSON syntax calls the ``modules`` by the sources that `module_source` gives for
-        their names, without the provider configuration generated for them. Nothing is written to
-        their directories. It holds secrets: the caller removes ``place``.
+        their names, without the provider configuration generated for them; the name of the file
+        that a call is in begins with that of the call. Nothing is written to their directories. It
+        holds secrets: the caller removes ``place``.
         """
 
     def module_source(self, name: str, root: WorkDir) -> str:

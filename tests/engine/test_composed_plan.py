@@ -268,6 +268,28 @@ def test_a_failing_step_does_not_take_the_others_along(shop: Project) -> None:
     assert ended.rows["service"]["status"] in ("unchanged", "planned")
 
 
+def test_a_value_that_does_not_fit_concerns_the_step_that_is_given_it(shop: Project) -> None:
+    """
+    The others are composed all the same, also beside a step whose name an engine might take for
+    something else.
+    """
+    blueprint = BLUEPRINT.replace("other:\n", "an_override:\n")
+    shop.write("blueprints/shop.yaml", blueprint)
+    shop.ok("apply", "shop", "--yes")
+    shop.write("modules/mapped/main.tf", SERVICE.replace("{}", "{ type = map(string) }"))
+    shop.write("blueprints/shop.yaml", blueprint.replace("modules/service", "modules/mapped", 1))
+
+    ended = shop.run("plan", "shop", "--json")
+
+    assert ended.code == 10
+    assert {name: methods(ended.rows)[name] for name in ("network", "an_override")} == {
+        "network": "composed",
+        "an_override": "composed",
+    }
+    assert ended.rows["an_override"]["status"] == "unchanged"
+    assert ended.rows["service"]["status"] == "failed"
+
+
 def test_one_provider_configuration_is_one(project: Project, cloud: Cloud) -> None:
     """
     What the blueprint configures is the root's, once for all steps that are given the same; an

@@ -153,6 +153,9 @@ resource "terraform_data" "base" { input = var.n }
 output "value" { value = terraform_data.base.output }
 output "id" { value = terraform_data.base.id }
 output "whole" { value = { n = [var.n, "${var.n}"], none = null } }
+output "listed" { value = tolist([tomap({ a = "${var.n}" })]) }
+output "keys" { value = toset(["${var.n}", "b"]) }
+output "none" { value = tostring(null) }
 output "hidden" {
   value     = "h-${var.n}"
   sensitive = true
@@ -162,7 +165,7 @@ output "hidden" {
 OWN = 'provider "terraform" {}\nprovider "terraform" { alias = "second" }\n'
 OUTER = 'variable "value" {}\nmodule "inner" {\n source = "../inner"\n value = var.value\n}\n'
 INNER = 'variable "value" {}\nresource "terraform_data" "inner" { input = var.value }\n'
-OUTPUTS = ("value", "id", "whole", "hidden")
+OUTPUTS = ("value", "id", "whole", "hidden", "listed", "keys", "none")
 
 
 @dataclass

@@ -193,7 +193,8 @@ def test_call_names_are_identifiers_and_differ() -> None:
 def outputs_of_net(reference: Reference) -> str | None:
     if reference.kind != "step_output" or reference.names[0] != "net":
         return None
-    return module_call("net", outputs={"key": True, "ids": False}).output_reference(reference)
+    call = module_call("net", outputs={"key": True, "ids": False})
+    return call.output_reference(reference, typed=True)
 
 
 def given(reference: Reference) -> Resolved:
@@ -222,3 +223,38 @@ def test_what_a_step_reads_of_another_becomes_an_expression(raw: Json, expected:
     All other text stands for itself.
     """
     assert Template(raw).expression(given, outputs_of_net) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("string", "m"),
+        (None, "jsondecode(jsonencode(m))"),
+        (["tuple", ["string", "number"]], "m"),
+        (["object", {"a": "bool"}], "m"),
+        (["set", "string"], "(m == null ? null : [for v0 in m : v0])"),
+        (["map", "string"], "(m == null ? null : {for k0, v0 in m : k0 => v0})"),
+        (
+            ["list", ["map", "number"]],
+            "(m == null ? null : [for v0 in m : "
+            "(v0 == null ? null : {for k1, v1 in v0 : k1 => v1})])",
+        ),
+        (
+            ["object", {"a b": ["list", "string"], "c": "string"}],
+            '(m == null ? null : {"a b" = (m["a b"] == null ? null : [for v1 in m["a b"] : v1]), '
+            '"c" = m["c"]})',
+        ),
+        (
+            ["tuple", ["string", ["set", "string"]]],
+            "(m == null ? null : [m[0], (m[1] == null ? null : [for v1 in m[1] : v1])])",
+        ),
+    ],
+)
+def test_a_value_goes_on_with_the_type_of_its_json(kind: Json, expected: str) -> None:
+    """
+    As a step on its own is given it; to a variable that says its type, as it is.
+    """
+    call = module_call("net", outputs={"ids": False}, types={"ids": kind})
+    reference = Reference("step_output", ("net", "ids"))
+    assert call.output_reference(reference, typed=False).replace("module.net.ids", "m") == expected
+    assert call.output_reference(reference, typed=True) == "module.net.ids"

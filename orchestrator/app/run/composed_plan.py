@@ -168,6 +168,7 @@ class _Composed:
                 expressions=expressions,
                 values=inputs.values,
                 outputs={key: out.sensitive for key, out in declared.items()},
+                types=_output_types(documents[name], declared),
                 configured=frozenset(_own_configurations(item)),
                 providers=dict(_configurations(item)),
             )
@@ -315,6 +316,14 @@ def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
     except OrchestratorError:
         return False
     return record.inputs_digest == inputs.digest(steps.services.key)
+
+
+def _output_types(state: Mapping[str, Json], declared: Iterable[str]) -> dict[str, Json]:
+    """
+    The types of the outputs in a provider state, which leaves out what is null.
+    """
+    outputs = state.get("outputs") or {}
+    return {key: outputs.get(key, {}).get("type") for key in declared} if state else {}
 
 
 def _has_lost(planned: ComposedStep) -> bool:

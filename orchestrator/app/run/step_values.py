@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -133,21 +134,23 @@ class StepValues:
         expressions by which a composed root gives them from the outputs of ``calls``.
         """
 
-        def engine_reference(reference: Reference) -> str | None:
+        def engine_reference(reference: Reference, *, typed: bool) -> str | None:
             if reference.kind != "step_output" or reference.names[0] not in calls:
                 return None
-            return calls[reference.names[0]].output_reference(reference)
+            return calls[reference.names[0]].output_reference(reference, typed=typed)
 
         composed = {
             name: template
             for name, template in step.inputs.items()
-            if any(engine_reference(reference) for reference in template.references)
+            if any(engine_reference(found, typed=True) for found in template.references)
         }
         known = {name: item for name, item in step.inputs.items() if name not in composed}
         lookup = self.lookup(step)
         values = self._masked(module_inputs(replace(step, inputs=known), lookup))
         return values, {
-            name: template.expression(lookup, engine_reference)
+            name: template.expression(
+                lookup, partial(engine_reference, typed=step.module.variables[name].typed)
+            )
             for name, template in composed.items()
         }
 

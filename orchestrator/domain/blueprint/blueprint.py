@@ -6,6 +6,7 @@ Everything here was validated when it was loaded; nothing in it refers to a file
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -33,6 +34,13 @@ class Variable:
     ephemeral: bool = False
     nullable: bool = True
     at: Location | None = None
+
+    @property
+    def typed(self) -> bool:
+        """
+        Whether its type says all of what it is given.
+        """
+        return self.type is not None and not re.search(r"\bany\b", self.type)
 
     @property
     def secret(self) -> bool:

@@ -269,10 +269,15 @@ class DirectoryWorkDirs:
     ) -> WorkDir:
         locks = {name: self.lock_file(root) for name, root in modules.items()}
         lock_file, _ = merged_lock_files({name: lock for name, lock in locks.items() if lock})
-        files = {
-            "main.tf.json": json.dumps(content, indent=1).encode(),
-            "terraform.tfstate": state,
-            LOCK_FILE: lock_file,
+        # Each call in a file of its own: an error in one names the file.
+        calls = {
+            f"{name}.call.tf.json": {"module": {name: call}}
+            for name, call in content.get("module", {}).items()
+        }
+        rest = {name: block for name, block in content.items() if name != "module"}
+        files = {"terraform.tfstate": state, LOCK_FILE: lock_file} | {
+            name: json.dumps(blocks, indent=1).encode()
+            for name, blocks in {"main.tf.json": rest, **calls}.items()
         }
         try:
             for name, data in files.items():
