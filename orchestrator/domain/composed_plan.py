@@ -32,6 +32,8 @@ from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 
 _STATE_VERSION = 4
+#: What an engine warns of only because a root is called as a module.
+_OF_A_CHILD = frozenset({"Backend configuration ignored"})
 
 
 class ProviderConfiguration(Struct, frozen=True):
@@ -277,6 +279,8 @@ class ComposedRoot(Struct, frozen=True):
                 case OutputChange(name):
                     step, own = self.outputs.get(name, (None, name))
                     placed = replace(message, name=own)
+                case DiagnosticMessage(Diagnostic(summary=summary)) if summary in _OF_A_CHILD:
+                    continue
                 case DiagnosticMessage(diagnostic):
                     step, diagnostic = self.diagnostic(diagnostic)
                     placed = DiagnosticMessage(diagnostic)

@@ -295,6 +295,7 @@ def test_one_provider_configuration_is_one(project: Project, cloud: Cloud) -> No
     What the blueprint configures is the root's, once for all steps that are given the same; an
     object that leaves a module is destroyed by it.
     """
+    project.write("modules/server/backend.tf", 'terraform {\n  backend "local" {}\n}\n')
     project.write(
         "blueprints/web.yaml",
         """
@@ -318,6 +319,7 @@ def test_one_provider_configuration_is_one(project: Project, cloud: Cloud) -> No
     fewer = planned(project, "-i", "more=[]", blueprint="web")
 
     assert methods(first) == {"one": "composed", "two": "composed"}
+    assert not any(row["diagnostics"] for row in first.values()), "that its backend is ignored"
     assert changes(first["two"]) == {("fakecloud_server.this", "create")}
     assert {row["status"] for row in same.values()} == {"unchanged"}
     assert changes(fewer["one"]) == {('fakecloud_server.more["x"]', "delete")}

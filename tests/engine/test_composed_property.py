@@ -132,6 +132,11 @@ PARTS = {
           ephemeral = true
         }
     """,
+    "backend": """
+        terraform {
+          backend "local" {}
+        }
+    """,
     "check": """
         check "small" {
           assert {
@@ -274,7 +279,12 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
     What a row says of the plan, whichever way it was made.
     """
     names = ("status", "counts", "outputs_changed")
-    lists = ("actions", "resources", "drift")  # in the order in which the engine got to them
+    lists = (
+        "actions",
+        "resources",
+        "drift",
+        "diagnostics",
+    )  # in the order in which the engine got to them
     return {
         **{name: row[name] for name in names},
         **{name: sorted(row[name], key=json.dumps) for name in lists},
