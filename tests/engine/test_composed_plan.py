@@ -174,6 +174,7 @@ def test_both_ways_of_planning_say_the_same(shop: Project, edit: str) -> None:
 
 OWN_WAYS = {
     "the place of the root": 'resource "terraform_data" "place" { input = path.root }',
+    "a path from the root": 'resource "terraform_data" "by" { for_each = fileset(".", "*.tf") }',
     "an import block": """
         import {
           to = terraform_data.old

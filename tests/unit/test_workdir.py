@@ -220,6 +220,12 @@ def test_cloud_block(tmp_path: Path) -> None:
         ("e.tofu.json", '{"terraform": {"encryption": {}}}', "e.tofu.json has an encryption block"),
         ("i.tf.json", '{"import": [{"to": "a.b", "id": "1"}]}', "i.tf.json has an import block"),
         ("main.tf", 'resource "a_b" "c" {\n  encryption = {}\n}\n', ""),
+        ("main.tf", 'locals { x = file("${path.module}/x") }', ""),
+        (
+            "main.tf",
+            'locals { x = filesha256("x") }',
+            "main.tf may use filesha256(...) with a path from its root",
+        ),
     ],
 )
 def test_what_only_a_root_may_say_is_planned_alone(

@@ -12,11 +12,14 @@ from orchestrator.ports.workdir import Snapshot
 
 #: A module called by another one is not at the root: these say where it is.
 _PLACE = re.compile(r"\bpath\.(root|cwd|module)\b")
-#: Where the place of a module only leads to a file whose content is read, it changes nothing.
-_READS = re.compile(
+_FILE = (
     r"\b(?:file|fileexists|fileset|templatefile|file(?:base64|md5|sha1|sha256|sha512)"
-    r'|filebase64sha(?:256|512))\(\s*"?(?:\$\{)?\s*path\.module\b'
+    r"|filebase64sha(?:256|512))"
 )
+#: Where the place of a module only leads to a file whose content is read, it changes nothing.
+_READS = re.compile(_FILE + r'\(\s*"?(?:\$\{)?\s*path\.module\b')
+#: Any other path may be one from the directory that the engine works in.
+_ELSEWHERE = re.compile(_FILE + r"\(|\babspath\(")
 _LOCAL_MODULE = re.compile(r'\bsource\s*=\s*"\$\{path\.module\}')
 _ONLY_AT_ROOT = re.compile(
     r"^\s*(import|encryption|ephemeral)\b[^\n{=]*\{"  # or as JSON has it
@@ -38,9 +41,13 @@ def not_composable(snapshot: Snapshot) -> str:
         if not entry.path.endswith((".tf", ".tofu", ".tf.json", ".tofu.json")):
             continue
         text = entry.data.decode(errors="replace")
-        place = _PLACE.search(_READS.sub("", _LOCAL_MODULE.sub("", text)))
+        rest = _READS.sub("", _LOCAL_MODULE.sub("", text))
+        place = _PLACE.search(rest)
         if place:
             return f"{entry.path} uses {place[0]}"
+        elsewhere = _ELSEWHERE.search(rest)
+        if elsewhere:
+            return f"{entry.path} may use {elsewhere[0]}...) with a path from its root"
         block = _ONLY_AT_ROOT.search(text)
         if block:
             return f"{entry.path} has an {block[1] or block[2]} block"
