@@ -1,11 +1,12 @@
 """
 Forty units in four layers, four at once: this tool beside a script of the calls that peers make.
 
-    python -m benchmarks.peers [--engine NAME] [--rounds N] [--units N]
+    python -m benchmarks.peers [--engine NAME] [--rounds N] [--units N] [--aws N]
 
 The script makes `init`, `apply -auto-approve` and `output -json` for each unit of a layer, four at
 once, and gives each unit an output of the layer before; for the plan `init` and `plan`. Terragrunt
-runs the same units where it is on PATH. Rounds take turns, and ratios of medians are printed: by
+runs the same units where it is on PATH. With ``--aws`` so many units of the AWS provider on a local
+cloud are measured instead. Rounds take turns, and ratios of medians are printed: by
 the clock, and of processor time, which says more where the machine does other things too.
 """
 
@@ -16,13 +17,14 @@ import json
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from benchmarks.bench import TOOL, clean_environment, engine_program, medians, run, table
-from benchmarks.steps import subjects
+from benchmarks.steps import Subject, aws_subject, subjects
 
 _LAYERS, _JOBS = 4, 4
 _BACKEND = 'terraform {\n  backend "local" {}\n}\n'
@@ -45,8 +47,8 @@ class Units(ABC):
     value that the first layer is given; each later unit takes it from one of the layer before.
     """
 
-    def __init__(self, place: Path, module: str, environ: Mapping[str, str], count: int) -> None:
-        self.place, self.module, self.environ = place, module, environ
+    def __init__(self, place: Path, subject: Subject, count: int) -> None:
+        self.place, self.subject, self.environ = place, subject, subject.environ
         self.names = [f"u{number:03}" for number in range(count)]
         self.layer = max(1, count // _LAYERS)
         self.count = 0
@@ -58,6 +60,14 @@ class Units(ABC):
         """
         number = self.names.index(name)
         return self.names[number - self.layer] if number >= self.layer else None
+
+    def write_providers(self, directory: Path) -> None:
+        """
+        Configure the providers in a root module, as this tool does from the blueprint.
+        """
+        if self.subject.providers:
+            content = json.dumps({"provider": self.subject.providers})
+            (directory / "providers.tf.json").write_text(content)
 
     @property
     def size(self) -> str:
@@ -71,7 +81,7 @@ class Units(ABC):
         self.root = self.place / f"{type(self).__name__.lower()}-{self.count}"
         self.root.mkdir(parents=True)
         (self.root / "module").mkdir()
-        (self.root / "module/main.tf").write_text(self.module)
+        (self.root / "module/main.tf").write_text(self.subject.module)
         self.lay_out()
         self.apply()
 
@@ -114,7 +124,9 @@ class Orchestrator(Units):
             up = self.upstream(name)
             value = f"${{steps.{up}.outputs.value}}" if up else "${inputs.value}"
             steps[name] = {"module": "../module", "inputs": {"value": value}}
-        blueprint = {"version": 1, "name": "bench", "inputs": {"value": {"type": "string"}}}
+        inputs = {"value": {"type": "string"}}
+        blueprint = {"version": 1, "name": "bench", "inputs": inputs}
+        blueprint["providers"] = self.subject.providers
         (self.root / "blueprints").mkdir()
         text = json.dumps(blueprint | {"steps": steps}, indent=1)
         (self.root / "blueprints/bench.yaml").write_text(text)
@@ -143,6 +155,7 @@ class Script(Units):
             unit.mkdir()
             shutil.copy(self.root / "module/main.tf", unit / "main.tf")
             (unit / "backend.tf").write_text(_BACKEND)
+            self.write_providers(unit)
 
     def apply(self) -> None:
         values: dict[str, str] = {}
@@ -189,6 +202,7 @@ class Terragrunt(Units):
                 value="dependency.up.outputs.value" if up else 'get_env("BENCH_VALUE")',
             )
             (self.root / name / "terragrunt.hcl").write_text(text)
+        self.write_providers(self.root / "module")
 
     def apply(self) -> None:
         self._all("apply", "-auto-approve")
@@ -207,6 +221,7 @@ def main() -> None:
     parser.add_argument("--engine")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--units", type=int, default=40)
+    parser.add_argument("--aws", type=int, help="units of the AWS provider, nothing else")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
@@ -220,12 +235,14 @@ def main() -> None:
         ]
         if Terragrunt not in ways:
             print("terragrunt is not on PATH: no figures of it")
-        with subjects(place) as found:
+        with ExitStack() as servers:
+            if options.aws:
+                found = [servers.enter_context(aws_subject(place / "cloud"))]
+            else:
+                found = servers.enter_context(subjects(place))
             for subject in found:
-                units = [
-                    way(place / subject.name, subject.module, subject.environ, options.units)
-                    for way in ways
-                ]
+                count = options.aws or options.units
+                units = [way(place / subject.name, subject, count) for way in ways]
                 _measure(subject.name, units, options.rounds)
 
 

@@ -19,19 +19,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.bench import TOOL, Taken, clean_environment, medians, run, table
+from benchmarks.steps import aws_subject
 
 _DATA = """\
 variable "value" { type = string }
 resource "terraform_data" "this" { input = var.value }
 output "value" { value = terraform_data.this.output }
-"""
-_AWS = """\
-variable "value" { type = string }
-resource "aws_vpc" "this" {
-  cidr_block = "10.0.0.0/16"
-  tags       = { of = var.value }
-}
-output "value" { value = aws_vpc.this.tags.of }
 """
 _LAYER = 10  # steps of a layer, each of which needs one of the layer before
 
@@ -116,12 +109,11 @@ def main() -> None:
             environ = clean_environment()
             rows += compare(f"{count} built-in", Path(place), environ, options.rounds)
     for count in options.aws:
-        from tests.aws.cloud import Shop, aws_cloud, configuration
-
-        with aws_cloud() as cloud, tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as at:
-            shop = Shop(Path(at) / "project", cloud)
-            write_project(shop.root, _AWS, count, {"aws": configuration()})
-            rows += compare(f"{count} AWS", shop.root, shop.environ, options.rounds)
+        with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as at:
+            project = Path(at) / "project"
+            with aws_subject(Path(at) / "cloud") as aws:
+                write_project(project, aws.module, count, aws.providers)
+                rows += compare(f"{count} AWS", project, aws.environ, options.rounds)
     table(["steps", "state", "one plan", "a plan each", "ratio"], rows)
 
 

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.bench import TOOL, clean_environment, engine_program, medians, run, table
@@ -49,15 +49,26 @@ steps:
 """
 
 
+_AWS = """\
+variable "value" { type = string }
+resource "aws_vpc" "this" {
+  cidr_block = "10.0.0.0/16"
+  tags       = { of = var.value }
+}
+output "value" { value = aws_vpc.this.tags.of }
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """
-    A module to measure with, and the environment its provider needs.
+    A module to measure with, the environment its provider needs, and configurations of providers.
     """
 
     name: str
     module: str
     environ: Mapping[str, str]
+    providers: Mapping[str, object] = field(default_factory=dict)
 
 
 @contextmanager
@@ -75,6 +86,17 @@ def subjects(place: Path) -> Iterator[list[Subject]]:
         cloud = Cloud(place / "cloud.db")
         found.append(Subject("fakecloud", _CLOUD, clean_environment(environment(config, cloud))))
     yield found
+
+
+@contextmanager
+def aws_subject(place: Path) -> Iterator[Subject]:
+    """
+    A VPC of the AWS provider on a local cloud; ORCHESTRATOR_TEST_PROVIDERS names a mirror.
+    """
+    from tests.aws.cloud import Shop, aws_cloud, configuration
+
+    with aws_cloud() as cloud:
+        yield Subject("aws", _AWS, Shop(place, cloud).environ, {"aws": configuration()})
 
 
 class Tool:
