@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 #: ``drop``: handled, and the answer is lost. ``refuse``: the connection ends before the call is
 #: handled. ``hang``: the call is not handled and no answer ever comes, as on a connection that is
 #: open on one side only. ``deny``: an answer in the cloud's place that the caller may not do this;
-#: ``throttle``: that there are too many calls.
-Fault = Literal["drop", "refuse", "hang", "deny", "throttle"]
+#: ``throttle``: that there are too many calls. ``forget``: handled without its conditions.
+Fault = Literal["drop", "refuse", "hang", "deny", "throttle", "forget"]
 
 _DENIED = (
     b"<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
@@ -29,6 +29,7 @@ _DENIED = (
 _THROTTLED = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 #: Headers that concern one connection only.
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "upgrade"})
+_CONDITIONS = frozenset({"if-match", "if-none-match"})
 
 
 def name_of(method: str, path: str, body: bytes) -> str:
@@ -149,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         connection = HTTPConnection("127.0.0.1", self.behind)
         try:
-            headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP}
+            left_out = _HOP | _CONDITIONS if fault == "forget" else _HOP
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
             connection.request(self.command, self.path, body, headers)
             answer: HTTPResponse = connection.getresponse()
             text = answer.read()

@@ -183,3 +183,89 @@ def test_credentials_that_are_not_renewed_are_told(clouds: Clouds) -> None:
 
     with pytest.raises(StoreUnavailable, match="not your role any more"):
         store.append(entry(sequence=1))
+
+
+@dataclass
+class Writes:
+    """
+    The headers of each request to a bucket, by method.
+    """
+
+    url: str = ""
+    seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+
+@pytest.fixture
+def writes() -> Iterator[Writes]:
+    found = Writes()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_call(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            found.seen.append((self.command, headers))
+            self.send_response(200)
+            self.send_header("ETag", '"1"')
+            self.send_header("Last-Modified", "Mon, 30 Nov 2026 00:00:00 GMT")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_PUT = handle_one_call  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """
+            Nothing: tests read what was asked.
+            """
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    found.url = f"http://127.0.0.1:{server.server_address[1]}"
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+_KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+_BY = "x-amz-server-side-encryption"
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "method", "headers"),
+    [
+        ({"encrypt": True}, {}, "PUT", {_BY: "AES256"}),
+        (
+            {"encrypt": True, "kms_key_id": "arn:k"},
+            {},
+            "PUT",
+            {_BY: "aws:kms", f"{_BY}-aws-kms-key-id": "arn:k"},
+        ),
+        ({"sse_customer_key": _KEY}, {}, "PUT", {f"{_BY}-customer-key": _KEY}),
+        ({"sse_customer_key": _KEY}, {}, "GET", {f"{_BY}-customer-key": _KEY}),
+        ({}, {"AWS_SSE_CUSTOMER_KEY": _KEY}, "GET", {f"{_BY}-customer-key": _KEY}),
+        ({"encrypt": True}, {}, "GET", {}),
+    ],
+)
+def test_records_are_encrypted_as_the_backend_encrypts_states(
+    writes: Writes,
+    config: dict[str, Any],
+    environ: dict[str, str],
+    method: str,
+    headers: dict[str, str],
+) -> None:
+    """
+    With a key of the service, of its key service, or the customer's, which is needed to read, too.
+    """
+    known = {"access_key": "k", "secret_key": "s", "region": "eu-west-1", "use_path_style": True}
+    config = {**known, **config, "endpoints": {"s3": writes.url}}
+    bucket = open_bucket("s3://acme/orchestrator", config, environ)
+    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+
+    store.put_blob("b", b"x")
+    store.blob("b")
+
+    (found,) = [seen for asked, seen in writes.seen if asked == method]
+    about = {name: value for name, value in found.items() if name.startswith(_BY)}
+    assert headers.items() <= about.items()
+    assert bool(headers) == bool(about)

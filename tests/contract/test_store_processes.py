@@ -19,7 +19,7 @@ from orchestrator.domain.target import Target
 from orchestrator.domain.values import replace
 from tests.aws.proxy import Proxy, proxy_before
 from tests.contract.stores import PLACES, Place, shared_place
-from tests.fakes.entries import NETWORK, claim, entry
+from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import REPOSITORY, eventually
 from tests.servers import ObjectServer
 
@@ -106,6 +106,35 @@ def start(script: str, place: Place, *arguments: str) -> subprocess.Popen[str]:
         cwd=REPOSITORY,
         text=True,
     )
+
+
+@pytest.mark.parametrize("name", [name for name in PLACES if name != "sqlite"])
+def test_two_projects_share_a_place(
+    request: pytest.FixtureRequest, name: str, tmp_path: Path
+) -> None:
+    """
+    Targets, claims, leases and blobs of the same names are apart, also where the name of one begins
+    that of the other.
+    """
+    place = shared_place(request, name, tmp_path)
+    projects = ["acme", "acme2", "acme/2"]
+    stores = [replace(place, project=project).open() for project in projects]
+    for number, (store, project) in enumerate(zip(stores, projects, strict=True), start=1):
+        for sequence in range(1, number + 1):
+            store.append(entry(sequence=sequence, entry_id=f"{project}-{sequence}"))
+        assert store.take_claim(claim(f"run-{project}")) is None
+        store.put_lease(lease(f"run-{number}"))
+        store.put_blob("runs/r/run.json", project.encode())
+        store.put_blob(f"runs/{number}", b"")
+
+    for number, (store, project) in enumerate(zip(stores, projects, strict=True), start=1):
+        assert [item.entry_id for item in store.records()] == [f"{project}-{number}"]
+        assert len(store.history(NETWORK)) == number
+        assert store.claim("web", "prod") == claim(f"run-{project}")
+        assert [n for n in (1, 2, 3) if store.lease(f"run-{n}")] == [number]
+        assert store.blob("runs/r/run.json") == project.encode()
+        assert store.blobs("") == sorted(["runs/r/run.json", f"runs/{number}"])
+        store.close()
 
 
 def test_sixteen_writers_in_four_processes_take_turns(place: Place) -> None:

@@ -250,6 +250,39 @@ def test_a_store_that_does_not_answer_is_given_up(bucket: tuple[ObjectsStore, Pr
     assert [record.entry_id for record in store.history(NETWORK)] == ["two", "one"]
 
 
+def test_a_bucket_without_conditions_is_refused_before_anything_is_made(
+    s3: tuple[ObjectServer, Proxy], project: Project, cloud: Cloud
+) -> None:
+    """
+    A server that does not heed conditions, or only in a row: the first command that would mutate
+    ends 22 and says why, `store check` says it, and a copy is refused; nothing is made or written.
+    """
+    server, proxy = s3
+    server.make_bucket("careless")
+    project.environ |= {**server.environ, "AWS_REGION": "eu-west-1"}
+    project.environ["AWS_ENDPOINT_URL_S3"] = proxy.url
+    url = "s3://careless/operations?use_path_style=true"
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url="sqlite:o.db", size="small"))
+    project.write("orchestrator.yaml", "project: acme\n")
+    project.ok("apply", "one", "--yes")
+    made = cloud.calls("create")
+    proxy.arm("PUT object", "forget", times=100_000)
+    copied = project.run("store", "copy", "sqlite:o.db", url)
+    checked = project.run("store", "check", "--url", url)
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url=url, size="large"))
+    applied = project.run("apply", "one", "--yes")
+    proxy.disarm()
+    listed = s3_client(server).list_objects_v2(Bucket="careless").get("Contents", [])
+
+    for ended in (copied, checked, applied):
+        assert ended.code == 22, ended.said
+    for ended in (copied, applied):
+        assert "conditional writes do not hold there" in " ".join(ended.said.split())
+    assert "16 writers" in checked.said
+    assert (cloud.calls("create"), cloud.calls("update")) == (made, ())
+    assert not [item["Key"] for item in listed if "/heads/" in item["Key"]]
+
+
 def test_a_versioned_bucket_with_delete_markers(s3: tuple[ObjectServer, Proxy]) -> None:
     """
     A probe and a lease that were removed leave markers: they read as missing, what is written after
