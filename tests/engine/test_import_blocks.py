@@ -99,15 +99,23 @@ def test_an_import_that_changes_the_object_is_both(project: Project, cloud: Clou
 
 def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Cloud) -> None:
     """
-    Nothing proves that this target made it: a destroy needs a reason for it.
+    Nothing proves that this target made it: a destroy needs a reason for it, and so does its plan.
     """
     project.ok("apply", "taken", "--yes")
 
+    accepted = ("--accept-adopted", "it is ours by contract")
+    plans = [project.run("plan", "taken", "--destroy", *more) for more in ((), accepted)]
+    replaced = ("--replace", THIS)
+    plans += [project.run("plan", "taken", *replaced, *more) for more in ((), accepted)]
     refused = project.run("destroy", "taken", "--yes")
+
+    assert [plan.code for plan in plans] == [4, 0, 4, 0], "".join(plan.said for plan in plans)
+    assert "--accept-adopted" in plans[2].out
 
     assert refused.code == 4 and "import block" in refused.said, refused.said
     assert len(cloud.servers()) == 2
-    project.ok("destroy", "taken", "--yes", "--accept-adopted", "it is ours by contract")
+    assert project.run("apply", "taken", "--yes", *replaced).code == 4
+    project.ok("destroy", "taken", "--yes", *accepted)
     assert not cloud.servers()
 
 

@@ -26,6 +26,7 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import approved_step
 from orchestrator.app.steps.guards import (
+    check_adopted,
     check_adopted_records,
     check_dependents,
     check_state,
@@ -357,6 +358,13 @@ class Planner:
         first = moving(name) if verb == "apply" else ()
         method: PlanMethod = "separate" if separate else "composed"
         try:
+            check_adopted(
+                str(self.deployment.target(name)),
+                prepared.record,
+                proposal.before,
+                proposal.journal,
+                accepted=self.request.options.plan.accept_adopted,
+            )
             check(proposal)
         except Refused as exc:
             self.rows.fail(name, exc, method=method, plan=proposal.shown)
