@@ -15,10 +15,11 @@ from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
-from orchestrator.domain.provider_query.scope import scope
+from orchestrator.domain.provider_query.scope import scope, without_identity
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.secret_leaves import LeafPath, without_leaves
 from orchestrator.domain.target import hook_of
+from orchestrator.domain.text import Json
 from orchestrator.errors import PlanChanged
 
 #: References to what a run makes: of other values by the time it is applied.
@@ -106,8 +107,8 @@ def _other_sources(
 def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> dict[str, str]:
     """
     Digests of what the blueprint gives a step: inputs of its module and the configuration of its
-    providers, of which no value of the plan need tell. Without credentials, which are renewed, and
-    without what comes from other steps: that is held against their own plans.
+    providers, of which no value of the plan need tell. Without credentials, which are renewed and may
+    be others for a plan, and without what comes from other steps: their own plans hold that.
     """
 
     def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:
@@ -129,7 +130,11 @@ def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> di
         name: prepared.configured[name]
         for name in own(prepared.configured, prepared.step.providers)
     }
-    return found | dict(scope((), {}, configured, lambda value: digest(value, services.key)))
+
+    def configuration(value: Json) -> str:
+        return digest(without_identity(value), services.key)
+
+    return found | dict(scope((), {}, configured, configuration))
 
 
 def _lock_digest(services: Services, prepared: PreparedStep) -> str | None:

@@ -19,6 +19,7 @@ from orchestrator.domain.text import Json
 
 #: Names of what may be a credential, written out, in a provider's configuration.
 CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
+_WHO = re.compile(f"role|profile|user|{CREDENTIAL.pattern}", re.IGNORECASE)
 
 #: Name and digest of everything that was looked at, sorted.
 Scope = tuple[tuple[str, str], ...]
@@ -123,3 +124,19 @@ def without_credentials(value: Json, *, named: bool = False) -> Json:
             return [without_credentials(item, named=named) for item in value]
         case _:
             return SENSITIVE if named else value
+
+
+def without_identity(value: Json) -> Json:
+    """
+    A provider's configuration without who asks: a plan may be made with rights to read only.
+
+    >>> without_identity({"region": "eu", "assume_role": [{"role_arn": "y"}], "profile": "x"})
+    {'region': 'eu'}
+    """
+    match value:
+        case dict():
+            return {k: without_identity(item) for k, item in value.items() if not _WHO.search(k)}
+        case list():
+            return [without_identity(item) for item in value]
+        case _:
+            return value
