@@ -107,8 +107,8 @@ def _other_sources(
 def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> dict[str, str]:
     """
     Digests of what the blueprint gives a step: inputs of its module and the configuration of its
-    providers, of which no value of the plan need tell. Without credentials, which are renewed and may
-    be others for a plan, and without what comes from other steps: their own plans hold that.
+    providers, of which no value of the plan need tell. Without credentials: those of a plan may be
+    others. And without what comes from other steps: their own plans hold that.
     """
 
     def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:
