@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint.yaml_tree import (
     INEXACT,
+    MAX_DEPTH,
     Node,
     is_inexact,
     node_of,
@@ -102,9 +103,17 @@ def _location(text: str, position: int, shown: str) -> Location:
     return Location(shown, line, position - text.rfind("\n", 0, position))
 
 
+_TOO_DEEP = "nested too deeply"
+
+
 def _json(text: str, shown: str) -> Json:
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=_whole_number,
+        )
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as exc:
         at = Location(shown, exc.lineno, exc.colno)
@@ -113,10 +122,36 @@ def _json(text: str, shown: str) -> Json:
         raise Invalid(
             [Problem("holds half a character (a lone surrogate)", Location(shown))]
         ) from exc
-    except (ValueError, RecursionError) as exc:
+    except RecursionError as exc:
+        raise Invalid([Problem(_TOO_DEEP, Location(shown))]) from exc
+    except ValueError as exc:
         raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
     _check_numbers(text, shown, _JSON_NUMBER)
+    _check_depth(value, shown)
     return value
+
+
+def _whole_number(digits: str) -> Json:
+    try:
+        return int(digits)
+    except ValueError as exc:  # Python reads no more than so many
+        raise ValueError(INEXACT) from exc
+
+
+def _check_depth(value: Json, shown: str) -> None:
+    """
+    Invalid where a value is nested more deeply than one in YAML may be.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    if level:
+        raise Invalid([Problem(_TOO_DEEP, Location(shown))])
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -140,6 +175,8 @@ def _tfvars(text: str, shown: str) -> Json:
         raise Invalid([Problem("holds a NUL character", Location(shown))])
     try:
         values = pygohcl.attributes_loads(text)
+    except RecursionError as exc:
+        raise Invalid([Problem(_TOO_DEEP, Location(shown))]) from exc
     except pygohcl.HCLParseError as exc:
         found = _HCL_PLACE.match(str(exc))
         if found is None:
@@ -147,6 +184,7 @@ def _tfvars(text: str, shown: str) -> Json:
         at = Location(shown, int(found[1]), int(found[2]))
         raise Invalid([Problem(f"not valid: {found[3].strip()}", at)]) from exc
     _check_numbers(text, shown, _TFVARS_NUMBER)
+    _check_depth(values, shown)
     return values
 
 

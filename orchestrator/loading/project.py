@@ -82,6 +82,8 @@ class ProjectFiles(Struct, frozen=True):
                 path = base / wanted
                 if os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that cannot be
                     return self._inside(path, wanted)
+                if os.path.lexists(path):
+                    raise Invalid([Problem(f"blueprint {wanted!r} is not a regular file")])
         named = self.blueprints()
         paths = named.get(wanted) or [path for path in self._files() if path.stem == wanted]
         if len(paths) == 1:

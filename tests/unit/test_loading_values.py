@@ -4,6 +4,7 @@ Where the values of inputs come from, and which wins.
 
 from __future__ import annotations
 
+import os
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -413,6 +414,45 @@ def test_an_unreadable_input_file_is_invalid(tmp_path: Path) -> None:
     for name in ("d.yaml", "b.yaml"):
         with pytest.raises(Invalid, match=name):
             read_values(tmp_path / name, shown=name)
+
+
+@pytest.mark.parametrize("depth", [61, 450, 990, 100_000])
+@pytest.mark.parametrize("form", ["a.json", "a.tfvars"])
+def test_no_depth_of_a_value_is_a_traceback(tmp_path: Path, form: str, depth: int) -> None:
+    """
+    A file in any format holds values as deep as YAML may, and tells of deeper ones.
+    """
+    for levels in (59, depth):
+        nested = "[" * levels + "]" * levels
+        text = f'{{"a": {nested}}}' if form == "a.json" else f"a = {nested}\n"
+        (tmp_path / form).write_text(text)
+        if levels == 59:
+            read_values(tmp_path / form, shown=form)
+    with pytest.raises(Invalid, match="nested too deeply"):
+        read_values(tmp_path / form, shown=form)
+
+
+def test_a_number_of_more_digits_than_are_read_is_told(tmp_path: Path) -> None:
+    """
+    In our words, without the number: it may be a secret.
+    """
+    (tmp_path / "a.json").write_text(f'{{"a": {"1" * 5000}}}')
+    with pytest.raises(Invalid, match="would be rounded") as raised:
+        read_values(tmp_path / "a.json", shown="a.json")
+    assert "11" not in str(raised.value)
+
+
+def test_what_stands_in_the_place_of_a_blueprint_is_told(project: ProjectOnDisk) -> None:
+    """
+    A device, a directory or a link in circles is not an unknown name.
+    """
+    place = project.root / "blueprints"
+    os.mkfifo(place / "pipe.yaml")
+    (place / "place.yaml").mkdir()
+    (place / "circle.yaml").symlink_to("circle.yaml")
+    for name in ("pipe", "place", "circle"):
+        with pytest.raises(Invalid, match="is not a regular file"):
+            project.load(f"blueprints/{name}.yaml")
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../outside", "/dev/zero", "link"])

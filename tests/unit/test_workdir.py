@@ -26,7 +26,7 @@ from orchestrator.engine.workdir.composed_root import not_composable
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
-from orchestrator.errors import Invalid, Location, StoreUnavailable
+from orchestrator.errors import EngineFailed, Invalid, Location, StoreUnavailable
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 
 TARGET = Target("web", "prod", "network")
@@ -722,6 +722,23 @@ def test_another_backend_in_force_is_refused(project: Project, backend: Json) ->
     with pytest.raises(Invalid, match="backend"):
         project.dirs.mark_initialised(root)
     assert project.prepare().init_needed
+
+
+def test_a_note_that_cannot_be_read_needs_init(project: Project) -> None:
+    """
+    Whatever stands in its place: that the directory is initialised is not known then.
+    """
+    root = project.prepare()
+    (note,) = list(project.root.rglob("wanted.json"))
+    note.unlink()
+    note.mkdir()
+    with pytest.raises(EngineFailed, match="cannot prepare the working directory"):
+        project.prepare()
+    note.rmdir()
+    done = note.with_name("initialised.json")
+    done.unlink(missing_ok=True)
+    done.mkdir()
+    assert project.prepare().init_needed and root.init_needed
 
 
 def test_the_override_file_of_an_earlier_version_goes(project: Project) -> None:

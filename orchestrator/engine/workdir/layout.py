@@ -282,7 +282,7 @@ class Layout:
         """
         try:
             return json.loads(read_regular(self._notes / f"{name}.json"))
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return None  # never written, or damaged: lay out and init again
 
     def _mark(self, path: str) -> list[int] | None:
