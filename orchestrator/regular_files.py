@@ -35,6 +35,14 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     return data
 
 
+def check_regular(path: Path) -> None:
+    """
+    OSError where something else than a regular file stands in the place of one.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+
+
 def write_file(path: Path, text: str, *, append: bool = False) -> None:
     """
     Write a file that a person named, also a device or a FIFO that somebody reads; OSError for a

@@ -5,7 +5,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -722,6 +722,20 @@ def test_another_backend_in_force_is_refused(project: Project, backend: Json) ->
     with pytest.raises(Invalid, match="backend"):
         project.dirs.mark_initialised(root)
     assert project.prepare().init_needed
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_never_given_to_the_engine_as_a_state(
+    project: Project, make: Callable[[Path], None]
+) -> None:
+    """
+    It would read for ever, and heed no signal meanwhile.
+    """
+    state = project.root / str(SETUP.backend_config["path"])
+    state.parent.mkdir(parents=True)
+    make(state)
+    with pytest.raises(EngineFailed, match=r"network\.tfstate: is not a regular file"):
+        project.prepare()
 
 
 def test_a_note_that_cannot_be_read_needs_init(project: Project) -> None:

@@ -33,7 +33,7 @@ from orchestrator.engine.workdir.ignore_file import LOCK_FILE
 from orchestrator.engine.workdir.layout import Layout, make_private, work_path, write_private
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, OrchestratorError, Problem
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
-from orchestrator.regular_files import read_regular
+from orchestrator.regular_files import check_regular, read_regular
 
 #: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
 _FLOCK = "hhqqi4x"
@@ -100,6 +100,7 @@ class DirectoryWorkDirs:
             layout.lay_out(snapshot, generated, setup.lock_file)
             if setup.backend_type == "local":
                 make_private(Path(backend["path"]).parent)
+                check_regular(Path(backend["path"]))  # the engine would wait for a FIFO's writer
             layout.write_note("terraform", dict(generated.terraform))
             basis = _init_basis(snapshot, generated.files, engine, setup.early_digest)
             layout.write_note("wanted", basis)
