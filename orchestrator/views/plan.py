@@ -93,11 +93,16 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
         for item in document.affected:
             page.line((item.step, "bold"), f"  {'; '.join(item.reasons)}", indent=2, hang=4)
     page.gap()
+    unchanged = [step.step for step in document.steps if _is_quiet(step)]
     for step in document.steps:
+        if step.step in unchanged:
+            continue
         if extent == "summary":
             step_line(page, step)
         elif extent == "changes" or step.status != "failed":
             step_plan(page, step)
+    if unchanged:
+        page.line(("no changes", "bold"), f": {', '.join(unchanged)}", indent=2)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": alive, no longer in the blueprint, not in this plan")
@@ -108,6 +113,15 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
         page.line(("saved", "bold"), f": {document.out}")
     next_commands(page, document.next)
     return page.render()
+
+
+def _is_quiet(step: PlannedStep) -> bool:
+    """
+    Whether all there is to tell of a step is that it does not change.
+    """
+    told = step.reason or step.drift or step.drifted or step.diagnostics
+    failing = any(check.status in ("fail", "error") for check in step.checks)
+    return step.status == "unchanged" and not (told or failing)
 
 
 def step_text(step: PlannedStep, paper: Paper) -> str:
