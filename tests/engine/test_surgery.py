@@ -537,6 +537,33 @@ def test_a_mutating_command_of_the_engine_is_surgery(applied: Project, cloud: Cl
     assert len(ids(cloud)) == 2
 
 
+@pytest.mark.parametrize("how", ["put in its place", "imported"])
+def test_what_came_into_the_state_without_us_is_not_destroyed_unnamed(
+    applied: Project, cloud: Cloud, how: str
+) -> None:
+    """
+    Law: not ours until proven.
+    Somebody edited the provider state, or imported with the engine's own command: once the record
+    knows, a destroy names the object, and wants a reason.
+    """
+    theirs = cloud.create_out_of_band("fakecloud_server", "theirs").id
+    if how == "imported":
+        applied.ok("exec", TARGET, "--yes", "--", "state", "rm", SPARE)
+        applied.ok("exec", TARGET, "--yes", "--", "import", SPARE, theirs)
+    else:
+        state = applied.own / "state/shop/default/servers.tfstate"
+        document = json.loads(state.read_text())
+        changed = state.read_text().replace(ids(cloud)["spare"], theirs)
+        state.write_text(changed.replace(f'"serial": {document["serial"]}', '"serial": 99'))
+        assert applied.run("reconcile", "shop").code == 11
+
+    refused = applied.run("destroy", "shop", "--yes")
+
+    assert refused.code == 4, refused.said
+    assert theirs in refused.said and "--accept-adopted" in refused.said
+    assert len(cloud.servers()) == 3
+
+
 def test_surgery_on_a_state_that_went_back_is_refused(applied: Project, cloud: Cloud) -> None:
     """
     Law: state moved without us.

@@ -7,9 +7,11 @@ Law: not ours until proven.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from datetime import datetime
 
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.objects import AdoptedObject
+from orchestrator.domain.record.objects import AdoptedObject, ObjectRef
 from orchestrator.domain.record.record import OperationRecord
 
 _KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
@@ -28,7 +30,7 @@ def unproven_imports(
     ours = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
     known = {(item.type, item.id) for item in before.adopted} if before else set()
     adopted = []
-    for address in imported_addresses(marker):
+    for address in (*imported_addresses(marker), *_arrived(marker, state)):
         if address not in state.ids:
             continue
         id_, kind = state.ids[address], type_of(address)
@@ -52,6 +54,37 @@ def unproven_imports(
     return tuple(adopted)
 
 
+def in_another_place(
+    before: OperationRecord,
+    left: Iterable[ObjectRef],
+    state: PulledState,
+    run_id: str,
+    at: datetime,
+) -> tuple[AdoptedObject, ...]:
+    """
+    The objects that have taken, in a state that moved without us, the addresses of recorded ones
+    that ``left`` it: nothing proves that they are ours.
+    """
+    making = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
+    known = {(item.address, item.id) for item in before.adopted}
+    return tuple(
+        AdoptedObject(
+            address=ref.address,
+            type=ref.type,
+            id=state.ids[ref.address],
+            ownership="found",
+            why=f"it took the place of {ref.id} in the provider state, and not by this tool",
+            run_id=run_id,
+            at=at,
+        )
+        for ref in left
+        if ref.address in state.ids
+        and ref.deposed is None
+        and ref.address not in making
+        and (ref.address, state.ids[ref.address]) not in known
+    )
+
+
 def imported_addresses(marker: OperationRecord) -> tuple[str, ...]:
     """
     Where the mutation of ``marker`` takes objects into the provider state.
@@ -70,7 +103,23 @@ def type_of(address: str) -> str:
     return parts[-2] if len(parts) > 1 else ""
 
 
+def _arrived(marker: OperationRecord, state: PulledState) -> tuple[str, ...]:
+    """
+    Where an engine command that a person gave has put objects into the provider state.
+    """
+    if marker.active_command != "exec":
+        return ()
+    held = {(ref.type, ref.id) for ref in marker.resources.inventory}
+    return tuple(
+        item.address
+        for item in state.objects
+        if item.deposed is None and (item.type, item.id) not in held
+    )
+
+
 def _imported_by(marker: OperationRecord) -> str:
+    if marker.active_command == "exec":
+        return "an engine command of a person took it in"
     if marker.active_command == "import":
         return "a person imported it"
     return "an import block of the module took it in"

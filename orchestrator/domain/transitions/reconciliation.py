@@ -31,6 +31,7 @@ from orchestrator.domain.transitions.absence import (
     update_doubts,
     weakest_method,
 )
+from orchestrator.domain.transitions.adoption import in_another_place
 from orchestrator.domain.transitions.assessment import (
     inventory,
     outputs_of_state,
@@ -72,6 +73,7 @@ def reconciled(
     # A refresh answers for what the provider state holds: not for what has left it.
     closed = {(item.doubt.address, item.doubt.id) for item in settled if item.how != "refreshed"}
     left = [ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in closed]
+    strangers = in_another_place(before, left, state, run_id, stamp.at)
     doubts = with_vanished(kept, left)
     fresh = any(doubt not in kept for doubt in doubts)
     resources = before.resources.model_copy(
@@ -85,6 +87,7 @@ def reconciled(
         update={
             "resources": resources,
             "settled": (*before.settled, *settled),
+            "adopted": (*before.adopted, *strangers),
             "provider_state": with_serial_of(before.provider_state, state),
             "engine": last_writer(state, before.engine),
         }
